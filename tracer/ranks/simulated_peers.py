@@ -1,18 +1,18 @@
-"""This process is one rank of many, and the others are absent.
+"""Simulated peers: this process is one rank of many, and the others are absent.
 
-PyTorch's own process groups run, over the null NCCL, whose collectives do nothing. What absent ranks would say is told by
-one rule: each of them does what this one does, but where a rank which ran before wrote down what it said (`Tape`).
+PyTorch's own process groups run, over the null NCCL, where collectives do nothing. Absent ranks follow one rule: each of them
+does the same as this rank, unless a rank that ran earlier recorded its messages (`Tape`).
 
     the store              waits end at once; keys of absent ranks: `AbsentStore`
-    collectives of objects every rank's object is this rank's; what was broadcast, scattered or sent is on the tape, said by
-                           that rank or, where it did not run, by the one at its place of another group of as many
-    small tensors          what one rank broadcasts or sends is on the tape likewise, where it is known there
+    collectives of objects every rank's object is this rank's. Broadcast, scattered or sent objects come from the tape, recorded
+                           by that rank or, if it did not run, by the one at its place in another group of equal size
+    small tensors          broadcast or sent data comes from the tape in the same way, if it is known there
     distributed checkpoint each rank writes and reads its own shards
-    ranks which a script   of the processes which it starts that goes on which joins as the traced rank; the others end there
-    starts itself
-    Gloo                   PyTorch's own group of one process which stands for all (tensors of the host)
+    ranks started by the   among the processes that a script starts, the one that joins as the traced rank continues; the others
+    script itself          end there
+    Gloo                   PyTorch's own group of one process that stands for all (tensors on the host)
 
-Where the rule does not hold it is an error by name: an object which is received from a rank that did not run before.
+An object received from a rank that did not run earlier breaks the rule, and raises `MissingPeerValue`.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from vramcast.tracer.hooks.replacement import Replaced, when_imported
 from vramcast.tracer.protocol.run_options import Tape
 
 _SCHEMES: Final = ("env", "tcp", "file")
-_SAID_ELEMENTS: Final = 1 << 16  # arbitrary: largest tensor which is told to others: shapes, flags, token ids
+_SAID_ELEMENTS: Final = 1 << 16  # arbitrary: largest tensor passed on to others: shapes, flags, token ids
 _SENT: Final = "recv_object_list"
 _CHECKPOINTS: Final = "torch.distributed.checkpoint.utils"
 _STORES: Final = ("TCPStore", "FileStore", "HashStore")
 _ID_BYTES: Final = 128  # spec: nccl.h, NCCL_UNIQUE_ID_BYTES
-_TIMEOUT: Final = timedelta(seconds=300)  # arbitrary: nobody ever waits
-# spec: torch 2.6 to 2.11, ProcessGroupNCCL: ids stand behind the backend's name.
+_TIMEOUT: Final = timedelta(seconds=300)  # arbitrary: no wait ever happens
+# spec: torch 2.6 to 2.11, ProcessGroupNCCL: the id follows the backend's name.
 _OF_NCCL: Final = re.compile(r"cuda|nccl", re.IGNORECASE)
-# spec: the same: under a number, or under the ranks of a point-to-point pair. A script's own keys may look so.
+# spec: the same: under a number, or under the ranks of a point-to-point pair. A script's own keys may look like this.
 _NUMBERED: Final = re.compile(r"/\d+(:\d+)?$")
 
 _distributed: Any = torch.distributed
@@ -53,18 +53,18 @@ _Store: Any = _distributed.Store if _distributed.is_available() else object
 
 
 class AbsentStore(_Store):  # type: ignore[misc]
-    """Stands for every store of a process: waits end at once, and what an absent rank would have set is told.
+    """Stands for every store of a process: waits end at once, and absent ranks' keys have values.
 
-    A key of an absent rank has what the tape says, or what this rank set under its own number; the id of a communicator is
-    zeros, as the null NCCL's are.
+    The key of an absent rank has its value on the tape, or the value that this rank set under its own number. The id of a
+    communicator
+    is zeros, as in the null NCCL.
 
     Args:
-        rank: Of this process.
-        tape: What ranks said which ran before.
-        answers: Counts what was answered for absent ranks.
-
+        rank: Number of this process.
+        tape: Messages of ranks that ran earlier.
+        answers: Counts the answers given for absent ranks.
     Attributes:
-        said: What this rank set.
+        said: Keys that this rank set.
     """
 
     def __init__(self, rank: int, tape: Tape, answers: Counter[str]) -> None:
@@ -74,20 +74,20 @@ class AbsentStore(_Store):  # type: ignore[misc]
         self.said: dict[str, bytes] = {}
 
     def set(self, key: str, value: Any) -> None:
-        """See `Store`."""
+        """Set a key; see `Store`."""
         self._held[key] = self.said[key] = _bytes(value)
 
     def get(self, key: str) -> bytes:
-        """See `Store`.
+        """Return a value; see `Store`.
 
         Raises:
-            MissingPeerValue: an absent rank would have set the key, and nobody knows to what.
+            MissingPeerValue: An absent rank would have set the key to an unknown value.
         """
         if key in self._held:
             return self._held[key]
         if key in self._tape.store:
             return self._tape.store[key]
-        for number in re.finditer(r"\d+", key):  # what an absent rank sets under its number, we set under ours
+        for number in re.finditer(r"\d+", key):  # this rank's key stands for the same key of an absent rank
             ours = f"{key[: number.start()]}{self._rank}{key[number.end() :]}"
             if ours in self._held:
                 self._answers["keys of a store"] += 1
@@ -97,59 +97,59 @@ class AbsentStore(_Store):  # type: ignore[misc]
         if _NUMBERED.search(key):
             self._answers["keys of a store"] += 1
             return bytes(_ID_BYTES)
-        raise MissingPeerValue(f"The key '{key}' of the store is set by a rank which is not traced: add it to --ranks.")
+        raise MissingPeerValue(f"The key '{key}' of the store is set by a rank that is not traced: add that rank to --ranks.")
 
     def multi_get(self, keys: list[str]) -> list[bytes]:
-        """See `Store`."""
+        """Return several values; see `Store`."""
         return [self.get(key) for key in keys]
 
     def multi_set(self, keys: list[str], values: list[Any]) -> None:
-        """See `Store`."""
+        """Set several keys; see `Store`."""
         for key, value in zip(keys, values, strict=True):
             self.set(key, value)
 
     def has_extended_api(self) -> bool:
-        """See `Store`."""
+        """Return true; see `Store`."""
         return True
 
     def add(self, key: str, value: int) -> int:
-        """See `Store`."""
+        """Add to a number; see `Store`."""
         number = int(self._held.get(key, b"0")) + value
         self._held[key] = str(number).encode()
         return number
 
     def append(self, key: str, value: Any) -> None:
-        """See `Store`."""
+        """Append to a value; see `Store`."""
         self._held[key] = self._held.get(key, b"") + _bytes(value)
 
     def check(self, keys: list[str]) -> bool:
-        """See `Store`."""
+        """Return whether all keys are set; see `Store`."""
         return all(key in self._held for key in keys)
 
     def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:
-        """See `Store`."""
+        """Set a key if it has the expected value, and return its value; see `Store`."""
         now = self._held.get(key)
         if now == _bytes(expected) or (now is None and not _bytes(expected)):
             self._held[key] = _bytes(desired)
         return self._held.get(key, _bytes(expected))
 
     def delete_key(self, key: str) -> bool:
-        """See `Store`."""
+        """Delete a key; see `Store`."""
         return self._held.pop(key, None) is not None
 
     def num_keys(self) -> int:
-        """See `Store`."""
+        """Return the number of keys; see `Store`."""
         return len(self._held)
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
-        """Return at once: who is absent has done its part."""
+        """Return at once: absent ranks count as done."""
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Take note of nothing."""
+        """Ignore the timeout."""
 
     @property
     def timeout(self) -> timedelta:
-        """See `Store`."""
+        """The constant timeout; see `Store`."""
         return _TIMEOUT
 
     def clone(self) -> AbsentStore:
@@ -162,16 +162,15 @@ def _bytes(value: Any) -> bytes:
 
 
 class Absent:
-    """Answers for the ranks which are not there.
+    """Answers for the absent ranks.
 
     Args:
         rank: This process.
-        tape: What ranks said which ran before.
-        is_started: Whether it is a process which the job's own has started, and may be another rank.
-
+        tape: Messages of ranks that ran earlier.
+        is_started: Whether the job itself started this process, so that it may be another rank.
     Attributes:
-        answers: How often it is not known what they would say, by what was asked: then it is what this rank says.
-        group_sizes: How many ranks there are of each color by which PyTorch splits a communicator.
+        answers: Number of unknown answers, replaced by this rank's own, by kind of request.
+        group_sizes: Number of ranks for each color by which PyTorch splits a communicator.
     """
 
     def __init__(self, rank: Rank, tape: Tape, *, is_started: bool = False) -> None:
@@ -183,12 +182,12 @@ class Absent:
         self._store = AbsentStore(rank.number, tape, self.answers)
 
     def said(self) -> Tape:
-        """Return what this rank said."""
+        """Return this rank's messages."""
         return Tape(dict(self._store.said), dict(self._said.said), dict(self._said.alike), set(self._said.pairs))
 
     @contextmanager
     def answered(self) -> Iterator[None]:
-        """Answer for them inside; before the program imports a name of torch.distributed."""
+        """Answer for absent ranks inside; enter it before the program imports a name from torch.distributed."""
         distributed: Any = torch.distributed
         with contextlib.ExitStack() as stack:
             handlers = torch_api.rendezvous_handlers
@@ -203,7 +202,7 @@ class Absent:
             for owner, name in torch_api.places("color_of_ranks"):
                 stack.callback(Replaced(owner, name, self._with_size).remove)
             for name, ours in self._objects().items():
-                for module in _who_has(name):
+                for module in _modules_with(name):
                     stack.callback(Replaced(module, name, functools.partial(_instead, ours)).remove)
             _replace_when_imported(stack, _CHECKPOINTS, lambda: [(torch_api.DistWrapper, "__init__")], _alone)
             for module, what, wrap in _WRAPPED:
@@ -214,7 +213,7 @@ class Absent:
             yield
 
     def _paired(self, original: Any) -> Callable[..., Any]:
-        """Return a point-to-point call which notes between whom it is."""
+        """Return a point-to-point call that records its two ends."""
 
         def call(group: Any, tensors: Any, place: int, *args: Any, **kwargs: Any) -> Any:
             if ranks := self._group(group):
@@ -227,7 +226,7 @@ class Absent:
         """Let this process join.
 
         Raises:
-            SystemExit: it is a rank which is not traced; who started it sees that it has ended well.
+            SystemExit: It is a rank that is not traced; its parent sees a normal exit.
         """
         if self._is_started and rank not in (-1, self._rank.number):
             raise SystemExit(0)
@@ -251,7 +250,7 @@ class Absent:
         }  # fmt: skip
 
     def _group(self, group: Any) -> tuple[int, ...]:
-        """Return the ranks of a group; none: this one does not belong to it."""
+        """Return the ranks of a group; empty if this one does not belong to it."""
         ranks = tuple(torch.distributed.get_process_group_ranks(group if group is not None else torch.distributed.group.WORLD))
         return ranks if self._rank.number in ranks else ()
 
@@ -259,49 +258,49 @@ class Absent:
         self._calls[kind, ranks] += 1
         return self._calls[kind, ranks]
 
-    def _told(self, kind: str, ranks: tuple[int, ...], pair: tuple[int, ...], number: int) -> Any:
-        """Return an object which a rank said that ran before, or one at its place of another group.
+    def _received(self, kind: str, ranks: tuple[int, ...], pair: tuple[int, ...], number: int) -> Any:
+        """Return an object from a rank that ran earlier, or from the one at its place in another group.
 
         Args:
-            kind: What says it.
-            ranks: Of the group.
-            pair: Who said it; to whom, if to one.
-            number: Of the call.
+            kind: Kind of call that sent it.
+            ranks: Ranks of the group.
+            pair: Sender; receiver, if there is only one.
+            number: Number of the call.
         Raises:
-            MissingPeerValue: neither did.
+            MissingPeerValue: Neither sent it.
         """
-        told = self._tape.said.get((kind, ranks, number, pair))
-        if told is None:
-            told = self._tape.alike.get((kind, len(ranks), number, _places(ranks, pair)))
+        found = self._tape.said.get((kind, ranks, number, pair))
+        if found is None:
+            found = self._tape.alike.get((kind, len(ranks), number, _places(ranks, pair)))
             self.answers["objects"] += 1
-        if told is None:
-            raise MissingPeerValue(f"{kind} from a rank which did not run before this one: add {pair[0]} to --ranks.")
-        return pickle.loads(told)
+        if found is None:
+            raise MissingPeerValue(f"{kind} from rank {pair[0]}, which did not run before this one: add {pair[0]} to --ranks.")
+        return pickle.loads(found)
 
-    def _say(self, kind: str, ranks: tuple[int, ...], pair: tuple[int, ...], number: int, what: Any) -> None:
+    def _record(self, kind: str, ranks: tuple[int, ...], pair: tuple[int, ...], number: int, what: Any) -> None:
         data = pickle.dumps(what)
         self._said.said[kind, ranks, number, pair] = data
         self._said.alike[kind, len(ranks), number, _places(ranks, pair)] = data
 
     # -------------------------------------------------------------------------------------------- small tensors
-    def say_tensor(self, kind: str, group: Any, pair: Sequence[int], value: torch.Tensor | None) -> None:
-        """Write down what a small tensor holds that this rank gives to one or to all; None: that is not known."""
+    def record_tensor(self, kind: str, group: Any, pair: Sequence[int], value: torch.Tensor | None) -> None:
+        """Record the contents of a small tensor that this rank gives to one or all others; None: unknown."""
         ranks, pair = self._group(group), tuple(pair)
         number = self._count(kind, (*ranks, *pair))
         if value is not None and value.numel() <= _SAID_ELEMENTS:
-            self._say(kind, ranks, pair, number, value)
+            self._record(kind, ranks, pair, number, value)
 
-    def told_tensor(self, kind: str, group: Any, pair: Sequence[int]) -> torch.Tensor | None:
-        """Return what a small tensor holds that the first of `pair` gave, or the one at its place of another group.
+    def received_tensor(self, kind: str, group: Any, pair: Sequence[int]) -> torch.Tensor | None:
+        """Return the contents of a small tensor given by the first of `pair`, or by the rank at its place in another group.
 
-        None: neither said it. Nobody counts it here: who reads a value that nobody knows is counted.
+        None: neither gave it. It is not counted here: the later read of an unknown value is.
         """
         ranks, pair = self._group(group), tuple(pair)
         number = self._count(kind, (*ranks, *pair))
-        told = self._tape.said.get((kind, ranks, number, pair))
-        if told is None:
-            told = self._tape.alike.get((kind, len(ranks), number, _places(ranks, pair)))
-        return None if told is None else pickle.loads(told)
+        found = self._tape.said.get((kind, ranks, number, pair))
+        if found is None:
+            found = self._tape.alike.get((kind, len(ranks), number, _places(ranks, pair)))
+        return None if found is None else pickle.loads(found)
 
     def _all_gather_object(self, object_list: list[Any], obj: Any, group: Any = None) -> None:
         if ranks := self._group(group):
@@ -314,7 +313,7 @@ class Absent:
             self._gather("gather_object", object_gather_list or [None] * len(ranks), obj, ranks)
 
     def _gather(self, kind: str, objects: list[Any], own: Any, ranks: tuple[int, ...]) -> None:
-        """Put the objects of all ranks into a list: what each said that ran before, else this rank's."""
+        """Fill a list with the objects of all ranks: recorded ones of ranks that ran earlier, else this rank's."""
         number = self._count(kind, ranks)
         data = pickle.dumps(own)
         self._said.said[kind, ranks, number, (self._rank.number,)] = data
@@ -322,10 +321,10 @@ class Absent:
             if rank == self._rank.number:
                 objects[place] = own
                 continue
-            told = self._tape.said.get((kind, ranks, number, (rank,)))
-            if told is None:
+            found = self._tape.said.get((kind, ranks, number, (rank,)))
+            if found is None:
                 self.answers["objects"] += 1
-            objects[place] = pickle.loads(data if told is None else told)
+            objects[place] = pickle.loads(data if found is None else found)
 
     def _broadcast_object_list(
         self, object_list: list[Any], src: Any = None, group: Any = None, device: Any = None, group_src: Any = None
@@ -342,12 +341,12 @@ class Absent:
             scatter_object_output_list[0] = objects[ranks.index(self._rank.number)]
 
     def _from_one(self, kind: str, ranks: tuple[int, ...], source: int, own: Any) -> list[Any]:
-        """Return the objects which one rank gives to all of a group."""
+        """Return the objects that one rank gives to all others of a group."""
         number = self._count(kind, ranks)
         if source != self._rank.number:
-            told: list[Any] = self._told(kind, ranks, (source,), number)
-            return told
-        self._say(kind, ranks, (source,), number, list(own))
+            found: list[Any] = self._received(kind, ranks, (source,), number)
+            return found
+        self._record(kind, ranks, (source,), number, list(own))
         return list(own)
 
     def _send_object_list(
@@ -356,7 +355,7 @@ class Absent:
         ranks = self._group(group)
         pair = self._rank.number, _member(ranks, dst, group_dst)
         self._said.pairs.add(pair)
-        self._say(_SENT, ranks, pair, self._count(_SENT, pair), list(object_list))
+        self._record(_SENT, ranks, pair, self._count(_SENT, pair), list(object_list))
 
     def _recv_object_list(
         self, object_list: Any, src: Any = None, group: Any = None, device: Any = None, group_src: Any = None, **_: Any
@@ -364,15 +363,15 @@ class Absent:
         ranks = self._group(group)
         pair = _member(ranks, src, group_src), self._rank.number
         self._said.pairs.add(pair)
-        object_list[:] = self._told(_SENT, ranks, pair, self._count(_SENT, pair))
+        object_list[:] = self._received(_SENT, ranks, pair, self._count(_SENT, pair))
         return pair[0]
 
     def _monitored_barrier(self, *args: Any, **kwargs: Any) -> None:
-        """Return at once: who is absent has done its part."""
+        """Return at once: absent ranks count as done."""
 
 
 def _member(ranks: tuple[int, ...], number: Any, place: Any) -> int:
-    """Return a rank which is given by its number, or by its place in the group."""
+    """Return a rank given by its number, or by its place in the group."""
     return ranks[place] if place is not None else int(number or 0)
 
 
@@ -380,8 +379,8 @@ def _places(ranks: tuple[int, ...], members: tuple[int, ...]) -> tuple[int, ...]
     return tuple(ranks.index(one) for one in members)
 
 
-def _who_has(name: str) -> list[Any]:
-    """Return torch's modules which have a function of torch.distributed under its own name."""
+def _modules_with(name: str) -> list[Any]:
+    """Return the modules of torch that have a function of torch.distributed under its own name."""
     original = getattr(torch_api.c10d, name)
     modules = [module for key, module in list(sys.modules.items()) if key.startswith("torch") and module is not None]
     return [module for module in modules if vars(module).get(name) is original]
@@ -390,7 +389,7 @@ def _who_has(name: str) -> list[Any]:
 def _replace_when_imported(
     stack: contextlib.ExitStack, module: str, places: Callable[[], Iterable[tuple[Any, str]]], wrap: Callable[[Any], Any]
 ) -> None:
-    """Replace what a module has once it is there, until the stack ends."""
+    """Replace attributes of a module once it is imported, until the stack ends."""
 
     def replace() -> None:
         for place in places():
@@ -400,10 +399,11 @@ def _replace_when_imported(
 
 
 def unprofiled(cut: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what cuts a parameter into a view for every rank of the world, of which FSDP2 keeps one.
+    """Return a function that cuts a parameter into views for all ranks, unseen by the profiler; FSDP2 keeps one of the views.
 
-    The profiler would write three events for each view, of some 2.5 KB: 2.2 GiB for Llama-3 8B over 1,024 ranks. Views ask for
-    no memory, so nothing is lost when these are left out.
+    The profiler would write three events for each view, of some 2.5 KB: 2.2 GiB for Llama-3 8B over 1,024 ranks. Views request
+    no
+    memory, so leaving them out loses nothing.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -416,16 +416,16 @@ def unprofiled(cut: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_WRAPPED: Final = (  # module, which of its places, and what takes it
+_WRAPPED: Final = (  # module, name of its places, and the wrapper
     (torch_api.FSDP2_SHARDS, "cut_into_shards", unprofiled),
     (torch_api.SYMMETRIC_MEMORY, "share_among_ranks", shared_memory.refusing),
 )
 
 
 def _alone(original: Any) -> Callable[..., Any]:
-    """Return how a distributed checkpoint begins: each rank plans, writes and reads its own shards, as if there were no others.
+    """Return the start of a distributed checkpoint in which each rank plans, writes and reads only its own shards.
 
-    What they would plan is not known, copies of our plan would overlap, and nothing of the card depends on it.
+    The plans of other ranks are unknown, copies of this rank's plan would overlap, and nothing on the card depends on them.
     """
 
     def begin(self: Any, group: Any, use_dist: bool, coordinator_rank: int) -> None:
@@ -435,7 +435,7 @@ def _alone(original: Any) -> Callable[..., Any]:
 
 
 def _gloo(answers: Counter[str]) -> Any:
-    """Return what stands for Gloo's group: PyTorch's own which takes all ranks for equal."""
+    """Return a stand-in for Gloo's group: PyTorch's own group that treats all ranks as equal."""
     fake = torch_api.FakeProcessGroup
 
     class Kind(type):
@@ -455,5 +455,5 @@ def _gloo(answers: Counter[str]) -> Any:
 
 
 def _instead(ours: Callable[..., Any], original: Any) -> Callable[..., Any]:
-    """Return a function of ours which `Replaced` may give the original's name."""
+    """Return a function of ours that `Replaced` may give the original's name."""
     return lambda *args, **kwargs: ours(*args, **kwargs)

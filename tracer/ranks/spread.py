@@ -1,8 +1,10 @@
-"""A model on one rank of many, as people write it: `DistributedDataParallel`, or FSDP2's `fully_shard`, block by block.
+"""A model on one rank of many, in the usual form: `DistributedDataParallel`, or FSDP2's `fully_shard`, block by block.
 
-Blocks are found by one rule. A block is a child of a `ModuleList`, `ModuleDict` or `Sequential` of which another child has the
-same class; it has parameters, is none of these containers itself, and lies in no other block: the layers of a transformer, the
-bottlenecks of a ResNet. What is in no block (embeddings, the head) is sharded with the model, as a whole.
+Blocks are found by one rule. A block is a child of a `ModuleList`, `ModuleDict` or `Sequential` that has another child of the
+same
+class. It has parameters, is not such a container itself, and lies in no other block: the layers of a transformer, the
+bottlenecks
+of a ResNet. Modules outside all blocks (embeddings, the head) are sharded with the model, as a whole.
 """
 
 from __future__ import annotations
@@ -24,20 +26,20 @@ from vramcast.jobs.ranks import Rank
 from vramcast.tracer.program import model_program
 
 _CONTAINERS: Final = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
-_SHOWN: Final = 200  # arbitrary: characters of PyTorch's own reason
+_SHOWN: Final = 200  # arbitrary: characters of PyTorch's own message
 
 
 def run(job: Job, parallel: Parallel, rank: Rank, device: torch.device, say: Callable[[str], None]) -> None:
     """Run a job as one of its ranks; see `step.run`.
 
     Args:
-        job: What runs.
-        parallel: How it is spread.
-        rank: Which one this process is.
+        job: The job.
+        parallel: Its parallelism.
+        rank: The rank of this process.
         device: Its card.
-        say: Is told what whoever reads the estimate should know.
+        say: Receives notes for the reader of the estimate.
     Raises:
-        UsageError: its optimizer cannot step on shards; see also `step.run`.
+        UsageError: Its optimizer cannot step on shards; see also `step.run`.
     """
     try:
         model_program.run(job, device, model_program.Hooks(to_ranks=functools.partial(_spread, job, parallel, rank, say)))
@@ -46,23 +48,23 @@ def run(job: Job, parallel: Parallel, rank: Rank, device: torch.device, say: Cal
     except Exception as error:
         if not parallel.is_sharded or not _is_of_optimizer(error):
             raise
-        said = job.training.optimizer if isinstance(job.training.optimizer, str) else "which was given"
+        name = job.training.optimizer if isinstance(job.training.optimizer, str) else "you passed"
         raise UsageError(
-            f"The optimizer {said} cannot step on sharded parameters under torch {torch.__version__} "
+            f"The optimizer {name} cannot step on sharded parameters under torch {torch.__version__} "
             f"({type(error).__name__}: {shorten(str(error), _SHOWN)}): choose another one, adamw for example, or parallel "
             "(--parallel) ddp."
         ) from error
 
 
 def _is_of_optimizer(error: Exception) -> bool:
-    """Return whether an exception comes from an optimizer of PyTorch's, and not from the model or its loss."""
+    """Return whether an exception comes from one of PyTorch's optimizers, and not from the model or its loss."""
     files = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
     ours = [at for at, file in enumerate(files) if file == Path(model_program.__file__)]
     return any(file.parent == Path(torch.optim.__file__).parent for file in files[ours[-1] if ours else 0 :])
 
 
 def blocks(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """Yield the blocks of a model, see above."""
+    """Yield the blocks of a model; see the module."""
     classes = Counter(type(child) for child in model.children()) if isinstance(model, _CONTAINERS) else Counter[type]()
     for child in model.children():
         is_block = classes[type(child)] > 1 and not isinstance(child, _CONTAINERS)
@@ -75,7 +77,7 @@ def blocks(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
 def _spread(
     job: Job, parallel: Parallel, rank: Rank, say: Callable[[str], None], model: torch.nn.Module, device: torch.device
 ) -> torch.nn.Module:
-    """Return a model of the host on its card, spread over all ranks."""
+    """Return a model from the host on its card, spread over all ranks."""
     distributed: Any = torch.distributed
     torch.cuda.set_device(rank.local)
     distributed.init_process_group("nccl", store=distributed.HashStore(), rank=rank.number, world_size=rank.world.size)
@@ -100,4 +102,4 @@ def _shard(model: torch.nn.Module, parallel: Parallel, precision: str, say: Call
         fully_shard(block, **options)
     fully_shard(model, **options)
     if not found:
-        say("the model has no blocks to be sharded each by itself (children of one class in a list): it is gathered as a whole")
+        say("the model has no repeated blocks (children of one class in a list) to shard separately: it is gathered as a whole")

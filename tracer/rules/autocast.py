@@ -1,7 +1,8 @@
-"""CUDA's autocast for tensors which C++ does not take for CUDA's: the same casts, the same cache of weights.
+"""CUDA's autocast for tensors that C++ does not recognize as CUDA's: the same casts, the same cache of weights.
 
-Which operators are cast is asked of PyTorch's dispatcher: those with a kernel of their own under CUDA's autocast key. How
-is listed here: spec: the lists of aten/src/ATen/autocast_mode.h, torch 2.11; all that are on none of them run in float32.
+PyTorch's dispatcher lists the operators to cast: those with their own kernel under CUDA's autocast key. The kind of cast is
+listed
+here. spec: the lists of aten/src/ATen/autocast_mode.h, torch 2.11; operators on none of them run in float32.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _DECIDES = "AutocastCUDA"
 
 
 class Autocast:
-    """CUDA's autocast for tensors of `device_type`, as long as this object lives."""
+    """CUDA's autocast for tensors of `device_type`, for the lifetime of this object."""
 
     def __init__(self, device_type: str = "cuda") -> None:
         self._device_type = device_type
@@ -43,7 +44,7 @@ class Autocast:
         self._cache: dict[int, tuple[Any, torch.Tensor]] = {}
         self._keys = DispatchKeySet(getattr(DispatchKey, self._key))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a kernel takes another's place is what is wanted
+            warnings.simplefilter("ignore")  # replacing a kernel is intended here
             for qualified in all_operator_names():
                 is_cast = functools.partial(has_kernel, qualified)
                 if qualified.startswith("aten::") and (is_cast(_DECIDES) or is_cast(self._key)):
@@ -103,7 +104,7 @@ class Autocast:
                 return tensor.to(dtype)
             known = self._cache.get(id(tensor))
             if known is None:
-                # The weak reference only proves that the number still names this tensor.
+                # The weak reference only proves that the id still belongs to this tensor.
                 known = self._cache[id(tensor)] = (weakref.ref(tensor.untyped_storage()), tensor.to(dtype))
             return known[1]
 

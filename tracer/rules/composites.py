@@ -1,9 +1,9 @@
-"""Operators above autograd which take another way on CUDA than elsewhere: PyTorch's C++ asks `is_cuda()`, and hears no.
+"""Operators above autograd that take another path on CUDA, where PyTorch's C++ checks `is_cuda()`, which is false here.
 
-Registered for an autograd key in the process which traces, they replace the decomposition of that name.
+Registered for an autograd key in the tracing process, they replace the decomposition of the same name.
 
 spec: the conditions are those of torch 2.11, `_batch_norm_impl_index`, `dropout`, `rms_norm` and
-`scaled_dot_product_attention` in ATen/native; which attention is taken is measured on the null GPU.
+`scaled_dot_product_attention` in ATen/native. The choice of the attention kernel is measured on the null GPU.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CUDNN_DIMENSION = 128  # spec: the largest head dimension of cuDNN's attention
 
 
 def register(library: torch.library.Library, card: RuledCard, key: str) -> None:
-    """Replace the decompositions for tensors with autograd's dispatch key `key`, as long as the library lives."""
+    """Replace the decompositions for tensors with autograd's dispatch key `key`, for the lifetime of the library."""
     attention = Attention(card)
     for name, function in (
         ("dropout", _dropout),
@@ -92,13 +92,13 @@ def _ctc_loss(
     scores: torch.Tensor, targets: torch.Tensor, score_lengths: torch.Tensor, target_lengths: torch.Tensor, blank: int = 0,
     reduction: int = 1, zero_infinity: bool = False,
 ) -> torch.Tensor:  # fmt: skip
-    """The lengths are read on the host."""
+    """Return the loss; CUDA reads the lengths on the host."""
     lengths = [t.to("cpu", torch.int64).tolist() for t in (score_lengths, target_lengths)]
     return aten.ctc_loss.IntList(scores, targets, *lengths, blank, reduction, zero_infinity)
 
 
 def _one_hot(input: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
-    """On CUDA nobody checks whether the values are below the number of classes."""
+    """Return one-hot rows; CUDA does not check that the values are below the number of classes."""
     if num_classes == -1:
         num_classes = int(input.max().item()) + 1
     result = aten.zeros.default([*input.shape, num_classes], dtype=input.dtype, device=input.device)
@@ -128,7 +128,7 @@ class Attention:
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
         is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
     ) -> torch.Tensor:  # fmt: skip
-        """Return the attention's output, as the operator of that name."""
+        """Return the attention's output, like the operator of this name."""
         kernel = self.kernel(query, key, value, attn_mask)
         if kernel == "none":
             raise RuntimeError("No available kernel. Aborting execution.")
@@ -160,7 +160,7 @@ class Attention:
             self._card.masking = False
 
     def kernel(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any) -> str:
-        """Return cudnn, flash, efficient, math, or none where the job switched all fitting ones off."""
+        """Return cudnn, flash, efficient, math, or none if the job switched off all suitable kernels."""
         fits = {"cudnn": self._cudnn, "flash": self._flash, "efficient": self._efficient, "math": lambda *_: True}
         order = ("cudnn", "flash", "efficient", "math") if self._hopper else ("flash", "efficient", "math", "cudnn")
         of_four = query.dim() == 4 and 0 not in query.shape and 0 not in key.shape
@@ -212,7 +212,7 @@ def _padded(tensor: torch.Tensor, alignment: int) -> torch.Tensor:
 
 
 def _aligned(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    """The kernel reads a mask in steps of 16 elements: one whose rows are not whole steps is copied."""
+    """Return a mask that the kernel can read: it reads steps of 16 elements, so a mask with other row lengths is copied."""
     length = mask.shape[-1]
     if length % 16:
         mask = torch.nn.functional.pad(mask, (0, -length % 16))[..., :length]

@@ -1,11 +1,11 @@
-"""cuDNN's workspace of a convolution, for tracers which do not run PyTorch's CUDA code: the same decision in plain Python.
+"""cuDNN's workspace of a convolution, for tracers that run no CUDA code of PyTorch's: the same decision in plain Python.
 
     with ConvolutionWorkspaces(device, total_bytes) as workspaces:
         workspaces.ask(Convolution(...), "forward", settings, thread=0)
 
-cuDNN itself says what a plan takes (the oracle of the null GPU, with the same cache). Which operation PyTorch asks about,
-which of cuDNN's suggestions it passes over and which plan it takes is written here, without torch. Where no cuDNN can
-answer (none is installed, no C compiler, another system than Linux) the answer is None, and `ledger` says why.
+cuDNN itself gives the size of a plan (the null GPU's oracle, with the same cache). This module decides, without torch, which
+operation PyTorch requests, which of cuDNN's suggestions it skips and which plan it takes. If no cuDNN can answer (none is
+installed, no C compiler, a system other than Linux) the answer is None, and `ledger` gives the reason.
 
 spec: torch 2.11, ATen/native/Convolution.cpp (`use_cudnn`, `use_cudnn_depthwise`) and ATen/native/cudnn/Conv_v8.cpp.
 """
@@ -35,7 +35,7 @@ Operation = Literal["forward", "backward_data", "backward_filter"]
 _DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}  # spec: cudnnDataType_t
 _INSTANT, _FALLBACK = 0, 2  # spec: cudnnBackendHeurMode_t
 _TENSOR_CORE, _DOWN_CONVERTED, _NONDETERMINISTIC = 0, 1, 4  # spec: cudnnBackendNumericalNote_t
-_MAX_ALIGNMENT = 32  # spec: Conv_v8.cpp, getAlignment; measured: what it answers for a block of the allocator
+_MAX_ALIGNMENT = 32  # spec: Conv_v8.cpp, getAlignment; measured: its result for a block of the allocator
 _INT32_LIMIT = 1 << 31  # spec: canUse32BitIndexMath
 _DEPTHWISE_CHANNELS = 32  # spec: use_cudnn_depthwise
 _DEPTHWISE_WIDTH = 7  # spec: check_cudnn_depthwise_workload_with_filter
@@ -44,7 +44,7 @@ _NATIVE = "PyTorch's own kernels run instead of cuDNN's"
 
 @dataclass(frozen=True, slots=True)
 class CudnnSettings:
-    """torch.backends.cudnn of the job, and `deterministic` also where torch.use_deterministic_algorithms is on."""
+    """The job's torch.backends.cudnn; `deterministic` is also set by torch.use_deterministic_algorithms."""
 
     enabled: bool = True
     benchmark: bool = False
@@ -54,15 +54,15 @@ class CudnnSettings:
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """One convolution, forwards and backwards; 1-d ones as PyTorch makes them 2-d, with a height of 1.
+    """One convolution, forward and backward; a 1-d one becomes 2-d with a height of 1, as in PyTorch.
 
     Attributes:
-        input: Sizes, (batch, channels, *space); of a transposed convolution too what its forward takes.
-        weight: Sizes, as PyTorch keeps them: (out, in / groups, *space), transposed (in, out / groups, *space).
+        input: Sizes, (batch, channels, *space); for a transposed convolution, too, the input of its forward pass.
+        weight: Sizes in PyTorch's layout: (out, in / groups, *space), transposed (in, out / groups, *space).
         output: Sizes, (batch, channels, *space).
-        dtype: torch's name of it, "float32".
-        channels_last: Whether cuDNN is given all tensors in that format.
-        offsets_bytes: Of input, weight and output (backwards: its gradient) in their blocks; a copy has 0.
+        dtype: torch's name for it, "float32".
+        channels_last: Whether cuDNN receives all tensors in that format.
+        offsets_bytes: Offsets of input, weight and output (backward: its gradient) in their blocks; a copy has 0.
     """
 
     input: tuple[int, ...]
@@ -80,24 +80,24 @@ class Convolution:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to compute."""
+        """Return whether there is nothing to compute."""
         return 0 in (*self.input, *self.weight, *self.output)
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether PyTorch has kernels of its own for it."""
+        """Return whether PyTorch has its own kernels for it."""
         channels = self.input[1]
         known = len(self.input) in (4, 5) and not self.transposed
         return known and channels == self.groups > 1 and self.weight[0] % channels == 0
 
     @property
     def uses_depthwise_kernel(self) -> bool:
-        """Whether PyTorch's own depthwise kernel runs, which takes no workspace; cuDNN being enabled."""
+        """Return whether PyTorch's own depthwise kernel, which takes no workspace, runs if cuDNN is enabled."""
         return self.is_depthwise and not self._cudnn_is_better()
 
     @property
     def uses_cudnn(self) -> bool:
-        """Whether cuDNN runs it, if it is enabled."""
+        """Return whether cuDNN runs it, if cuDNN is enabled."""
         if self.is_depthwise:
             return self._cudnn_is_better()
         return not any(extra >= s for extra, s in zip(self.output_padding, self.stride, strict=False))
@@ -123,7 +123,7 @@ class Convolution:
         return batch == 1 or channels >= 512 or (channels >= 256 and width >= 28)
 
     def graph(self, operation: Operation) -> str:
-        """Return the question for cuDNN; the operation is what cuDNN does, not where autograd is."""
+        """Return the request to cuDNN; `operation` is cuDNN's own, not autograd's pass."""
         x, y = (self.output, self.input) if self.transposed else (self.input, self.output)
         of_x, of_w, of_y = self.offsets_bytes[::-1] if self.transposed else self.offsets_bytes
         result = {"forward": 2, "backward_data": 0, "backward_filter": 1}[operation]
@@ -136,7 +136,7 @@ class Convolution:
 
 
 def _alignment(offset_bytes: int) -> int:
-    """Return the alignment which PyTorch states for an address: the first power of two that does not divide it, or 32."""
+    """Return the alignment that PyTorch reports for an address: the first power of two that does not divide it, or 32."""
     alignment = 1
     while alignment < _MAX_ALIGNMENT and offset_bytes % alignment == 0:
         alignment *= 2
@@ -145,10 +145,11 @@ def _alignment(offset_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """What one convolution takes, in bytes.
+    """The workspace of one convolution, in bytes.
 
-    `search_bytes` is what cudnn.benchmark takes first, to try all plans: it is freed and the cache emptied before the
-    workspace itself is asked for. None when nothing is searched. `cublaslt_limit_bytes` and `withheld` are `PlanSize`'s.
+    `search_bytes` is the workspace that cudnn.benchmark takes first, to try all plans. It is freed and the cache emptied before
+    the
+    request for the workspace itself. None: there is no search. `cublaslt_limit_bytes` and `withheld` are `PlanSize`'s.
     """
 
     size_bytes: int
@@ -158,12 +159,12 @@ class Workspace:
 
 
 class ConvolutionWorkspaces:
-    """Answers for one job on one card. The oracle starts at the first convolution; a context manager.
+    """A context manager with the answers for one job on one card. The oracle starts at the first convolution.
 
     Args:
         device: The card.
         total_bytes: Its size in this job.
-        stack: The job's, whose cuDNN is asked; None: that of the torch which is installed.
+        stack: The job's stack, which selects the cuDNN; None: that of the installed torch.
     """
 
     def __init__(self, device: Device, total_bytes: int, stack: Stack | None = None) -> None:
@@ -182,7 +183,7 @@ class ConvolutionWorkspaces:
 
     @property
     def sizes(self) -> set[int]:
-        """All sizes of workspaces which were answered."""
+        """All workspace sizes returned so far."""
         found = [answer for answer in self._known.values() if isinstance(answer, Workspace)]
         return {size for answer in found for size in (answer.size_bytes, answer.search_bytes) if size}
 
@@ -193,13 +194,13 @@ class ConvolutionWorkspaces:
         self._resources.close()
 
     def ask(self, convolution: Convolution, operation: Operation, settings: CudnnSettings, *, thread: int) -> Workspace | None:
-        """Return the workspace of one operation of cuDNN; None, which `ledger` explains, where nobody knows.
+        """Return the workspace of one cuDNN operation; None if it is unknown, for a reason that `ledger` gives.
 
         Args:
             convolution: Forward or backward.
-            operation: What cuDNN does: a transposed convolution's forward is cuDNN's backward_data.
-            settings: Of the job, now.
-            thread: Which of the job's threads asks: with cudnn.benchmark each searches for itself.
+            operation: cuDNN's operation: a transposed convolution's forward pass is cuDNN's backward_data.
+            settings: The job's current settings.
+            thread: The requesting thread of the job: with cudnn.benchmark, each thread searches for itself.
         """
         if convolution.is_empty or convolution.uses_depthwise_kernel:
             return Workspace(0)
@@ -223,7 +224,7 @@ class ConvolutionWorkspaces:
         return found
 
     def ledger(self) -> list[Entry]:
-        """Return what was assumed: each reason for which convolutions count without a workspace, and how often."""
+        """Return the assumptions: each reason for convolutions without a workspace, and its count."""
         entries = [
             Entry.of(Entered.ASSUMED, Code.NO_WORKSPACES, hits, name=reason)
             for reason, hits in sorted(self._unanswered.items())
@@ -237,12 +238,12 @@ class ConvolutionWorkspaces:
         return entries
 
     def _choose(self, graph: str, dtype: str, settings: CudnnSettings) -> Workspace | str:
-        """Return what PyTorch takes for a graph, or why nobody can say.
+        """Return PyTorch's workspace for a graph, or the reason why it is unknown.
 
         Raises:
-            WorkerError: the oracle was killed, and once more after it was started again.
+            WorkerError: The oracle was killed, and again after a restart.
         """
-        for _ in range(2):  # an oracle which was killed is started again
+        for _ in range(2):  # restarts an oracle that was killed
             oracle = self._open()
             if oracle is None:
                 return self._silence
@@ -281,7 +282,7 @@ def _chosen(oracle: CudnnOracle, graph: str, dtype: str, settings: CudnnSettings
 
 
 def _rules(oracle: CudnnOracle, graph: str, dtype: str, settings: CudnnSettings) -> Iterator[PlanSize]:
-    """Yield the sizes of the plans which build, in the order in which PyTorch tries them."""
+    """Yield the sizes of the plans that build, in the order in which PyTorch tries them."""
     for mode in (_INSTANT, _FALLBACK):
         for index, config in enumerate(oracle.heuristics(mode, graph)):
             if _is_allowed(config, dtype, settings):

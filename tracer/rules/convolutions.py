@@ -1,8 +1,7 @@
-"""What a convolution on the card asks for and in which order, for the tracers which run no CUDA code.
+"""Requests of a convolution on the card, in order, for the tracers that run no CUDA code.
 
-Copies into cuDNN's format, the result, the workspace; backwards the input's gradient with its workspace, then the weight's.
-
-measured: request by request on the null GPU, torch 2.11.0+cu130, a100-40gb.
+Forward: copies into cuDNN's format, the result, the workspace. Backward: the input's gradient with its workspace, then the
+weight's. measured: request by request on the null GPU, torch 2.11.0+cu130, a100-40gb.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from vramcast.tracer.rules.operator_call import Call
 
 
 def convolution_format(tensor: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
-    """Return the format in which cuDNN works: channels_last as soon as the input or the weight lies so."""
+    """Return cuDNN's working format: channels_last if the input or the weight has it."""
     usable = tensor.dim() in (4, 5) and tensor.dtype != torch.float64
     return _format(tensor.dim(), usable and any(_lies_channels_last(t) for t in (tensor, weight)))
 
 
 def convolve(call: Call) -> None:
-    """Ask for what `aten.convolution` takes; its only result has the index 0."""
+    """Make the requests of `aten.convolution`; its only result has index 0."""
     tensor, weight = call.args[:2]
     memory_format = convolution_format(tensor, weight)
     convolution = _described(tensor, weight, call.results[0], call.args[3:9], memory_format, output_is_result=True)
@@ -46,7 +45,7 @@ def convolve(call: Call) -> None:
 
 
 def differentiate(call: Call) -> None:
-    """Ask for what `aten.convolution_backward` takes; its results are the gradients of input, weight and bias."""
+    """Make the requests of `aten.convolution_backward`; its results are the gradients of input, weight and bias."""
     gradient, tensor, weight = call.args[:3]
     memory_format = convolution_format(tensor, weight)
     convolution = _described(tensor, weight, gradient, call.args[4:10], memory_format, output_is_result=False)
@@ -60,15 +59,17 @@ def differentiate(call: Call) -> None:
 
 
 def _differentiate_with_cudnn(call: Call, convolution: Convolution, memory_format: torch.memory_format) -> None:
-    """The gradient is copied once if it lies in the other format, and for each operation if it has gaps in the right one.
+    """Make the requests of a backward pass in cuDNN.
 
-    A tensor of 1x1 images lies in both formats: then each operation may take another.
+    The gradient is copied once if it is in the other format, and for each operation if it has gaps in the right one. A tensor
+    of 1x1
+    images is in both formats, so each operation may take another.
     """
     gradient, tensor, weight = call.args[:3]
     of_input, of_weight = call.args[-1][:2]
     held = call.hold_copies((tensor,), memory_format) if of_weight else []
     in_place = not of_weight or tensor.is_contiguous(memory_format=memory_format)
-    last = _lies_channels_last(tensor) if in_place else convolution.channels_last  # the input, and then the gradient too
+    last = _lies_channels_last(tensor) if in_place else convolution.channels_last  # the input's format; the gradient follows
     copied = convolution.transposed or _lies_channels_last(gradient) != last
     if copied:
         fits = convolution.transposed and gradient.is_contiguous(memory_format=_format(tensor.dim(), last))
@@ -95,7 +96,9 @@ def _format(dimensions: int, channels_last: bool) -> torch.memory_format:
 
 
 def _differentiate_depthwise(call: Call, *, flat: bool) -> None:
-    """PyTorch's own kernels: `flat` ones compute the weight's gradient first, 3-d ones make both results before all else."""
+    """Make the requests of PyTorch's own kernels: `flat` ones compute the weight's gradient first, 3-d ones allocate both
+    results first.
+    """
     gradient, tensor, weight = call.args[:3]
     wanted = call.args[-1]
     steps = [(1, tensor), (0, weight)] if flat else [(0, weight), (1, tensor)]
@@ -112,7 +115,7 @@ def _differentiate_depthwise(call: Call, *, flat: bool) -> None:
 
 
 def cudnn_settings() -> CudnnSettings:
-    """Return what the job has set now."""
+    """Return the job's current settings."""
     return CudnnSettings(
         enabled=cudnn_enabled(),
         benchmark=cudnn_benchmark(),
@@ -122,7 +125,7 @@ def cudnn_settings() -> CudnnSettings:
 
 
 def _lies_channels_last(tensor: torch.Tensor) -> bool:
-    """Return whether PyTorch takes the tensor for channels_last; a 1-d convolution's with its height of 1."""
+    """Return whether PyTorch considers the tensor channels_last; in a 1-d convolution, with its height of 1."""
     if tensor.dim() == 3:
         (n, channels, width), strides = tensor.shape, tensor.stride()
         strides_2d = (*strides[:2], width * strides[2], strides[2])

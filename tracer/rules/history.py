@@ -1,4 +1,4 @@
-"""What the job asked of the card's allocator, as it happens: requests, and the deaths of storages in their true order."""
+"""The job's requests to the card's allocator as they happen, and the deaths of storages in their true order."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from vramcast.tracer.recording.recorder import Place
 class History:
     """A growing list of requests and frees.
 
-    A storage dies when its last tensor does, wherever that happens (Python, autograd's graph): its Python object is kept
-    by the C++ one, so a weak reference to it ends with the storage itself.
+    A storage dies with its last tensor, wherever that happens (Python, autograd's graph). The C++ storage keeps its Python
+    object
+    alive, so a weak reference to it ends with the storage itself.
     """
 
     def __init__(self) -> None:
         self.position = 0  # requests and frees so far
-        self.contexts: list[tuple[int, Place]] = []  # of each request, by the address which it is given here
+        self.contexts: list[tuple[int, Place]] = []  # for each request, by the address assigned here
         self._rows: list[tuple[Action, int, int, int]] = []  # action, address, size, block
         self._alive: dict[int, weakref.ref[Any]] = {}  # by StorageImpl
         self._addresses: dict[int, int] = {}
 
     def knows(self, storage: torch.UntypedStorage) -> bool:
-        """Return whether the storage was asked for before: then a tensor over it is a view."""
+        """Return whether the storage was requested before, so that a tensor over it is a view."""
         return storage._cdata in self._alive
 
     def address(self, storage: torch.UntypedStorage) -> int | None:
-        """Return the address which the storage was given; None when it takes no memory of the card."""
+        """Return the address of the storage; None if it takes no memory on the card."""
         return self._addresses.get(storage._cdata)
 
     def begin(self, storage: torch.UntypedStorage, size_bytes: int, context: Place) -> None:
-        """A storage of `size_bytes` begins; it ends by itself. One of 0 B takes no memory."""
+        """Begin a storage of `size_bytes`, which ends by itself; one of 0 B takes no memory."""
         key = storage._cdata
         row = self.ask(size_bytes, context) if size_bytes else None
 
@@ -57,17 +58,17 @@ class History:
         return row
 
     def free(self, row: int) -> None:
-        """The block which began in `row` dies. One stream: its memory may be used again at once."""
+        """Free the block that began in `row`. With one stream its memory can be reused at once."""
         _, address, size_bytes, _ = self._rows[row]
         self._rows.append((Action.FREE_REQUESTED, address, size_bytes, row))
         self._rows.append((Action.FREE_COMPLETED, address, size_bytes, row))
         self.position += 1
 
     def empty_cache(self) -> None:
-        """The job called `torch.cuda.empty_cache()`."""
+        """Record a call of `torch.cuda.empty_cache()`."""
         self._rows.append((Action.EMPTY_CACHE, 0, 0, -1))
 
     def trace(self, header: dict[str, Any]) -> Trace:
-        """Return what happened so far; what lives still, lives to the end."""
+        """Return the history so far; blocks still alive live to the end."""
         action, address, size_bytes, block = zip(*self._rows, strict=True) if self._rows else ((), (), (), ())
         return Trace.build({"action": action, "address": address, "size_bytes": size_bytes, "block": block}, header=header)

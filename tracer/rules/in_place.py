@@ -1,6 +1,6 @@
-"""Where CUDA writes a result into an operator's first argument.
+"""Operators that write their result into the first argument on CUDA.
 
-PyTorch shows a dispatch mode, and tensors of a subclass, another operator there: one which makes a new tensor.
+A dispatch mode, and tensors of a subclass, see another operator there: one that makes a new tensor.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from vramcast.tracer.rules.reductions import merged
 aten = torch.ops.aten
 
 OnCard = Callable[[Any], bool]
-# measured: torch 2.11 and 2.13, for a gradient which autograd alone holds, seen from the dispatch mode.
+# measured: torch 2.11 and 2.13, for a gradient held only by autograd, seen from the dispatch mode.
 _OWN_TENSOR, _OWN_STORAGE = 4, 2
 
 
 def takes_first(func: Any, args: Any, *, masking: bool, on_card: OnCard) -> bool:
-    """Return whether the result of `func(*args)` lies in the memory of its first argument on CUDA.
+    """Return whether the result of `func(*args)` takes the memory of its first argument on CUDA.
 
     Args:
-        func: An operator whose schema promises a new tensor.
-        args: What it is called with; not run yet.
+        func: An operator with a schema that promises a new tensor.
+        args: Its arguments, before the call.
         masking: Whether attention adds its mask to the scores.
         on_card: Whether a tensor lies on the card.
     """
@@ -39,7 +39,7 @@ def takes_first(func: Any, args: Any, *, masking: bool, on_card: OnCard) -> bool
 
 
 def _adds_up(node_name: str, args: Any, on_card: OnCard) -> bool:
-    """Autograd adds a second gradient into the first where nobody else holds that."""
+    """Return whether autograd adds a second gradient into the first, as it does if nothing else holds that one."""
     if not on_card(args[1]):
         return False
     first = args[0]
@@ -50,12 +50,12 @@ def _adds_up(node_name: str, args: Any, on_card: OnCard) -> bool:
 
 
 def _scatters(node_name: str, args: Any, on_card: OnCard) -> bool:
-    """Autograd writes these gradients into zeros of its own."""
+    """Return whether autograd writes the gradient into its own zeros."""
     return not node_name.startswith("IndexPut")
 
 
 def _in(node: str) -> Callable[[str, Any, OnCard], bool]:
-    """Return the rule of an operator which the backward pass of one other operator takes in place."""
+    """Return the rule of an operator that the backward pass of one other operator runs in place."""
 
     def rule(node_name: str, args: Any, on_card: OnCard) -> bool:
         return node_name == node and all(a.numel() <= args[0].numel() for a in args[1:] if isinstance(a, torch.Tensor))

@@ -1,4 +1,4 @@
-"""One operator on the card, as the functions see it which say what it asks for."""
+"""One operator on the card, as the rules see it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Call:
 
     Attributes:
         on_card: Whether an argument lies on the card.
-        storage_of: Returns the storage with which a result's memory lives and dies.
+        storage_of: Returns the storage that owns a result's memory.
     """
 
     func: Any
@@ -37,11 +37,11 @@ class Call:
 
     @property
     def thread(self) -> int:
-        """Which of the job's threads runs it: 0, or 1 for autograd's."""
+        """The thread of the job that runs it: 0, or 1 for autograd's."""
         return int(self.context.backward)
 
     def argument(self, name: str, default: Any = None) -> Any:
-        """Return an argument by the name which the schema gives it."""
+        """Return an argument by its name in the schema."""
         if name in self.kwargs:
             return self.kwargs[name]
         names = [a.name for a in self.func._schema.arguments]
@@ -49,7 +49,7 @@ class Call:
         return self.args[at] if at < len(self.args) else default
 
     def begin(self, *indexes: int) -> None:
-        """Ask for results, in this order; a view, or no tensor, takes nothing."""
+        """Request memory for results, in this order; a view, or a result that is no tensor, takes none."""
         for i in indexes:
             result = self.results[i]
             for tensor in result if isinstance(result, list) else [result]:
@@ -59,25 +59,27 @@ class Call:
                         self.history.begin(storage, tensor.untyped_storage().nbytes(), self.context)
 
     def begin_all(self) -> None:
-        """Ask for all results in the order in which the operator returns them."""
+        """Request memory for all results in the order in which the operator returns them."""
         self.begin(*range(len(self.results)))
 
     def ask(self, size_bytes: int) -> int:
-        """Ask for bytes of the operator's own; 0 asks for nothing."""
+        """Request bytes for the operator's own use; 0 makes no request."""
         return self.history.ask(size_bytes, self.context) if size_bytes else -1
 
     def free(self, *blocks: int) -> None:
-        """Give back what `ask` returned."""
+        """Free blocks returned by `ask`."""
         for block in blocks:
             if block >= 0:
                 self.history.free(block)
 
     def hold_copies(self, tensors: tuple[torch.Tensor, ...], memory_format: torch.memory_format) -> list[int]:
-        """Ask for a copy of each tensor which does not lie in `memory_format`."""
+        """Request a copy of each tensor that is not in `memory_format`."""
         return [self.ask(t.nbytes) for t in tensors if not t.is_contiguous(memory_format=memory_format)]
 
     def hold_reduction(self, tensor: torch.Tensor, reduced: list[int], element_bytes: int) -> list[int]:
-        """Ask for what a reduction of `tensor` splits its work into; the blocks come back in the order of their frees."""
+        """Request the buffers over which a reduction of `tensor` splits its work; return the blocks in the order of their
+        frees.
+        """
         split = split_bytes(tensor.shape, tensor.stride(), reduced, element_bytes, self.device)
         return [self.ask(n) for n in split][::-1] if split else []
 

@@ -1,4 +1,4 @@
-"""Who watches the job where no CUDA code runs: the null GPU's recorder, with a history of our own below it."""
+"""The recorder for jobs without CUDA code: the null GPU's recorder on top of our own history."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PortableRecorder(Recorder):
 
     @property
     def in_step(self) -> bool:
-        """Whether an optimizer's step runs now."""
+        """Return whether an optimizer's step is running."""
         return bool(self._optimizer)
 
     def start(self) -> None:
@@ -38,7 +38,7 @@ class PortableRecorder(Recorder):
         self._watch()
 
     def stop(self, *, header: dict[str, Any], workspace_sizes: Iterable[int] = ()) -> Trace:
-        """End recording and return the trace; it has no addresses, and `peaks` are left to the simulator."""
+        """Stop recording and return the trace; it has no addresses, and the simulator computes `peaks`."""
         for handle in self._handles:
             handle.remove()
         trace = self._history.trace({**header, "marks_empty_cache": True})
@@ -47,20 +47,20 @@ class PortableRecorder(Recorder):
         return dataclasses.replace(trace, address=np.zeros_like(trace.address), header={**trace.header, LOOPS: loops})
 
     def note(self) -> None:
-        """Tie the operator which runs now to its module; called for every operator on the card."""
+        """Tie the running operator to its module; called for every operator on the card."""
         stack = self._local.__dict__.get("stack")
         if stack and current_autograd_node() is None:
-            # The operator's node was made just before: it has the number before the next one.
+            # The operator's node was just made: its number is the last one issued.
             number = sequence_number() - 1
             self._modules_by_sequence.setdefault(number, stack[-1][2])
 
     def watch_data(self, func: Any, args: Any) -> None:
-        """Note whether the batch is being moved; called for operators which are not on the card."""
+        """Note whether the batch is being moved; called for operators that are not on the card."""
         if func.namespace == "profiler":
             self.data = "enter" in func.__name__ and args[0] == DATA_RANGE
 
     def context(self, op: str, args: Iterable[Any]) -> Place:
-        """Return what is known of the operator `op`, which runs now with these arguments and asks for memory."""
+        """Return the place of the operator `op`, which runs now with these arguments and requests memory."""
         given = [argument for argument in args if isinstance(argument, torch.Tensor)]
         dtypes = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in given)
         return self._place(op)._replace(shapes=tuple(tuple(tensor.shape) for tensor in given), dtypes=dtypes)

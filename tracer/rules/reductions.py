@@ -1,4 +1,4 @@
-"""What a CUDA reduction asks for when it splits one result over several blocks of threads: partial results, and a counter each.
+"""Requests of a CUDA reduction that splits one result over several thread blocks: partial results, and a counter each.
 
 spec: the launch rules of ATen/native/cuda/Reduce.cuh, torch 2.11 (`setReduceConfig`).
 measured: sums, means, maxima and norms of matrices on the null GPU agree to the byte.
@@ -11,21 +11,21 @@ from collections.abc import Sequence
 
 from vramcast.hardware.device import WARP_SIZE, Device
 
-_MAX_THREADS = 512  # spec: of one block, for one value a thread
-_VECTOR = 4  # spec: values which one thread loads at once
-_MIN_VALUES, _MAX_VALUES = 16, 256  # spec: values a thread adds up
+_MAX_THREADS = 512  # spec: per block, with one value per thread
+_VECTOR = 4  # spec: values that one thread loads at once
+_MIN_VALUES, _MAX_VALUES = 16, 256  # spec: values that a thread adds up
 
 
 def split_bytes(
     shape: Sequence[int], strides: Sequence[int], reduced: Sequence[int], element_bytes: int, device: Device
 ) -> tuple[int, int] | None:
-    """Return (bytes of partial results, bytes of counters) of a reduction; None when one block makes each result.
+    """Return (bytes of partial results, bytes of counters) of a reduction; None if one block makes each result.
 
     Args:
-        shape: Of the input.
-        strides: Of the input, in elements.
-        reduced: Dimensions which are reduced.
-        element_bytes: Of the accumulator.
+        shape: Shape of the input.
+        strides: Strides of the input, in elements.
+        reduced: Reduced dimensions.
+        element_bytes: Size of the accumulator.
         device: The card.
     """
     n_inputs = math.prod(shape[d] for d in reduced)
@@ -64,7 +64,7 @@ def split_bytes(
 
 
 def merged(dimensions: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return (size, stride) from the fastest on, with neighbours joined that lie in memory as one."""
+    """Return (size, stride) from the fastest dimension on, with contiguous neighbours joined."""
     joined: list[tuple[int, int]] = []
     for size, stride in sorted((d for d in dimensions if d[0] != 1), key=lambda d: d[1]):
         if joined and joined[-1][0] * joined[-1][1] == stride:

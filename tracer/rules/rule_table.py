@@ -1,7 +1,8 @@
-"""What CUDA's operators ask for besides their results, and in which order: one small function an operator.
+"""Requests of CUDA's operators in addition to their results, in order: one small function per operator.
 
-Each gets the `Call` and says what happens: `call.begin(i)` asks for result i, `call.ask(n)` for n bytes which
-`call.free(...)` gives back. Results which were not begun lie on the host in truth, or are made of another's memory.
+Each gets the `Call` and replays it: `call.begin(i)` requests result i, `call.ask(n)` requests n bytes that `call.free(...)`
+returns.
+Results that are not begun lie on the host in reality, or use another's memory.
 
 measured: request by request on the null GPU, torch 2.11.0+cu130, a100-40gb, unless a line says otherwise.
 """
@@ -54,13 +55,13 @@ def _arg_reduction(call: Call) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ normalisation
-_MANY_ROWS = 65_536  # measured: above, layer_norm's backward sums in two rounds
+_MANY_ROWS = 65_536  # measured: with more rows, layer_norm's backward pass sums in two rounds
 _ROWS_A_BLOCK = 32  # measured
-_PARTIAL_LIMIT_BYTES = 4 << 20  # measured: of one buffer of partial sums
+_PARTIAL_LIMIT_BYTES = 4 << 20  # measured: per buffer of partial sums
 
 
 def _contiguous_first(index: int) -> Rule:
-    """Return the rule of a kernel which reads a contiguous tensor, the argument `index`: one that lies otherwise is copied."""
+    """Return the rule of a kernel that reads the argument `index` as a contiguous tensor, and copies any other."""
 
     def rule(call: Call) -> None:
         copies = call.hold_copies((call.args[index],), torch.contiguous_format)
@@ -111,7 +112,9 @@ def _group_norm_backward(call: Call) -> None:
 
 
 def _batch_norm_backward(call: Call) -> None:
-    """Inputs whose channels lie side by side (N x C, channels_last) take the kernel which keeps its sums apart."""
+    """Replay batch norm's backward pass; inputs with adjacent channels (N x C, channels_last) take the kernel with separate
+    sums.
+    """
     tensor = call.args[1]
     by_channel = suggest_memory_format(tensor) == torch.channels_last
     if not by_channel and tensor.dim() != 2:
@@ -133,12 +136,12 @@ def _batch_norm(call: Call) -> None:
         call.free(*reversed(_hold_channel_sums(call, tensor, 4)))
 
 
-_BATCH_NORM_THREADS, _BATCH_NORM_WIDTH = 512, 32  # spec: of a block, and of it side by side
-_BATCH_NORM_ROWS, _BATCH_NORM_BLOCKS = 16, (8, 128)  # spec: of one thread; of blocks one over another, else there is one
+_BATCH_NORM_THREADS, _BATCH_NORM_WIDTH = 512, 32  # spec: per block, and across its width
+_BATCH_NORM_ROWS, _BATCH_NORM_BLOCKS = 16, (8, 128)  # spec: rows per thread; blocks stacked over the rows, else there is one
 
 
 def _hold_channel_sums(call: Call, tensor: torch.Tensor, sums: int) -> list[int]:
-    """Ask for what blocks of threads which share a channel add up, and a counter a block.
+    """Request the partial sums of thread blocks that share a channel, and a counter per block.
 
     spec: the launch rules of ATen/native/cuda/Normalization.cuh, torch 2.11 (`flexible_launch_configs`).
     """
@@ -160,7 +163,7 @@ def _cudnn_attention(call: Call) -> None:
 
 
 def _cudnn_attention_backward(call: Call) -> None:
-    """measured: one shape a card, and one with fewer heads of keys; the plan is cuDNN's."""
+    """Replay cuDNN's own plan. measured: one shape per card, and one with fewer heads of keys."""
     call.begin_all()
     gradient, query, key, out = call.args[0], call.args[1], call.args[2], call.args[4]
     copied = call.ask(0 if gradient.stride() == out.stride() else out.nbytes)
@@ -215,18 +218,18 @@ def _efficient_tile(width: int, fp32: bool, capability: tuple[int, int]) -> tupl
 
 # ------------------------------------------------------------------------------------------------ losses
 def _elements(call: Call) -> torch.Tensor:
-    """Return a tensor like the loss of each element."""
+    """Return a tensor with the shape and type of the elementwise loss."""
     tensor, target = torch.broadcast_tensors(*call.args[:2])
     return torch.empty(tensor.shape, dtype=torch.promote_types(tensor.dtype, target.dtype), device="meta")
 
 
 def _reduce_all(call: Call, elements: torch.Tensor, held: int) -> None:
-    """Add up a loss an element, which the block `held` has until then."""
+    """Add up the elementwise loss, then free its block `held`."""
     call.free(*call.hold_reduction(elements, [*range(elements.dim())], 4), held)
 
 
 def _loss(call: Call) -> None:
-    """One number is the mean or sum of a loss an element."""
+    """Replay a loss that is the mean or sum of an elementwise loss."""
     call.begin_all()
     if call.argument("reduction", 1):
         elements = _elements(call)
@@ -242,7 +245,7 @@ def _huber_loss(call: Call) -> None:
 
 
 def _binary_cross_entropy(call: Call) -> None:
-    """The mean lies in a tensor of its own before it goes into the result."""
+    """Replay a loss that stores its mean in a separate tensor before the result."""
     call.begin_all()
     if call.argument("reduction", 1):
         elements = _elements(call)
@@ -283,13 +286,13 @@ def _ctc_loss_backward(call: Call) -> None:
 
 # ------------------------------------------------------------------------------------------------ gradients, movement
 def _copied_gradient(call: Call) -> None:
-    """The gradient is copied where it does not lie as the result does, for example when a sum spread it."""
+    """Replay a backward pass that copies a gradient with another layout than the result, for example one spread by a sum."""
     call.begin_all()
     call.free(*call.hold_copies((call.args[0],), suggest_memory_format(call.results[0])))
 
 
 def _roll(call: Call) -> None:
-    """One dimension after the other."""
+    """Replay one dimension after the other."""
     copies = call.hold_copies((call.args[0],), torch.contiguous_format)
     dims = call.argument("dims", ())
     held = []
@@ -302,7 +305,7 @@ def _roll(call: Call) -> None:
 
 
 def _unfold_backward(call: Call) -> None:
-    """Folds by the numbers of the elements which windows cover."""
+    """Replay a fold by the numbers of the elements that windows cover."""
     call.begin_all()
     gradient, dim, size, step = call.args[0], call.args[2], call.args[3], call.args[4]
     windows = gradient.shape[dim]
@@ -316,11 +319,11 @@ def _sort(call: Call) -> None:
     call.free(call.ask(_LONG_BYTES * n if 1 < n <= _FEW_TO_SORT else 0))
 
 
-_FEW_TO_SORT = 4096  # spec: up to here rows are sorted in place, with an arange for the indices; beyond it is not modelled
+_FEW_TO_SORT = 4096  # spec: up to here rows are sorted in place, with an arange for the indices; longer rows are not modelled
 
 
 def _im2col(call: Call) -> None:
-    """The result begins in the input's size, and grows."""
+    """Replay a result that begins with the input's size, and grows."""
     copies = call.hold_copies((call.args[0],), torch.contiguous_format)
     first = call.ask(call.args[0].nbytes)
     call.begin_all()
@@ -352,7 +355,7 @@ def _softmax_backward(call: Call) -> None:
 
 # ------------------------------------------------------------------------------------------------ indices
 def _index(call: Call) -> None:
-    """Indices which lie on the host are moved first."""
+    """Replay indexing, which first moves indices from the host."""
     moved = [call.ask(i.nbytes) for i in call.args[1] if i is not None and not call.on_card(i)]
     call.begin_all()
     call.free(*moved)
@@ -370,17 +373,19 @@ _SCANS = {8: (896, 16), 4: (1920, 8), 2: (7680, 16)}  # measured: elements a til
 
 
 def _scan_bytes(n: int, itemsize: int) -> int:
-    """CUB's scan over n elements: the state of each tile, and of a warp of tiles before the first (measured)."""
+    """Return the bytes of CUB's scan over n elements: the state of each tile, and of a warp of tiles before the first
+    (measured).
+    """
     tile, state_bytes = _SCANS[itemsize]
     return 511 + 256 * -(-(-(-n // tile) + WARP_SIZE) * state_bytes // 256)
 
 
-_FEW_INDICES = 3072  # measured: up to here, embedding's backward needs no sorting
+_FEW_INDICES = 3072  # measured: up to this many, embedding's backward pass needs no sorting
 _ROWS_A_SEGMENT = 10  # measured
 
 
 def _sort_bytes(n: int) -> int:
-    """CUB's radix sort of n pairs of int64: second buffers, and counters for every 3840 of them (measured)."""
+    """Return the bytes of CUB's radix sort of n pairs of int64: second buffers, and counters for every 3840 pairs (measured)."""
     return 2 * (-(-n * _LONG_BYTES // 256) * 256) + 16_895 + 1024 * -(-n // 3840)
 
 
@@ -409,7 +414,7 @@ def _embedding_backward(call: Call) -> None:
 
 
 def _index_put(call: Call) -> None:
-    """Adds up in the order of sorted indices."""
+    """Replay a sum in the order of sorted indices."""
     call.begin_all()
     indices = [i for i in call.args[1] if i is not None]
     if not call.argument("accumulate", False) or not indices:
@@ -427,7 +432,7 @@ def _index_put(call: Call) -> None:
 
 # ------------------------------------------------------------------------------------------------ the rest
 def _begins(*indexes: int) -> Rule:
-    """Return the rule of an operator which asks for these results, and for nothing besides."""
+    """Return the rule of an operator that requests these results, and nothing else."""
     return lambda call: call.begin(*indexes)
 
 
@@ -463,7 +468,7 @@ RULES: dict[Any, Rule] = {
     aten._scaled_dot_product_cudnn_attention_backward: _cudnn_attention_backward,
     aten._scaled_dot_product_flash_attention: _flash_attention,
     aten._scaled_dot_product_flash_attention_backward: _flash_attention_backward,
-    aten._scaled_dot_product_efficient_attention: _begins(0, 1),  # seed and offset of the random numbers lie on the host
+    aten._scaled_dot_product_efficient_attention: _begins(0, 1),  # the seed and offset of the random numbers lie on the host
     aten._scaled_dot_product_efficient_attention_backward: _efficient_attention_backward,
     aten._safe_softmax: _safe_softmax,
     aten.logsumexp: _logsumexp,
@@ -482,7 +487,7 @@ RULES: dict[Any, Rule] = {
     aten.binary_cross_entropy: _binary_cross_entropy,
     aten.binary_cross_entropy_with_logits: _binary_cross_entropy_with_logits,
     **dict.fromkeys((aten.multi_margin_loss, aten.multilabel_margin_loss_forward), _margin_loss),
-    aten.log_sigmoid_forward: _begins(0),  # the buffer is the CPU's
+    aten.log_sigmoid_forward: _begins(0),  # only the CPU uses the buffer
     aten._ctc_loss: _ctc_loss,
     aten._ctc_loss_backward: _ctc_loss_backward,
     aten.roll: _roll,
@@ -490,7 +495,7 @@ RULES: dict[Any, Rule] = {
     aten.sort: _sort,
 }  # fmt: skip
 
-# What the ledger calls a term which is not modelled, by the operators which have it.
+# Names in the ledger for memory that is not modelled, by operator.
 _WORKSPACES = dict.fromkeys(
     (aten._scaled_dot_product_cudnn_attention, aten._scaled_dot_product_cudnn_attention_backward), "cuDNN attention workspaces"
 )
@@ -509,7 +514,7 @@ _TIMES_VECTOR = frozenset({aten.mv, aten.addmv})
 
 
 def _readable(matrix: torch.Tensor) -> bool:
-    """Return whether cuBLAS reads the matrix (or stack of matrices) as it lies: by rows or by columns, none over another."""
+    """Return whether cuBLAS reads the matrix (or stack of matrices) in place: by rows or by columns that do not overlap."""
     (n_rows, n_columns), (row, column) = matrix.shape[-2:], matrix.stride()[-2:]
     return (column == 1 and row >= max(1, n_columns)) or (row == 1 and column >= max(1, n_rows))
 
@@ -518,11 +523,14 @@ _HOPPER = (9, 0)  # spec: compute capability
 # spec: torch's getCurrentCUDABlasHandle, 32 MiB on Hopper and later, 2 x 4 MiB + 8 x 16 KiB before
 _CUBLAS_BYTES = {True: 33_554_432, False: 8_519_680}
 _CUBLAS_LT_BYTES = 1 << 20  # measured: a100-40gb, h100, t4
-_OWN_LT_BEFORE = (2, 13)  # measured: null GPU; 2.9 and 2.11 have a workspace of cuBLASLt's own, 2.13 and 2.15 share cuBLAS's
+_OWN_LT_BEFORE = (
+    2,
+    13,
+)  # measured: null GPU; cuBLASLt has its own workspace in 2.9 and 2.11, and shares cuBLAS's in 2.13 and 2.15
 
 
 class Workspaces:
-    """What cuBLAS takes at the first matrix product of a thread, right after its result and copies of operands, and keeps."""
+    """Workspaces that cuBLAS takes and keeps at a thread's first matrix product, after its result and copies of operands."""
 
     def __init__(self, device: Device) -> None:
         self._cublas_bytes = _CUBLAS_BYTES[device.compute_capability >= _HOPPER]
@@ -532,7 +540,9 @@ class Workspaces:
         self._taken: set[tuple[str, bool]] = set()
 
     def take(self, call: Call, backward: bool) -> None:
-        """Ask for what `call` needs first; `backward`: it runs on autograd's thread, which has handles of its own."""
+        """Request the workspaces and copies that `call` needs first; `backward`: it runs on autograd's thread, with its own
+        handles.
+        """
         packet = call.func._overloadpacket
         if packet not in _GEMMS:
             return

@@ -1,4 +1,4 @@
-"""The card of a tracer which runs no CUDA code: for every operator it asks for what CUDA's would ask for."""
+"""The card of a tracer that runs no CUDA code: it makes the requests that CUDA would make for each operator."""
 
 from __future__ import annotations
 
@@ -22,21 +22,20 @@ from vramcast.tracer.rules.shapes import Shapes
 
 
 class RuledCard:
-    """Plays the rules of this folder, and keeps what came of them.
+    """Applies the rules of this folder, and records the resulting requests.
 
     Args:
-        device: Which card.
-        convolution_workspaces: Of its cuDNN.
+        device: The card to simulate.
+        convolution_workspaces: Workspaces of its cuDNN.
         on_card: Whether a value is a tensor on the card.
-        inside: In which meta kernels and rules run.
-        plans: Rules of the tracer's own, by operator.
-
+        inside: Context in which meta kernels and rules run.
+        plans: The tracer's own rules, by operator.
     Attributes:
         history: The requests so far.
-        recorder: Where in the job they happen.
-        shapes: What operators return.
-        masking: While attention adds its mask to the scores, in place on CUDA.
-        unmodelled: What is left out (`UNMODELLED`), with how often it would have been asked for.
+        recorder: Records their place in the job.
+        shapes: Results of operators.
+        masking: Whether attention is adding its mask to the scores, in place on CUDA.
+        unmodelled: Requests that are left out (`UNMODELLED`), with their number.
     """
 
     def __init__(
@@ -56,24 +55,24 @@ class RuledCard:
         self._rules = RULES | (plans or {})
 
     def takes_first(self, func: Any, args: Any) -> bool:
-        """Return whether the result will lie in the first argument's memory."""
+        """Return whether the result will take the first argument's memory."""
         return takes_first(func, args, masking=self.masking, on_card=self.on_card)
 
     def has_rule(self, func: Any) -> bool:
-        """Return whether the operator asks for more than its results."""
+        """Return whether the operator requests more than its results."""
         return func._overloadpacket in self._rules
 
     def play(
         self, func: Any, args: Any, kwargs: Any, results: Any,
         storage_of: Callable[[torch.Tensor], torch.UntypedStorage] = torch.Tensor.untyped_storage,
     ) -> None:  # fmt: skip
-        """Note the requests of one operator, in the order in which CUDA asks.
+        """Record the requests of one operator, in CUDA's order.
 
         Args:
             func: The operator.
-            args, kwargs: What it was called with.
-            results: What it returned, as meta tensors.
-            storage_of: Returns the storage with which a result's memory lives and dies.
+            args, kwargs: Its arguments.
+            results: Its results, as meta tensors.
+            storage_of: Returns the storage that owns a result's memory.
         """
         fresh = [storage_of(t) for t in results if isinstance(t, torch.Tensor) and t.device.type == "meta"]
         packet = func._overloadpacket

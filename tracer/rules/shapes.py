@@ -1,4 +1,4 @@
-"""What an operator's results look like on CUDA, as meta tensors: their shapes, and in which memory they lie.
+"""An operator's results on CUDA as meta tensors: their shapes, and the memory that holds them.
 
 Computed once for each operator and shape: layers and steps repeat, and meta kernels are Python.
 """
@@ -22,10 +22,10 @@ _NOT_KEPT = object()
 
 
 class Shapes:
-    """Runs operators on the meta device; what makes new tensors only, is remembered by all that it was called with.
+    """Runs operators on the meta device, and caches calls that only make new tensors by all their arguments.
 
     Args:
-        inside: In which meta kernels run.
+        inside: Context in which meta kernels run.
     """
 
     def __init__(self, inside: Callable[[], AbstractContextManager[Any]] = nullcontext) -> None:
@@ -34,7 +34,7 @@ class Shapes:
         self._makes_new: dict[Any, bool] = {}
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Return what `func` returns for tensors of these shapes: meta tensors, all of them new ones where it was kept."""
+        """Return the result of `func` for tensors of these shapes: meta tensors, all of them new if the result was cached."""
         key = self._key(func, args, kwargs)
         kept = self._kept.get(key, _NOT_KEPT) if key is not None else _NOT_KEPT
         with self._inside():
@@ -62,7 +62,7 @@ class Shapes:
         return key
 
     def _keep(self, key: Any, result: Any, given: set[int]) -> None:
-        """Keep a result which lies in none of the storages `given`: some operators make views and do not say so."""
+        """Cache a result that lies in none of the storages `given`: some operators make views without declaring it."""
         if isinstance(result, torch.Tensor):
             if (spec := _spec(result, given)) is not None:
                 self._kept[key] = spec
@@ -73,7 +73,7 @@ class Shapes:
 
 
 def _described(value: Any) -> Any:
-    """Return all of an argument on which shapes depend."""
+    """Return the parts of an argument on which shapes depend."""
     if isinstance(value, torch.Tensor):
         return (value.shape, value.stride(), value.dtype)
     if isinstance(value, (list, tuple)):
@@ -82,7 +82,7 @@ def _described(value: Any) -> Any:
 
 
 def _spec(tensor: torch.Tensor, given: set[int]) -> _Spec | None:
-    """Return what makes the same tensor again; None if it is not the whole of its own storage."""
+    """Return the specification of an equal tensor; None if the tensor is not the whole of its own storage."""
     if tensor.device != META or tensor.storage_offset() != 0 or tensor.untyped_storage()._cdata in given:
         return None
     reach = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0
@@ -94,14 +94,14 @@ def _empty(spec: _Spec | None) -> torch.Tensor | None:
     return None if spec is None else torch.empty_strided(spec[0], spec[1], dtype=spec[2], device=META)
 
 
-# ------------------------------------------------------------------------------------------------ which meta kernels miss
+# ------------------------------------------------------------------------------------------------ gaps in the meta kernels
 def _col2im(*args: Any, **kwargs: Any) -> Any:
-    """The result begins in the input's size, and keeps that memory when it shrinks."""
+    """Return a result that begins with the input's size, and keeps that memory when it shrinks."""
     return _larger(aten.col2im.default(*args, **kwargs), args[0].numel())
 
 
 def _loss(func: Any) -> Callable[..., Any]:
-    """The result begins with a loss an element, and keeps that memory when it shrinks to one number."""
+    """Return an operator whose result begins as an elementwise loss, and keeps that memory when it shrinks to one number."""
     return lambda *args, **kwargs: _larger(func(*args, **kwargs), args[0].numel())
 
 
@@ -112,19 +112,19 @@ def _larger(result: torch.Tensor, n_elements: int) -> torch.Tensor:
 
 
 def _batch_norm_backward(*args: Any, **kwargs: Any) -> Any:
-    """The gradient lies as the input does."""
+    """Return gradients, the first in the layout of the input."""
     result, *others = aten.native_batch_norm_backward.default(*args, **kwargs)
     return (torch.empty_like(args[1], memory_format=torch.preserve_format) if args[-1][0] else result, *others)
 
 
 def _convolution(*args: Any, **kwargs: Any) -> Any:
-    """The result lies as cuDNN makes it."""
+    """Return the result in cuDNN's layout."""
     result = aten.convolution.default(*args, **kwargs)
     return torch.empty_like(result, memory_format=convolution_format(*args[:2]))
 
 
 def _convolution_backward(*args: Any, **kwargs: Any) -> Any:
-    """The gradients lie as cuDNN makes them, whatever the incoming gradient lies like."""
+    """Return the gradients in cuDNN's layout, whatever the layout of the incoming gradient."""
     _, tensor, weight = args[:3]
     wanted = args[-1]
     memory_format = convolution_format(tensor, weight)

@@ -1,4 +1,4 @@
-"""One job on a card of rules, in a process of its own: what the tracers without CUDA code have in common around it."""
+"""One job on a card of rules, in its own process: the common frame of the tracers without CUDA code."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def go_where(job: Job) -> None:
 def trace(
     job: Job, tracer: str, card: RuledCard, modes: Iterable[AbstractContextManager[Any]], run: Callable[[], None], *, cuda: str
 ) -> Result:
-    """Run the job in this process and return what came out, without the tracer's own ledger.
+    """Run the job in this process and return the result, without the tracer's own ledger.
 
     Never raises for the job's own failures.
 
     Args:
         job: The job.
         tracer: Its name.
-        card: Where it runs.
-        modes: Entered around it, the last one innermost.
+        card: The card it runs on.
+        modes: Context managers around it, the last one innermost.
         run: Runs it.
         cuda: CUDA's version.
     """

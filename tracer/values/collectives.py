@@ -1,9 +1,9 @@
-"""What collectives leave in small tensors, which the library's own code does not show.
+"""Results of collectives in small tensors, which the library's own code does not show.
 
-Alone in its group a rank gets what it gave. Of several ranks the others are absent, and each gives what this one gives (single
-program, multiple data); what the ranks exchange as whole numbers (tokens for experts) is given evenly to all. What one rank
-gives to others (a broadcast, a message) is told by who ran before. What nobody knows is forgotten, never taken for what was
-there before.
+In a group of one rank, the result is the rank's own input. With several ranks, the others are simulated peers, and each
+contributes the same as this rank (single program, multiple data). Integers that the ranks exchange (tokens for experts) are
+spread evenly over all ranks. Data that one rank sends to others (a broadcast, a message) comes from ranks that ran earlier.
+Unknown contents are forgotten: the old contents of the tensor are never reused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vramcast.tracer.ranks.simulated_peers import Absent
 from vramcast.tracer.values.recipes import Origin
 from vramcast.tracer.values.tensor_values import TensorValues
 
-# Where a collective's result lies and what it is given, by the names of torch.distributed's parameters. spec: its signatures.
+# The output and input parameters of each collective in torch.distributed. spec: its signatures.
 _PARAMETERS: Final = {
     "all_reduce": ("tensor", "tensor"),
     "broadcast": ("tensor", "tensor"),
@@ -31,14 +31,14 @@ _PARAMETERS: Final = {
     "all_gather": ("tensor_list", "tensor"),
     "reduce_scatter_tensor": ("output", "input"),
     "all_to_all_single": ("output", "input"),
-    "scatter": ("tensor", "scatter_list"),  # of this one and those below the result is not worked out
+    "scatter": ("tensor", "scatter_list"),  # the results of this one and those below are not worked out
     "gather": ("gather_list", "tensor"),
     "all_to_all": ("output_tensor_list", "input_tensor_list"),
     "reduce_scatter": ("output", "input_list"),
 }
 _REDUCTIONS: Final = ("all_reduce", "reduce", "reduce_scatter_tensor")
 _SPLITS: Final = ("output_split_sizes", "input_split_sizes")
-# spec: the operators which torch.distributed's functional collectives call, DTensor's among them.
+# spec: the operators called by torch.distributed's functional collectives, including DTensor's.
 _FUNCTIONAL: Final = ("_c10d_functional", "_c10d_functional_autograd")
 _FUNCTIONAL_KINDS: Final = frozenset({
     "all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single", "broadcast",
@@ -49,16 +49,16 @@ _MESSAGE: Final = "message of a tensor"
 
 @contextmanager
 def followed(values: TensorValues, others: Absent | None = None) -> Iterator[None]:
-    """Tell `values` what the tensors hold after each collective which runs inside."""
+    """Report the contents of tensors to `values` after each collective that runs inside."""
     distributed: Any = torch.distributed
     if not distributed.is_available():
         yield
         return
     module = distributed.distributed_c10d
-    made = {name: _told(getattr(module, name), name, values, others) for name in _PARAMETERS}
+    made = {name: _recording(getattr(module, name), name, values, others) for name in _PARAMETERS}
     replaced = [
         Replaced(owner, name, lambda _, instead=instead: instead)  # type: ignore[misc]
-        for owner in (distributed, module)  # one function in both: dynamo knows collectives by what they are
+        for owner in (distributed, module)  # the same function in both: dynamo recognizes collectives by identity
         for name, instead in made.items()
     ]
     if others is not None:
@@ -72,8 +72,8 @@ def followed(values: TensorValues, others: Absent | None = None) -> Iterator[Non
             place.remove()
 
 
-def _told(original: Callable[..., Any], name: str, values: TensorValues, others: Absent | None) -> Callable[..., Any]:
-    """Return a collective after which it is known what its result holds."""
+def _recording(original: Callable[..., Any], name: str, values: TensorValues, others: Absent | None) -> Callable[..., Any]:
+    """Return a collective that records its result in `values`."""
     parameters = tuple(inspect.signature(original).parameters)
     output, source = _PARAMETERS[name]
 
@@ -110,7 +110,7 @@ def is_functional(func: Any) -> bool:
 
 
 def functional(values: TensorValues, func: Any, args: Any, kwargs: Any) -> Any:
-    """Call an operator of the functional collectives, and tell `values` what its result holds."""
+    """Call an operator of the functional collectives, and record its result in `values`."""
     name = str(func).split(".")[1]
     if name not in _FUNCTIONAL_KINDS:
         return func(*args, **kwargs)
@@ -129,13 +129,13 @@ def functional(values: TensorValues, func: Any, args: Any, kwargs: Any) -> Any:
 
 def _note(values: TensorValues, output: Any, result: torch.Tensor | None, given: tuple[torch.Tensor, Origin] | None) -> None:
     if result is not None and given is not None:
-        values.holds(output, result, max(given[1], Origin.DRAWN))  # nobody saw the others
+        values.holds(output, result, max(given[1], Origin.DRAWN))  # the peers' data was not seen
     elif isinstance(output, torch.Tensor):
         values.forget(output)
 
 
 def _given(values: TensorValues, name: str, tensor: Any) -> tuple[torch.Tensor, Origin] | None:
-    """Return what this rank gives, and where that comes from; whole numbers are worked out, which shapes may depend on."""
+    """Return this rank's contribution and its origin. Integers are worked out, because shapes may depend on them."""
     if not isinstance(tensor, torch.Tensor):
         return None
     found = values.value(tensor)
@@ -150,49 +150,49 @@ def _broadcast(
     if others is None:
         return None
     if source == torch.distributed.get_rank():
-        others.say_tensor(_BROADCAST, group, (source,), None if given is None else given[0])
+        others.record_tensor(_BROADCAST, group, (source,), None if given is None else given[0])
         return given
-    told = others.told_tensor(_BROADCAST, group, (source,))
-    return None if told is None else (told, Origin.DRAWN)
+    received = others.received_tensor(_BROADCAST, group, (source,))
+    return None if received is None else (received, Origin.DRAWN)
 
 
 def _sent(original: Any, values: TensorValues, others: Absent) -> Callable[..., Any]:
     def send(group: Any, tensors: Any, place: int, *args: Any, **kwargs: Any) -> Any:
         given = values.value(tensors[0])
-        others.say_tensor(_MESSAGE, group, _ends(group, place), None if given is None else given[0])
+        others.record_tensor(_MESSAGE, group, _ends(group, place), None if given is None else given[0])
         return original(group, tensors, place, *args, **kwargs)
 
     return send
 
 
 def _received(original: Any, values: TensorValues, others: Absent) -> Callable[..., Any]:
-    """Return a receive after which it is known what was sent."""
+    """Return a receive that records the contents of the message."""
 
     def receive(group: Any, tensors: Any, place: int, *args: Any, **kwargs: Any) -> Any:
         done = original(group, tensors, place, *args, **kwargs)
-        told = others.told_tensor(_MESSAGE, group, _ends(group, place)[::-1])
-        _note(values, tensors[0], told, None if told is None else (told, Origin.DRAWN))
+        received = others.received_tensor(_MESSAGE, group, _ends(group, place)[::-1])
+        _note(values, tensors[0], received, None if received is None else (received, Origin.DRAWN))
         return done
 
     return receive
 
 
 def _ends(group: Any, place: int) -> tuple[int, int]:
-    """Return the numbers of this rank and of the one at a place of the group."""
+    """Return the number of this rank, and of the rank at a place in the group."""
     return torch.distributed.get_rank(), torch.distributed.get_process_group_ranks(group)[place]
 
 
 def result_of(name: str, given: torch.Tensor, size: int, place: int, operation: Any) -> torch.Tensor | None:
-    """Return what a rank holds after a collective where every rank gave the same.
+    """Return the contents of a rank's result after a collective in which every rank contributed the same.
 
     Args:
-        name: Of the collective.
-        given: What this rank gave, [...].
-        size: Ranks of the group.
-        place: Of this rank among them.
-        operation: Of a reduction.
+        name: Name of the collective.
+        given: This rank's contribution, [...].
+        size: Number of ranks in the group.
+        place: Place of this rank in the group.
+        operation: Operation of a reduction.
     Returns:
-        None: that is not known.
+        The contents, or None if they are unknown.
     """
     if name in _REDUCTIONS:
         if name == "reduce_scatter_tensor":

@@ -1,4 +1,4 @@
-"""One call of the job's, and the same call on the host."""
+"""One call in the job, and the same call on the host."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from vramcast.tracer.values.recipes import Origin, Recipe, Step, drawn_leaf, is_
 from vramcast.tracer.values.tensor_values import TensorValues
 
 COPIES = frozenset({"cpu", "to", "tolist", "copy_", "type"})
-FLOATS = frozenset({"__float__", "item", "tolist"})  # calls that hand floats to the host as Python's own
-MAX_FLOATS = 4096  # arbitrary: of one tensor; more are no numbers that a program looks at one by one
+FLOATS = frozenset({"__float__", "item", "tolist"})  # calls that hand floats to the host as Python numbers
+MAX_FLOATS = 4096  # arbitrary: per tensor; a program does not inspect more numbers one by one
 _MOVES = frozenset({"clone", "contiguous", "cuda", "detach", "to"})
 
 
 def _on_host(func: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
     if name == "cuda":
         return args[0].clone()
-    if name == "histc" and not args[0].is_floating_point():  # the host's kernel takes floats only
+    if name == "histc" and not args[0].is_floating_point():  # the host's kernel takes only floats
         return func(args[0].double(), *args[1:], **kwargs).to(args[0].dtype)
     return func(*args, **kwargs)
 
 
 def _again(func: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
-    """Make the call again, later: what it changes is a copy."""
+    """Repeat the call later, with any modified argument replaced by a copy."""
     if name == "__setitem__" or name.endswith("_"):
         args = (args[0].clone(), *args[1:])
     result = _on_host(func, name, args, kwargs)
@@ -38,7 +38,7 @@ def _again(func: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
 
 
 def _n_places(indices: torch.Tensor, shape: torch.Size) -> int:
-    """Return how many different places a sparse tensor's indices (dimensions x entries) name."""
+    """Return how many different places a sparse tensor's indices (dimensions x entries) address."""
     flat = torch.zeros(indices.shape[1], dtype=torch.int64)
     for row, size in zip(indices, shape, strict=False):
         flat = flat * size + row
@@ -46,11 +46,11 @@ def _n_places(indices: torch.Tensor, shape: torch.Size) -> int:
 
 
 class Call:
-    """One call, with its arguments as the host has them.
+    """One call, with its arguments as host tensors.
 
     Attributes:
-        origin: Where the values come from which are known here.
-        known: Whether all of them are.
+        origin: Origin of the values known here.
+        known: Whether all values are known.
     """
 
     def __init__(self, values: TensorValues, func: Any, name: str, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> None:
@@ -80,7 +80,7 @@ class Call:
             self.origin = Origin.KNOWN
 
     def draw_float(self) -> bool:
-        """Draw a float that the call hands to the host, where nobody knows it; return whether it is one."""
+        """Draw an unknown float that the call hands to the host, and return whether there is one."""
         tensor = self.args[1] if self.name == "copy_" else self.args[0]
         if self.known or not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
             return False
@@ -97,18 +97,18 @@ class Call:
         self.origin = max(self.origin, origin)
 
     def host_value(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return what the host has of an argument that is known."""
+        """Return the host copy of a known argument."""
         return self._host[id(tensor)]
 
     @functools.cached_property
     def deciding(self) -> list[torch.Tensor]:
-        """The tensors whose values decide what is read during the call."""
+        """The tensors with values that decide what the call reads."""
         if self.name in COPIES and not self._reads_copy():
             return []
         return [t for t in deciding(self.name, self.args, self.kwargs, self.tensors) if isinstance(t, torch.Tensor)]
 
     def _reads_copy(self) -> bool:
-        """Whether a call which copies brings something of the card to the host."""
+        """Return whether a copying call moves data from the card to the host."""
         if self.name == "copy_":
             return not self._values.on_card(self.args[0])
         if not self._values.on_card(self.args[0]):
@@ -117,7 +117,7 @@ class Call:
         return self.name in ("cpu", "tolist") or any(p == "cpu" or p == torch.device("cpu") for p in places)
 
     def work_out(self) -> bool:
-        """Work out what the deciding tensors hold; return whether that could be done."""
+        """Work out the contents of the deciding tensors, and return whether that succeeded."""
         if any(is_too_much(self.name, tensor, self.kwargs) for tensor in self.deciding):
             return False
         for tensor in self.deciding:
@@ -130,7 +130,7 @@ class Call:
         return True
 
     def result_elements(self) -> int:
-        """Return the size of the largest result, as far as shapes tell it."""
+        """Return the size of the largest result, as far as it follows from shapes."""
 
         def meta(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
@@ -141,12 +141,12 @@ class Call:
             return int(self.args[0].numel())
         try:
             results = self.func(*tree_map(meta, self.args), **tree_map(meta, self.kwargs))
-        except Exception:  # its shape depends on values: it is no larger than what it is taken from
+        except Exception:  # the shape depends on values: the result is no larger than its source
             return 0
         return max((t.numel() for t in tree_flatten(results)[0] if isinstance(t, torch.Tensor)), default=0)
 
     def _arguments(self, host: Callable[[torch.Tensor], Any]) -> tuple[Any, dict[str, Any]]:
-        """Return the call's arguments for the host, with `host(tensor)` in place of each tensor."""
+        """Return the call's arguments for the host, with each tensor replaced by `host(tensor)`."""
 
         def replaced(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
@@ -162,7 +162,7 @@ class Call:
         return tree_map(replaced, self.args), kwargs
 
     def on_host(self) -> tuple[Any, list[bytes]]:
-        """Make the call on the host; return its result, and what the card's C++ code will read."""
+        """Make the call on the host, and return its result and the values that the card's C++ code will read."""
         writes = self.name.endswith("_") or self.name == "__setitem__"
 
         def host(tensor: torch.Tensor) -> torch.Tensor:
@@ -173,21 +173,21 @@ class Call:
         with ReadLog() as log:
             result = _on_host(self.func, self.name, args, kwargs)
         reads = log.reads
-        if self.name == "one_hot":  # the host also looks whether the numbers are in range
+        if self.name == "one_hot":  # the host also checks the range of the numbers
             reads = reads[-1:] if self.kwargs.get("num_classes", self.args[1] if len(self.args) > 1 else -1) == -1 else []
         if self.name in COPIES:
             reads = [*reads, raw(result if isinstance(result, torch.Tensor) else args[0])]
         return result, reads
 
     def step(self) -> Step | None:
-        """Return how to make the call again; taken before it changes something."""
+        """Return a step that repeats the call; take it before the call changes anything."""
         if self.name.startswith("_foreach") or unknown_values.is_drawn_afresh(self.name):
             return None
         args, kwargs = self._arguments(self._values.recipe)
         return Step(self.name, functools.partial(_again, self.func, self.name), args, kwargs)
 
     def recipe(self, step: Step, place: int, result: torch.Tensor) -> Recipe:
-        """Return the recipe of one result; what only moves or rounds something drawn is drawn itself."""
+        """Return the recipe of one result; a result that only moves or rounds drawn data is itself drawn."""
         source = step.args[0] if step.args else None
         is_same = unknown_values.makes_integers(self.name, self.args) or (self.name in _MOVES and result.is_floating_point())
         if is_same and isinstance(source, Recipe) and source.is_drawn and source.shape == result.shape:
@@ -196,11 +196,11 @@ class Call:
 
     @property
     def has_selection(self) -> bool:
-        """Whether `selection` says all that is read, so that the host need not make the call."""
+        """Return whether `selection` covers all reads, so that the call need not run on the host."""
         return self.name in ("coalesce", "_grouped_mm")
 
     def selection(self) -> list[bytes]:
-        """Return the counts which are read although what is selected from, or written there, is unknown."""
+        """Return the counts that are read even if the selected or written data is unknown."""
         if self.name == "masked_select":
             mask = self._host.get(id(self.args[1]))
             shape = torch.broadcast_shapes(self.args[0].shape, self.args[1].shape)
@@ -223,5 +223,5 @@ class Call:
         if all(id(i) in self._host for i in (*single, *chosen)):
             return [*(raw(self._host[id(n)]) for n in single), *selected([self._host[id(m)] for m in chosen])]
         written = self.args[2] if self.name == "__setitem__" else None
-        # As many rows are chosen as are written: else the job would not run.
+        # The number of chosen rows equals the number of rows written; otherwise the job would fail.
         return [count(written.shape[0])] if isinstance(written, torch.Tensor) and written.dim() and len(chosen) == 1 else []

@@ -1,21 +1,21 @@
-"""Follows the values of tensors through a job on a card which computes nothing.
+"""Follows the values of tensors through a job on a card that computes nothing.
 
-Every call of PyTorch's Python functions whose arguments are known is made twice: on the host's copies, and on the card as
-ever. What the host's run read in between (a count of ones, an `.item()`) is what the card's C++ code is told when it reads.
-So `mask.all()`, `nonzero()` and loops over them go the way which they would go on a GPU, and PyTorch's own code asks for the
-memory. What is large, or depends on weights or activations, is worked out only when something is decided by it
-(`recipes.py`), from drawn numbers (`unknown_values.py`) where nobody knows them, and counted.
+Every call of PyTorch's Python functions with known arguments runs twice: on the host's copies, and on the card as usual. Values
+read during the host's run (a count of ones, an `.item()`) become the answers to the reads of the card's C++ code. So
+`mask.all()`, `nonzero()` and loops over them take the same path as on a GPU, and PyTorch's own code requests the memory. Large
+values, and values that depend on weights or activations, are worked out only when a decision depends on them (`recipes.py`).
+Unknown inputs are then drawn (`unknown_values.py`), and these decisions are counted.
 
     attention_mask   known: it came from the host
-    mask.all()       known: True                          -> bool() is told True
-    scores.topk(2)   drawn scores                         -> one_hot(...).sum(0).nonzero() is told a plausible count
+    mask.all()       known: True                          -> bool() reads True
+    scores.topk(2)   drawn scores                         -> one_hot(...).sum(0).nonzero() reads a plausible count
 
-Where something large was drawn, or is too much work, the answer is one of several. Further runs of the job (`Answers`) give
-the others: every such shape the largest which the operator can return, every such branch the other way. A single number that
-was drawn tells what becomes of it (`read_numbers.py`): one that decides something has further runs too.
+If a large value was drawn, or is too much work, the answer is one of several. Further runs of the job (`Answers`) give the
+others: the largest result that the operator can return, or the opposite branch. A single drawn number tracks its own use
+(`read_numbers.py`): if a decision depends on it, further runs cover the alternatives.
 
-Known limitations: only calls from Python are seen, not C++ operators inside one call on unknown values, vmap, nor compiled
-graphs; floats that the host copies many at a time are zeros, and what Python then decides by them is not seen;
+Known limitations: only calls from Python are seen, not C++ operators inside one call on unknown values, vmap, or compiled
+graphs. Floats that the host copies many at a time are zeros, and decisions that Python makes on them are not seen.
 nn.MultiheadAttention leaves its fast path while any function mode is active (inference only).
 """
 
@@ -53,7 +53,7 @@ from vramcast.tracer.values.read_numbers import LARGE_FLOAT, MAX_PER_STEP, Decis
 from vramcast.tracer.values.recipes import BOUNDED, LARGE_ELEMENTS, Origin, host_only
 from vramcast.tracer.values.tensor_values import TensorValues
 
-# Calls which tell nothing of values, or are no business of a copy.
+# Calls that reveal no values, or have no meaning for a copy.
 _PASSED = frozenset({
     "__get__", "__set__", "__delete__", "__len__", "__repr__", "__format__", "__hash__", "__reduce_ex__", "__deepcopy__",
     "__dlpack__", "data_ptr", "detach_", "dim", "element_size", "empty", "empty_like", "empty_strided", "get_device",
@@ -61,41 +61,40 @@ _PASSED = frozenset({
     "numel", "numpy", "pin_memory", "record_stream", "register_hook", "requires_grad_", "retain_grad", "set_",
     "share_memory_", "size", "storage", "storage_offset", "stride", "untyped_storage",
 })  # fmt: skip
-# Calls whose plain Python result is a value of the card.
+# Calls with a plain Python result that is a value from the card.
 _SCALARS = frozenset({
     "item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__", "equal", "allclose",
     "is_nonzero",
 })  # fmt: skip
-# Calls which first look whether their matrix is finite, which it is taken to be.
+# Calls that first check whether their matrix is finite; it is assumed to be.
 _CHECKED = frozenset({"linalg_eig", "linalg_eigvals"})
 _BACKWARD = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
-_NOTHING = object()  # where the host did not make the call
-_MAX_DRAWN_READS = MAX_PER_STEP  # a loop until convergence would never end, from here on it reads zeros
+_NOTHING = object()  # the host did not make the call
+_MAX_DRAWN_READS = MAX_PER_STEP  # a loop until convergence would never end: from here on it reads zeros
 _DRAWN_ON_HOST = "vramcast_reading"  # an attribute of a host tensor that holds a drawn number
-_PLAIN = frozenset({"__complex__", "__float__", "__index__", "__int__"})  # calls that give one of Python's own numbers
+_PLAIN = frozenset({"__complex__", "__float__", "__index__", "__int__"})  # calls that return a plain Python number
 
 
 class Answering(Protocol):
-    """Whoever answers when C++ code reads from the card."""
+    """The card's end of the protocol: it answers reads by C++ code."""
 
     def know(self, reads: list[bytes]) -> int:
-        """Say what the next reads give; return how many answers of the last call nobody took, which are forgotten."""
+        """Set the answers to the next reads, and discard those left from the last call; return how many were left."""
 
 
 class Values(TensorValues, TorchFunctionMode):
-    """While active, values are followed.
+    """A mode that follows values while it is active.
 
     Args:
-        card: Is told the answers of reads.
+        card: Receives the answers to reads.
         on_card: Whether a tensor lies on the card.
-        devices: Types of device which stand for the card.
-        answers: What is told where something large was drawn.
-        host_weights: Knows which host tensors have no meaning; None: all have.
-
+        devices: Device types that stand for the card.
+        answers: Answers to give for large drawn values.
+        host_weights: Tracks host tensors without meaningful values; None: all values are meaningful.
     Attributes:
-        drawn: How often a shape, or a branch on something large, depended on a value which was drawn, by the name of the call.
-        reads: How often a single number was read which was drawn, or made of drawn ones.
-        call: The name of the call which is made on the card now.
+        drawn: By name of the call, how often a shape, or a branch on a large tensor, depended on a drawn value.
+        reads: How often a single number was read that was drawn or derived from drawn numbers.
+        call: The name of the call currently running on the card.
     """
 
     def __init__(
@@ -109,8 +108,8 @@ class Values(TensorValues, TorchFunctionMode):
         self._card = card
         self._answers = answers
         self._host_weights = host_weights
-        self._of_large: Counter[tuple[Entered, str]] = Counter()  # by kind of a ledger's entry and the name of the call
-        self._compiles = False  # the job compiles something
+        self._of_large: Counter[tuple[Entered, str]] = Counter()  # by kind of ledger entry and name of the call
+        self._compiles = False  # the job compiles code
         self._decisions = Decisions(answers)
         self._is_on_host = False  # whether any host tensor holds a drawn number
 
@@ -129,7 +128,7 @@ class Values(TensorValues, TorchFunctionMode):
             return result
         if unknown_values.is_computing(name):
             return (
-                self._told(Call(self, func, name, args, kwargs, []), [b"\1"])
+                self._answered(Call(self, func, name, args, kwargs, []), [b"\1"])
                 if name in _CHECKED
                 else self._on_host(func, args, kwargs)
             )
@@ -151,7 +150,7 @@ class Values(TensorValues, TorchFunctionMode):
         call.origin = max(call.origin, Origin.DRAWN) if has_numbers else call.origin
         if name in FLOATS | COPIES:
             call.draw_float()
-        if call.known and name != "_grouped_mm":  # a product, but told its offsets
+        if call.known and name != "_grouped_mm":  # a product, but the host reads its offsets
             return self._known(call)
         return self._unknown(call)
 
@@ -159,11 +158,11 @@ class Values(TensorValues, TorchFunctionMode):
         return func(*args, **kwargs) if self._host_weights is None else self._host_weights.passed(func, name, args, kwargs)
 
     def _on_host(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Make a call which is not followed: no tensor lies on the card, or it computes what nobody reads."""
+        """Make a call that is not followed: no tensor lies on the card, or its result is never read."""
         return func(*args, **kwargs) if self._host_weights is None else self._host_weights.run(func, args, kwargs)
 
     def _of_host(self, func: Any, name: str, args: Any, kwargs: Any, tensors: list[torch.Tensor], *, has_numbers: bool) -> Any:
-        """Make a call without a tensor of the card; a drawn number may have been copied to the host, and is read there."""
+        """Make a call without card tensors; it may read a drawn number that was copied to the host."""
         result = self._on_host(func, args, kwargs)
         drawn = [t for t in tensors if hasattr(t, _DRAWN_ON_HOST)] if self._is_on_host else []
         if not drawn and not has_numbers:
@@ -181,7 +180,7 @@ class Values(TensorValues, TorchFunctionMode):
         setattr(tensor, _DRAWN_ON_HOST, has_most)
 
     def _finite(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Look whether gradients are finite, as they are taken to be: what was found before is found still."""
+        """Check that gradients are finite, as they are assumed to be; the earlier result stays valid."""
         is_known = self._shadows.find(args[1]) is not None
         result = func(*args, **kwargs)
         if is_known:
@@ -195,7 +194,7 @@ class Values(TensorValues, TorchFunctionMode):
         self._budget.renew()
 
     def ledger(self) -> list[Entry]:
-        """Return what was drawn, for the job's account."""
+        """Return the ledger entries for drawn values."""
         entries = [Entry.of(Entered.ASSUMED, Code.DRAWN_SHAPE, hits, name=name) for name, hits in sorted(self.drawn.items())]
         self._decisions.settle()
         entries += [
@@ -204,7 +203,7 @@ class Values(TensorValues, TorchFunctionMode):
         return entries + ([Entry(Entered.DRAWN, "single numbers", self.reads)] if self.reads else [])
 
     def unseen_by(self, compile_: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `torch.compile` with compiled code that runs where nothing is followed: it would be compiled with it."""
+        """Return a `torch.compile` whose compiled code runs outside this mode, which would otherwise be compiled with it."""
 
         @functools.wraps(compile_)
         def compile_unseen(model: Any = None, **options: Any) -> Any:
@@ -233,7 +232,7 @@ class Values(TensorValues, TorchFunctionMode):
         return run
 
     def again(self, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a forward pass which is followed where it runs again, in a thread of autograd's engine too."""
+        """Return a forward pass that is still followed when it runs again, even in a thread of autograd's engine."""
 
         @functools.wraps(forward)
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -245,8 +244,8 @@ class Values(TensorValues, TorchFunctionMode):
         return run
 
     def _backward(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Run a backward pass with this mode active inside the engine: a checkpointed forward runs again there."""
-        if self._compiles:  # a compiled graph's backward pass is compiled when it is first run: `again` follows the others
+        """Run a backward pass with this mode active inside the engine, where a checkpointed forward pass runs again."""
+        if self._compiles:  # a compiled graph's backward pass is compiled on its first run: `again` follows the others
             return func(*args, **kwargs)
         autograd: Any = torch.autograd
         run = autograd._engine_run_backward
@@ -266,13 +265,13 @@ class Values(TensorValues, TorchFunctionMode):
         try:
             with host_only():
                 mirrored, reads = call.on_host() if call.result_elements() <= LARGE_ELEMENTS else (None, None)
-        except Exception:  # what the host cannot do, the card may: the values are unknown then
+        except Exception:  # the host may lack what the card supports: the values are then unknown
             return self._recorded(call)
         return self._recorded(call) if reads is None else self._both(call, mirrored, reads)
 
     def _unknown(self, call: Call) -> Any:
-        """Not all is known of the arguments; but what the card's code reads of them may be worked out."""
-        if not call.work_out():  # it is too much work
+        """Make a call with unknown arguments; the values that the card's code reads may still be worked out."""
+        if not call.work_out():  # too much work
             call.origin = Origin.LARGE
             most = self._most(call)
             if most is None:
@@ -300,7 +299,7 @@ class Values(TensorValues, TorchFunctionMode):
         return result
 
     def _both(self, call: Call, mirrored: Any, reads: list[bytes]) -> Any:
-        """Make the call which was made on the host, and read `reads` there, on the card."""
+        """On the card, make the call that was made on the host, with the answers `reads`."""
         most = None
         if call.origin == Origin.LARGE and reads and not _reads_floats(call):
             most = self._most(call)
@@ -308,7 +307,7 @@ class Values(TensorValues, TorchFunctionMode):
         elif call.origin and reads:
             reads, mirrored = self._another_number(call, reads, mirrored)
         bounds = call.step() if call.origin and call.name in BOUNDED and call.on_card else None
-        result = self._told(call, reads, most is not None)
+        result = self._answered(call, reads, most is not None)
         if mirrored is _NOTHING:
             return result
         for tensor in call.on_card:
@@ -318,12 +317,12 @@ class Values(TensorValues, TorchFunctionMode):
         return self._settle(call, result, mirrored)
 
     def _keep_bounds(self, call: Call, step: Any, result: Any) -> None:
-        """Keep how whole numbers were made of drawn ones, though they are known: their largest is asked for."""
+        """Keep the recipe of known integers derived from drawn ones, because their maximum is needed."""
         for place, tensor in enumerate(tree_flatten(result)[0]):
             if isinstance(tensor, torch.Tensor) and self.on_card(tensor) and not tensor.is_floating_point():
                 self._shadows.keep_recipe(tensor, call.recipe(step, place, tensor))
 
-    def _told(self, call: Call, reads: list[bytes], has_most: bool = False) -> Any:
+    def _answered(self, call: Call, reads: list[bytes], has_most: bool = False) -> Any:
         outer, self.call = self.call, call.name
         try:
             is_exhausted = call.origin and call.name in _SCALARS and self._reads_of_step >= _MAX_DRAWN_READS
@@ -362,7 +361,7 @@ class Values(TensorValues, TorchFunctionMode):
             self._decisions.branched(call.name)
 
     def _tell_backward(self, call: Call, result: Any, reads: list[bytes]) -> None:
-        """Autograd keeps masks and offsets, and reads them again."""
+        """Answer the reads of masks and offsets that autograd repeats in the backward pass."""
         if call.name == "_grouped_mm":
             tensor, reads = result, 2 * reads  # for the gradient of each factor
         elif call.name in ("__getitem__", "__setitem__") and masks(call.args[1]):
@@ -400,7 +399,9 @@ class Values(TensorValues, TorchFunctionMode):
         return result
 
     def _read(self, name: str, value: Any, *, has_most: bool) -> Any:
-        """Return what the host has read as what tells what becomes of it; whole numbers without a largest only one by one."""
+        """Return a value read by the host as a number that tracks its use. Integers without a maximum are tracked only one by
+        one.
+        """
         if isinstance(value, bool):
             return self._decisions.compared(value, Reading(self._decisions, "", has_most=False))
         if name in _PLAIN:
@@ -414,7 +415,7 @@ class Values(TensorValues, TorchFunctionMode):
 
     # -------------------------------------------------------------------------------------------- other answers
     def _another_number(self, call: Call, reads: list[bytes], mirrored: Any) -> tuple[list[bytes], Any]:
-        """Return what a single number that was drawn is told to be in a run which answers otherwise."""
+        """Return the answer for a single drawn number in a run with other answers."""
         if max_shapes.is_branch(call.name, call.args[0]):
             return self._otherwise(call, reads, mirrored, None)
         if self._answers not in ("largest", "smallest") or call.name not in max_shapes.NUMBERS | FLOATS:
@@ -430,7 +431,7 @@ class Values(TensorValues, TorchFunctionMode):
         return [raw(value)], _like(call.name, value, mirrored)
 
     def _most(self, call: Call) -> tuple[list[bytes], Any] | None:
-        """Return what is read when the call's result is the largest, and what the host's run gives; None: no largest."""
+        """Return the reads that make the call's result the largest, and the host's result; None if there is no largest."""
         reads = max_shapes.most(call.name, call.args, call.kwargs)
         if reads is not None:
             return reads, _NOTHING
@@ -445,7 +446,7 @@ class Values(TensorValues, TorchFunctionMode):
         return [raw(value)], value.tolist() if call.name in _SCALARS else value
 
     def _otherwise(self, call: Call, reads: list[bytes], mirrored: Any, most: Any) -> tuple[list[bytes], Any]:
-        """Return what the card is told, and what stands for the host's result, in a run which answers otherwise."""
+        """Return the answers to the card's reads, and a substitute for the host's result, in a run with other answers."""
         if self._answers == "drawn":
             return reads, mirrored
         if most is not None:
@@ -461,20 +462,20 @@ class Values(TensorValues, TorchFunctionMode):
 
 
 def _like(name: str, value: torch.Tensor, mirrored: Any) -> Any:
-    """Return what a call gives that hands `value` to the host, of the same type as what it gave."""
+    """Return the result of a call that hands `value` to the host, in the type of its earlier result."""
     if isinstance(mirrored, torch.Tensor):
         return value.to(mirrored.dtype).reshape(mirrored.shape)
     return value.tolist() if name == "tolist" else type(mirrored)(value.item())
 
 
 def _reads_floats(call: Call) -> bool:
-    """Whether a call hands floats to the host as they are: they are logged, or compared where nobody sees it."""
+    """Return whether a call hands floats to the host unchanged: they are logged, or compared where it is not seen."""
     return call.name in max_shapes.COPIES | {"__float__", "__complex__"} and not call.deciding
 
 
 @contextmanager
 def beside(values: Values, others: Absent | None = None) -> Iterator[None]:
-    """Let what is compiled inside run unseen by `values`, and let collectives give what like ranks, or `others`, gave them."""
+    """Hide code compiled inside from `values`, and let collectives return the data of equal ranks, or of `others`."""
     replaced = [
         Replaced(torch, "compile", values.unseen_by),
         Replaced(torch.UntypedStorage, "copy_", lambda original: _writing(original, values)),
@@ -490,7 +491,7 @@ def beside(values: Values, others: Absent | None = None) -> Iterator[None]:
 
 
 def _writing(original: Callable[..., Any], values: Values) -> Callable[..., Any]:
-    """Return the copy of a storage after which it is known what that holds: no tensor takes part, so no mode sees it."""
+    """Return a storage copy that records its result: it involves no tensor, so no mode sees it."""
 
     def copy(storage: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(storage, source, *args, **kwargs)
@@ -502,7 +503,7 @@ def _writing(original: Callable[..., Any], values: Values) -> Callable[..., Any]
 
 
 def _laid(original: Callable[..., Any], values: Values) -> Callable[..., Any]:
-    """Return what makes a tensor of a loaded storage, and lets it be known which tensor that is."""
+    """Return a function that makes a tensor from a loaded storage, and records that tensor."""
 
     def rebuild(*args: Any, **kwargs: Any) -> Any:
         tensor = original(*args, **kwargs)

@@ -1,7 +1,7 @@
-"""Which values PyTorch's CUDA code reads back from the card, and in which order, told from a run of the same call on the host.
+"""The values that PyTorch's CUDA code reads back from the card, in order, taken from a run of the same call on the host.
 
-Python sees only the call; the reads happen inside, where C++ needs a count before it can make the result. The operators
-below the call are the same on both sides, so a dispatch mode around the host's run sees them.
+Python sees only the call. The reads happen inside, where C++ needs a count before it can make the result. The operators below
+the call are the same on both sides, so a dispatch mode around the host's run sees them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 
 def count(n: int) -> bytes:
-    """Return a count as CUDA's selections read it (32 bits)."""
+    """Return a count in the form that CUDA's selections read (32 bits)."""
     return int(n).to_bytes(4, "little", signed=True)
 
 
@@ -33,7 +33,7 @@ def masks(indices: Any) -> list[torch.Tensor]:
 
 
 def numbers(indices: Any) -> list[torch.Tensor]:
-    """Return the tensors of one integer among a tensor's indices: Python's indexing reads them."""
+    """Return the one-element integer tensors among a tensor's indices: Python's indexing reads them."""
     return [i for i in _tensors(indices) if i.dim() == 0 and i.dtype not in (torch.bool, torch.uint8)]
 
 
@@ -43,21 +43,21 @@ def _tensors(indices: Any) -> list[torch.Tensor]:
 
 
 def selected(indices: Any) -> list[bytes]:
-    """Return what is read when a tensor is indexed: the number of ones in each mask."""
+    """Return the values that indexing a tensor reads: the number of ones in each mask."""
     return [count(int(mask.count_nonzero())) for mask in masks(indices)]
 
 
 def repeated(repeats: torch.Tensor) -> list[bytes]:
-    """Return what is read when rows are repeated: the sum of the repeats, and that none is negative."""
+    """Return the values that repeating rows reads: the sum of the repeats, and that none is negative."""
     return [long(int(repeats.sum())), b"\1"]
 
 
 def long(n: int) -> bytes:
-    """Return a count as CUDA's `unique` reads it (64 bits)."""
+    """Return a count in the form that CUDA's `unique` reads (64 bits)."""
     return int(n).to_bytes(8, "little", signed=True)
 
 
-# measured: the sizes and the number of reads of each, null GPU, torch 2.11.
+# measured: the size and number of reads for each operator, null GPU, torch 2.11.
 _READS: dict[Any, Callable[[Any, Any], list[bytes]]] = {
     aten._local_scalar_dense: lambda args, result: [raw(args[0])],
     aten.nonzero: lambda args, result: [count(result.shape[0])],
@@ -71,14 +71,14 @@ _READS: dict[Any, Callable[[Any, Any], list[bytes]]] = {
     aten.unique_dim_consecutive: lambda args, result: [count(result[0].shape[args[1]])],
     aten.repeat_interleave: lambda args, result: repeated(args[0]),
     aten.bincount: lambda args, result: [raw(args[0].min()), raw(args[0].max())] if args[0].numel() else [],
-    aten._to_sparse: lambda args, result: 2 * [count(result._nnz())],  # one by one dimension, two where values are blocks
+    aten._to_sparse: lambda args, result: 2 * [count(result._nnz())],  # one for a single dimension, two if values are blocks
     aten.equal: lambda args, result: [bytes([result])],
     aten.allclose: lambda args, result: [bytes([result])],
 }
 
 
 class ReadLog(TorchDispatchMode):
-    """While active, notes in `reads` what the same operators would read from the card."""
+    """A mode that records in `reads` what the same operators would read from the card."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,20 +95,20 @@ class ReadLog(TorchDispatchMode):
 
 
 class Known:
-    """What the next reads of a card without C code give, as `nullgpu_know` says it to the null GPU.
+    """The answers to the next reads on a card without C code; like `nullgpu_know` on the null GPU.
 
-    A read whose size does not match the next answer is not known.
+    A read whose size differs from the next answer is unknown.
     """
 
     def __init__(self) -> None:
         self._reads: deque[bytes] = deque()
 
     def know(self, reads: list[bytes]) -> int:
-        """Say what the next reads give; return how many answers of the last call nobody took."""
+        """Set the answers to the next reads; return how many answers were left from the last call."""
         untaken = len(self._reads)
         self._reads = deque(reads)
         return untaken
 
     def take(self, size_bytes: int) -> bytes | None:
-        """Return the answer of a read of so many bytes, or None."""
+        """Return the answer to a read of this many bytes, or None."""
         return self._reads.popleft() if self._reads and len(self._reads[0]) == size_bytes else None

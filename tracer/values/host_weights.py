@@ -1,13 +1,13 @@
-"""Weights which lie on the host, and what is made of them: gradients and optimizer states of offloaded shards.
+"""Weights on the host, and tensors made from them: gradients and optimizer states of offloaded shards.
 
-They have no meaning, as those of a model have none which is given as such (`meta_model.py`): large ones are asked for and never
-written, so their pages take no memory of this machine, and optimizers step over them in no time. What is hollow is known by
-its storage, from parameters on:
+Their values have no meaning, like those of a meta model (`meta_model.py`). Large ones are allocated but never written, so their
+pages take no memory on this machine, and optimizer steps over them take no time. Such *hollow* tensors are recognized by
+storage, starting from the parameters:
 
     parameter, its .data             hollow
-    what is computed with a hollow   hollow where it is large; else zero
+    result computed from hollow      hollow if it is large; else zero
     parameter.grad = tensor          hollow from then on
-    tensor.pin_memory()              pinned, and not copied where it is large: it is to go to the card, which computes nothing
+    tensor.pin_memory()              pinned, and not copied if it is large: it goes to the card, which computes nothing
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _COPIED: Final = ("pin_memory", "__deepcopy__")
 
 
 class HostWeights:
-    """What of a job's host tensors has no meaning."""
+    """The job's host tensors whose values have no meaning."""
 
     def __init__(self) -> None:
         self._hollow: dict[int, weakref.ref[torch.UntypedStorage]] = {}
 
     def passed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        """Make a call which tells nothing of values."""
+        """Make a call that reveals no values."""
         if name in _COPIED:
             with HollowInit():
                 result = func(*args, **kwargs)
@@ -83,8 +83,8 @@ class HostWeights:
 
 
 def _held(tensor: Any) -> torch.Tensor | None:
-    """Return the large host tensor which `tensor` is, or which it is the wrapper of; None: neither."""
-    held = getattr(tensor, DTENSOR_HERE, tensor)  # of a DTensor
+    """Return the large host tensor that `tensor` is or wraps; None if it is neither."""
+    held = getattr(tensor, DTENSOR_HERE, tensor)  # for a DTensor
     if not isinstance(held, torch.Tensor) or held.device.type != "cpu" or held.layout != torch.strided:
         return None
     return held if is_big(held) and held.is_floating_point() and not hasattr(held, "__tensor_flatten__") else None

@@ -1,8 +1,8 @@
-"""What the card's C++ code reads where it asks how large a result is: which values decide it, and the most it could be told.
+"""Reads by which the card's C++ code learns the size of a result: the values that decide it, and the largest possible answer.
 
-nonzero(mask)               decided by mask; at most as many rows as it has elements
+nonzero(mask)               decided by mask; has at most as many rows as mask has elements
 rows[mask]                  decided by mask alone
-bincount(ids), a branch     decided by ids; no largest exists
+bincount(ids), a branch     decided by ids; has no largest result
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _BY_ALL = frozenset({
 })  # fmt: skip
 _SPARSE = frozenset({"to_sparse", "to_sparse_bsc", "to_sparse_bsr", "to_sparse_coo", "to_sparse_csc", "to_sparse_csr"})
 COPIES = frozenset({"copy_", "cpu", "item", "to", "tolist", "type"})
-NUMBERS = COPIES | {"__index__", "__int__"}  # calls which hand an element, or all, to the host
+NUMBERS = COPIES | {"__index__", "__int__"}  # calls that hand one element or all elements to the host
 _TRUTHS = frozenset({"__bool__", "__contains__", "allclose", "equal", "is_nonzero"})
 
 
 def deciding(name: str, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the tensors whose values decide what the host reads during a call; none where it reads nothing of use.
+    """Return the tensors with values that decide what the host reads during a call; none if no read matters.
 
-    Floats which are copied to the host decide nothing that is seen here: they are logged, or compared in Python.
+    Floats copied to the host decide nothing seen here: they are logged, or compared in Python.
     """
     if name in _BY_ALL or name in _SPARSE or (name == "where" and len(args) == 1):
         return tensors if "num_classes" not in kwargs and not (name == "one_hot" and len(args) > 1 and args[1] != -1) else []
@@ -46,12 +46,12 @@ def deciding(name: str, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> 
 
 
 def is_branch(name: str, tensor: torch.Tensor) -> bool:
-    """Return whether a call says yes or no of values; an element of bytes is a flag, as it is to torch's own indexing."""
+    """Return whether a call gives a truth value; a byte counts as a flag, as it does in torch's own indexing."""
     return name in _TRUTHS or (name == "item" and tensor.dtype in (torch.bool, torch.uint8))
 
 
 def most(name: str, args: Any, kwargs: Any) -> list[bytes] | None:
-    """Return what the card's C++ code reads when a call's result is the largest possible; None where there is no largest."""
+    """Return the reads of the card's C++ code that give the largest possible result; None if there is no largest."""
     if name in ("argwhere", "nonzero", "where"):
         return [count(args[0].numel())]
     if name in _SPARSE:
@@ -63,7 +63,7 @@ def most(name: str, args: Any, kwargs: Any) -> list[bytes] | None:
         chosen = masks(args[1])
         written = args[2] if name == "__setitem__" else None
         if isinstance(written, torch.Tensor) and written.dim() and len(chosen) == 1:
-            return [count(written.shape[0])]  # as many rows are chosen as are written: else the job would not run
+            return [count(written.shape[0])]  # as many rows are chosen as are written; otherwise the job would fail
         return [count(mask.numel()) for mask in chosen]
     if name in ("unique", "unique_consecutive"):
         along = kwargs.get("dim")

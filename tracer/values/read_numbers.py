@@ -1,13 +1,14 @@
-"""Numbers that the host has read from the card, and that nobody knows: they tell what becomes of them.
+"""Unknown numbers that the host read from the card, as Python numbers that track their own use.
 
-    total += loss.item() / n              a number like the one that was read
+    total += loss.item() / n              a derived number, tracked like the one that was read
     print(f"{total:.4f}")                 decides nothing
-    if total < 1e-3: break                decides a branch: a further run of the job goes the other way
+    if total < 1e-3: break                decides a branch: a further run of the job takes the other one
     torch.empty(mask.sum().item())        decides a size: a further run has the largest
-    int(total), numpy.mean([total])       makes a plain number, which nobody follows: further runs have others
+    int(total), numpy.mean([total])       makes a plain, untracked number: further runs have others
 
-They are `float` and `int` to all who look: formats, JSON, NumPy, torch. What other C code takes (`range`, `math.exp`) is not
-seen; a whole number of which nothing was seen is taken to decide something.
+To formats, JSON, NumPy and torch they are `float` and `int`. Uses by other C code (`range`, `math.exp`) are not seen; an
+integer
+without any observed use is assumed to decide something.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from vramcast.tracer.protocol.run_options import Answers
 from vramcast.tracer.values.shown_numbers import is_only_shown
 
 LARGE_FLOAT: Final = 100.0  # arbitrary: a loss that has diverged; exp() of it is a number
-MAX_PER_STEP: Final = 1000  # arbitrary: in one step; a loop until convergence would never end, and ends here
-_LOOPS: Final = 100  # arbitrary: as often one place of a program asks in a step whose numbers are used up, if it is a loop
+MAX_PER_STEP: Final = 1000  # arbitrary: in one step; ends a loop until convergence, which would never end
+_LOOPS: Final = 100  # arbitrary: comparisons at one place in a step whose numbers are used up that make it a loop
 _OURS: Final = str(Path(__file__).parents[1])
 _TORCH: Final = str(Path(torch.__file__).parent)
 _NOT_THE_JOBS: Final = (_OURS, _TORCH, str(Path(torch.__file__).parents[1] / "numpy"))
-# What these files of torch decide by numbers is no size and no way: a learning rate, a scale.
+# Decisions in these files of torch affect no size and no branch of the job: a learning rate, a scale.
 _HARMLESS: Final = ("torch/optim/lr_scheduler.py", "torch/amp/grad_scaler.py")
 _SIZED_BY_FLOATS: Final = frozenset({"arange", "interpolate", "linspace", "logspace", "range"})
 _VALUED: Final = frozenset({
@@ -48,15 +49,15 @@ _VALUED: Final = frozenset({
 
 @dataclass(slots=True, eq=False)
 class Reading:
-    """Where a number comes from.
+    """The origin of a number.
 
     Attributes:
-        decisions: Who is told what becomes of it.
+        decisions: Receives each use of the number.
         place: Where it was read, `train.py:12`.
-        has_most: Whether a run with the largest answers gives the largest that it can be.
-        reads: Of how many reads it is made; more than one: a sum.
-        is_used: Whether something was seen of it.
-        is_shown: Whether it became a text.
+        has_most: Whether a run with the largest answers gives the largest value it can have.
+        reads: Number of reads it is derived from; more than one: a sum.
+        is_used: Whether any use was seen.
+        is_shown: Whether it was formatted as text.
         may_count: Whether the function that read it has a `range`.
     """
 
@@ -70,14 +71,13 @@ class Reading:
 
 
 class Decisions:
-    """What was decided by numbers that nobody knows.
+    """Decisions that depended on unknown numbers.
 
     Args:
-        answers: What is told where something was drawn.
-
+        answers: Answers to give for drawn values.
     Attributes:
-        entries: By kind of a ledger's entry and its words, how often.
-        are_there: Whether such a number was read at all.
+        entries: Number of occurrences, by kind and text of the ledger entry.
+        are_there: Whether any such number was read.
     """
 
     def __init__(self, answers: Answers) -> None:
@@ -93,12 +93,12 @@ class Decisions:
 
     # -------------------------------------------------------------------------------------------- numbers
     def number(self, value: Any, *, has_most: bool = False, is_alone: bool = True) -> Any:
-        """Return a number that was read as one that tells what becomes of it.
+        """Return a number that was read as one that tracks its use.
 
         Args:
-            value: A float or an int; anything else stays what it is.
+            value: A float or an int; any other value is returned unchanged.
             has_most: See `Reading`.
-            is_alone: Whether it was read by itself, and not with others of its tensor.
+            is_alone: Whether it was read alone, not with others of its tensor.
         """
         if type(value) not in _KINDS:
             return value
@@ -111,7 +111,7 @@ class Decisions:
         return _KINDS[type(value)](value, reading)
 
     def made(self, value: Any, *parts: Any, keeps_most: bool) -> Any:
-        """Return the result of a calculation with such numbers as one of them."""
+        """Return the result of a calculation with tracked numbers as a tracked number."""
         if type(value) not in _KINDS:
             return value
         of = [part.reading for part in parts if isinstance(part, (DrawnFloat, DrawnInt))]
@@ -128,7 +128,7 @@ class Decisions:
 
     # -------------------------------------------------------------------------------------------- what becomes of them
     def compared(self, answer: bool, reading: Reading) -> bool:
-        """Note that a yes or no was asked of a number; return what it is told."""
+        """Note a comparison with a number, and return its answer."""
         reading.is_used = True
         place = _place(_frame())
         if not place:
@@ -141,13 +141,13 @@ class Decisions:
         return not answer if self._answers == "otherwise" else answer
 
     def branched(self, name: str) -> None:
-        """Note that a yes or no itself was read, by a call of torch."""
+        """Note that a call of torch read a truth value."""
         if place := _place(_frame()):
             self._compared[place] += 1
             self.entries[Entered.DECIDED, f"{name} ({place})"] += 1
 
     def exhausted(self) -> None:
-        """Note that no more is drawn in this step; a loop until convergence asks at one place again and again."""
+        """Note that no more numbers are drawn in this step. A loop until convergence compares at one place again and again."""
         place, times = max(self._compared.items(), key=lambda item: item[1], default=("", 0))
         if times >= _LOOPS:
             self.entries[Entered.OPEN, f"a loop that ends by a number read from the card ({place})"] += 1
@@ -164,7 +164,7 @@ class Decisions:
                 self.entries[Entered.OPEN, f"{name} with a number read from the card ({number.reading.place})"] += 1
 
     def escaped(self, reading: Reading) -> None:
-        """Note that a number became a plain one, which nobody follows."""
+        """Note that a number became a plain, untracked one."""
         reading.is_used = True
         frame = _frame()
         if frame is not None and not is_only_shown(frame.f_code, frame.f_lasti):
@@ -175,7 +175,7 @@ class Decisions:
         self.escaped(Reading(self, "", has_most))
 
     def settle(self) -> None:
-        """Note the whole numbers of which nothing was seen: `range(n)` shows itself to nobody."""
+        """Note the integers without any observed use: `range(n)` leaves no trace."""
         for reading in self._whole:
             if not reading.is_used and reading.place and (reading.may_count or not reading.is_shown):
                 self._unfollowed(reading, reading.place)
@@ -199,7 +199,7 @@ def sizes_in(name: str, args: Any, kwargs: Any) -> list[Any]:
 
 
 def numbers_in(value: Any) -> Iterator[Any]:
-    """Yield the numbers that nobody knows in arguments."""
+    """Yield the tracked numbers among arguments."""
     if isinstance(value, (DrawnFloat, DrawnInt)):
         yield value
     elif isinstance(value, (tuple, list)):
@@ -212,7 +212,7 @@ def numbers_in(value: Any) -> Iterator[Any]:
 
 
 def _frame() -> FrameType | None:
-    """Return the frame in whose code a number is used: the job's; None where it decides nothing, in torch's own code."""
+    """Return the job's frame that uses a number; None if it decides nothing, in torch's own code."""
     frame = inspect.currentframe()
     assert frame is not None  # CPython has them
     while True:
@@ -231,7 +231,7 @@ def _place(frame: FrameType | None) -> str:
 
 # ------------------------------------------------------------------------------------------------ their classes
 class _Drawn:
-    """What both kinds have in common."""
+    """Behavior shared by both kinds."""
 
     reading: Reading
 
@@ -245,7 +245,7 @@ class _Drawn:
         return self
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Return how it is pickled: as a plain number, which a checkpoint may hold."""
+        """Return its pickled form: a plain number, which is safe in a checkpoint."""
         torch.serialization.add_safe_globals([float, int])
         return type(_plain(self)), (_plain(self),)
 
@@ -276,21 +276,21 @@ class _Drawn:
         return self.reading.decisions.made(value, self, keeps_most=True)
 
 
-class DrawnFloat(_Drawn, float):  # type: ignore[misc]  # it rounds to numbers like itself
-    """A float that nobody knows."""
+class DrawnFloat(_Drawn, float):  # type: ignore[misc]  # rounding gives a tracked number
+    """An unknown float."""
 
     def __new__(cls, value: float, reading: Reading) -> DrawnFloat:
-        """Return `value` with where it comes from."""
+        """Return `value` with its origin."""
         made = super().__new__(cls, value)
         made.reading = reading
         return made
 
 
 class DrawnInt(_Drawn, int):  # type: ignore[misc]  # as above
-    """An int that nobody knows."""
+    """An unknown int."""
 
     def __new__(cls, value: int, reading: Reading) -> DrawnInt:
-        """Return `value` with where it comes from."""
+        """Return `value` with its origin."""
         made = super().__new__(cls, value)
         made.reading = reading
         return made
@@ -307,13 +307,13 @@ class DrawnInt(_Drawn, int):  # type: ignore[misc]  # as above
 
 
 _KINDS: Final[dict[type, Any]] = {float: DrawnFloat, int: DrawnInt}
-# What only grows, or only shrinks, as the number that was read grows: its largest belongs to the largest read or the smallest.
+# Monotone operations in the number read: the largest result comes from the largest or the smallest number.
 _MONOTONE: Final = frozenset({"add", "sub", "mul", "truediv", "floordiv", "lshift", "rshift"})
-_OF_TWO: Final = frozenset({"add", "mul"})  # also where both were read
+_OF_TWO: Final = frozenset({"add", "mul"})  # also if both were read
 
 
 def _plain(value: Any) -> Any:
-    """Return a number as Python's own."""
+    """Return a number as a plain Python number."""
     if isinstance(value, DrawnFloat):
         return float.__pos__(value)
     return int.__pos__(value) if isinstance(value, DrawnInt) else value
@@ -344,7 +344,7 @@ def _comparison(name: str) -> Callable[[Any, Any], Any]:
         if not isinstance(other, (int, float)):
             return NotImplemented
         answer = run(_plain(self), _plain(other))
-        if other is self or not math.isfinite(_plain(other)):  # the job's numbers are taken to be finite
+        if other is self or not math.isfinite(_plain(other)):  # the job's numbers are assumed to be finite
             return answer
         return self.reading.decisions.compared(bool(answer), self.reading)
 

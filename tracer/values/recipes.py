@@ -1,13 +1,15 @@
-"""How to work out on the host what a tensor holds, kept until somebody asks: most values are never asked for.
+"""Recipes for the contents of a tensor, worked out on the host only on request: most values are never needed.
 
-A recipe is a call with recipes in place of its tensors, down to what came from the host (known) and to what nobody knows:
-weights, products, convolutions. That is drawn (`unknown_values.py`) when it is asked for, and again alike the next time.
+A recipe is a call with recipes in place of its tensors, down to leaves: data from the host (known), and unknown results
+(weights,
+products, convolutions). Unknown leaves are drawn (`unknown_values.py`) on request, and are the same each time.
 
     scores = linear(x)                  leaf: drawn
     ids = (scores * 100).long()         recipe: long(mul(leaf, 100))
-    torch.bincount(ids)                 asks: the host draws the scores, multiplies, and tells the card the largest id
+    torch.bincount(ids)                 request: the host draws the scores, multiplies, and gives the card the largest id
 
-A recipe holds no tensor of the card, whose memory would live on with it. Its work has a `Budget`; beyond that the values are
+A recipe holds no card tensor, so it does not extend the life of its memory. A `Budget` limits the work; beyond that the values
+are
 unknown.
 """
 
@@ -26,53 +28,53 @@ import torch
 from vramcast.tracer.hooks.torch_api import DisableTorchFunction, disable_current_modes, tree_flatten, tree_map
 from vramcast.tracer.values import unknown_values
 
-LARGE_ELEMENTS: Final = 1 << 20  # arbitrary: above this nothing is worked out before it is asked for; 8 MiB of token ids
-_MAX_ELEMENTS: Final = 1 << 26  # arbitrary: of one tensor which is worked out; 512 MiB of indices, some 0.5 s a call
-_MAX_SORTED: Final = 1 << 22  # arbitrary: of what is sorted; some 2 s
-_MAX_ROWS: Final = 1 << 16  # arbitrary: of which the different ones are asked for; some 1 s
-_BUDGET_S: Final = 20.0  # arbitrary: of one step of a job, for all that is asked for
-_MAX_DEPTH: Final = 100  # arbitrary: calls in a row, below Python's limit of recursion; what is deeper is drawn
+LARGE_ELEMENTS: Final = 1 << 20  # arbitrary: larger tensors are worked out only on request; 8 MiB of token ids
+_MAX_ELEMENTS: Final = 1 << 26  # arbitrary: per tensor; 512 MiB of indices, some 0.5 s a call
+_MAX_SORTED: Final = 1 << 22  # arbitrary: elements to sort; some 2 s
+_MAX_ROWS: Final = 1 << 16  # arbitrary: rows to search for distinct ones; some 1 s
+_BUDGET_S: Final = 20.0  # arbitrary: for all requests in one step of a job
+_MAX_DEPTH: Final = 100  # arbitrary: calls in a row, below Python's recursion limit; deeper results are drawn
 
 _SORTING = frozenset({"argsort", "kthvalue", "median", "msort", "quantile", "sort", "topk", "unique"})
 _COUNTING = frozenset({"count_nonzero", "sum"})
 _PLACES = frozenset({"argmax", "argmin", "multinomial"})
-# Calls whose result's elements are some of their argument's.
-_WITH_PLACES = frozenset({"max", "min", "sort", "topk"})  # whose second result are places
+# Calls that return elements of their argument.
+_WITH_PLACES = frozenset({"max", "min", "sort", "topk"})  # their second result holds places
 _KEEPING = frozenset({
     "__getitem__", "amax", "amin", "clone", "cpu", "detach", "flatten", "int", "long", "max", "min", "reshape", "select",
     "squeeze", "to", "unbind", "unsqueeze", "view",
 })  # fmt: skip
-BOUNDED = _COUNTING | _PLACES | _WITH_PLACES | _KEEPING  # calls whose result may have a largest
+BOUNDED = _COUNTING | _PLACES | _WITH_PLACES | _KEEPING  # calls whose result may have a maximum
 
 
 class Origin(IntEnum):
-    """Where a value comes from; of several the largest counts."""
+    """The origin of a value; the largest of several counts."""
 
     KNOWN = 0  # from the host
-    DRAWN = 1  # from something drawn of at most LARGE_ELEMENTS
-    LARGE = 2  # from something larger: a shape which depends on it has a ceiling
+    DRAWN = 1  # from drawn data of at most LARGE_ELEMENTS
+    LARGE = 2  # from larger drawn data: a shape that depends on it has a ceiling
 
 
 class OverBudget(Exception):
-    """What was asked for is too much work for the host."""
+    """The request is too much work for the host."""
 
 
 class Budget:
-    """How much the host works for one job."""
+    """The host's time budget for one job."""
 
     def __init__(self) -> None:
         self._left_s = _BUDGET_S
 
     def renew(self) -> None:
-        """Begin again: a step is over."""
+        """Restore the full budget after a step."""
         self._left_s = _BUDGET_S
 
     @contextmanager
     def spent(self) -> Iterator[None]:
-        """Count the time of what runs inside.
+        """Count the time of the code that runs inside.
 
         Raises:
-            OverBudget: nothing is left.
+            OverBudget: The budget is used up.
         """
         if self._left_s <= 0:
             raise OverBudget
@@ -95,12 +97,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recipe:
-    """How one tensor was made.
+    """The derivation of one tensor.
 
     Attributes:
         step: The call; None: a leaf.
-        place: Which of the call's results.
-        known: Of a leaf: its values, or None where they are no longer there; without `known` it is drawn.
+        place: Index among the call's results.
+        known: For a leaf, a function that returns its values, or None if they are gone; a leaf without `known` is drawn.
         depth: Calls down to the farthest leaf.
     """
 
@@ -114,11 +116,11 @@ class Recipe:
 
     @property
     def is_drawn(self) -> bool:
-        """Whether it is a leaf which nobody knows."""
+        """Return whether it is an unknown leaf."""
         return self.step is None and self.known is None
 
     def most_counted(self) -> int | None:
-        """Return the largest that each element may be, where it is a count of a mask's ones, or a place in a tensor."""
+        """Return the maximum of each element, if it is a count of ones in a mask or a place in a tensor."""
         of = self.step.args[0] if self.step is not None and self.step.args else None
         if self.step is None or not isinstance(of, Recipe):
             return None
@@ -131,7 +133,7 @@ class Recipe:
 
 
 def is_too_much(name: str, tensor: torch.Tensor | Recipe, kwargs: dict[str, Any]) -> bool:
-    """Return whether a call on `tensor` takes longer than a budget could stop in time."""
+    """Return whether a call on `tensor` takes too long for a budget to stop it in time."""
     along = kwargs.get("dim") if name.startswith("unique") else None
     if along is not None and tensor.shape[along] > _MAX_ROWS:
         return True
@@ -139,7 +141,7 @@ def is_too_much(name: str, tensor: torch.Tensor | Recipe, kwargs: dict[str, Any]
 
 
 def drawn_leaf(shape: torch.Size, dtype: torch.dtype) -> Recipe:
-    """Return the recipe of what nobody knows."""
+    """Return the recipe of an unknown tensor."""
     return Recipe(shape, dtype, Origin.LARGE if math.prod(shape) > LARGE_ELEMENTS else Origin.DRAWN)
 
 
@@ -155,20 +157,20 @@ def made(step: Step, place: int, tensor: torch.Tensor) -> Recipe:
 
 
 def work_out(recipe: Recipe, budget: Budget) -> torch.Tensor:
-    """Return what a tensor holds.
+    """Return the contents of a tensor.
 
     Raises:
-        OverBudget: it is too much work.
+        OverBudget: It is too much work.
     """
     with budget.spent(), host_only(), torch.random.fork_rng(devices=[]):
-        # arbitrary: the seed; the job's own random numbers stay what they are, and what is asked twice is the same twice
+        # arbitrary: the seed; it leaves the job's own random numbers alone, and repeated requests give equal values
         torch.default_generator.manual_seed(0)
         return _result(recipe, {}, budget)
 
 
 @contextmanager
 def host_only() -> Iterator[None]:
-    """While active, PyTorch does what it does where nobody watches."""
+    """Run PyTorch without any active mode."""
     with disable_current_modes(), torch.no_grad(), torch.inference_mode(False), DisableTorchFunction():
         yield
 
@@ -184,7 +186,7 @@ def _result(recipe: Recipe, done: dict[int, list[Any]], budget: Budget) -> torch
         done[id(step)] = _run(step, done, budget)
     results = done[id(step)]
     value = results[recipe.place] if recipe.place < len(results) else None
-    # What the card was told, or the host could not do, may have another shape: then it is drawn.
+    # The card's answer, or a failure on the host, may give another shape; the value is then drawn.
     is_same = value is not None and value.shape == recipe.shape and value.dtype == recipe.dtype
     return value if isinstance(value, torch.Tensor) and is_same else unknown_values.leaf(recipe.shape, recipe.dtype)
 
@@ -198,5 +200,5 @@ def _run(step: Step, done: dict[int, list[Any]], budget: Budget) -> list[Any]:
     )
     try:
         return tree_flatten(step.run(args, kwargs))[0]
-    except Exception:  # what the host cannot do, the card may
+    except Exception:  # the host may lack what the card supports
         return []

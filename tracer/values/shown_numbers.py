@@ -1,7 +1,7 @@
-"""Whether a number that a program reads is only shown: it stands in an argument of `print`, of a log, or in a text.
+"""Detection of numbers that a program only shows: in an argument of `print`, in a log, or in a text.
 
 print(f"loss {float(loss):.3f}")        shown
-losses.append(float(loss))              kept, to be shown
+losses.append(float(loss))              kept to be shown
 if float(loss) < 1e-3: break            decides
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Final
 
-# What takes numbers and shows them: logs, writers of summaries, lists of what happened.
+# Calls that show numbers: logs, summary writers, lists of past values.
 _SHOWING: Final = frozenset({
     "add_scalar", "append", "critical", "debug", "error", "exception", "format", "info", "log", "log_metric", "log_metrics",
     "print", "report", "set_description", "set_postfix", "set_postfix_str", "warning", "write", "writerow",
@@ -25,10 +25,10 @@ _PASSING: Final = (
 
 
 def is_only_shown(code: CodeType, instruction: int) -> bool:
-    """Return whether the value of a call is only shown; False where its source is not there.
+    """Return whether the value of a call is only shown; False if the source is missing.
 
     Args:
-        code: Of the function that calls.
+        code: Code of the calling function.
         instruction: Offset of the call in it.
     """
     position = next(itertools.islice(code.co_positions(), instruction // 2, None), None)
@@ -37,7 +37,7 @@ def is_only_shown(code: CodeType, instruction: int) -> bool:
 
 @functools.lru_cache(maxsize=16)
 def _shown_calls(file: str) -> frozenset[tuple[int | None, ...]]:
-    """Return the places of the calls in a file whose values are only shown: first and last line, first and last column."""
+    """Return the places of the calls in a file with values that are only shown: first and last line, first and last column."""
     try:
         tree = ast.parse(Path(file).read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError):

@@ -1,13 +1,14 @@
-"""What the tensors of a job hold, as far as it is known, drawn, or can be worked out on the host.
+"""The contents of a job's tensors, as far as they are known, drawn, or can be worked out on the host.
 
-What the host has of tensors of the card is kept by storage, so that views of one tensor stay one:
+Host copies of card tensors are kept by storage, so that views of one tensor stay views:
 
     card:  storage 800 B <- ids (10 x 10 int64) <- ids[0], ids.T
     host:  the same 800 B, the same views over them             a shadow: small, and worked out at once
-       or  how ids, ids[0] and ids.T were made                  recipes: of whatever is large, or depends on what nobody knows
+       or  the derivations of ids, ids[0] and ids.T             recipes: for large values and those that depend on unknown ones
 
-Both are good while the tensor's version is the one which was noted: PyTorch raises it at every change in place, so what
-somebody else wrote on the card makes the value unknown, never wrong.
+Both are valid while the tensor has the recorded version. PyTorch raises the version at every in-place change, so other writes
+on
+the card make the value unknown, never wrong.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ import torch
 from vramcast.tracer.program.meta_model import BIG_BYTES
 from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Budget, Origin, OverBudget, Recipe, drawn_leaf, work_out
 
-_LARGE_BYTES: Final = 8 * LARGE_ELEMENTS  # of the widest integers
-_UNSEEN: Final = -2  # arbitrary: no tensor's version
+_LARGE_BYTES: Final = 8 * LARGE_ELEMENTS  # in the widest integers
+_UNSEEN: Final = -2  # arbitrary: not a version of any tensor
 
 
 @dataclass(slots=True)
 class Shadow:
-    """The bytes of one storage, as many of them as are known, and the largest origin of what they were made of.
+    """The known bytes of one storage, and the largest origin of their sources.
 
-    `version` is `_UNSEEN` where the storage was written before a tensor was laid over it.
+    `version` is `_UNSEEN` if the storage was written before a tensor was laid over it.
     """
 
     storage: torch.UntypedStorage
@@ -41,36 +42,36 @@ class Shadow:
 
 @dataclass(slots=True)
 class _Recipes:
-    """The recipes of tensors over one storage, by how they lie in it."""
+    """The recipes of tensors over one storage, by their layout in it."""
 
     version: int
     by_place: dict[Any, Recipe] = field(default_factory=dict)
 
 
 def is_small(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor's values are worked out at once, when they are known."""
+    """Return whether a tensor's values, if known, are worked out at once."""
     return tensor.layout == torch.strided and tensor.numel() <= LARGE_ELEMENTS
 
 
 def version(tensor: torch.Tensor) -> int:
-    """Return how often the tensor was changed; PyTorch does not count for inference tensors, whose values rarely change."""
+    """Return how often the tensor was changed. PyTorch does not count for inference tensors, whose values rarely change."""
     return -1 if tensor.is_inference() else plain(tensor)._version
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor with the storage: what a functional collective gives is a wrapper that waits when it is used."""
+    """Return the tensor that owns the storage: a functional collective returns a wrapper that waits on first use."""
     is_waiting = type(tensor).__name__ == "AsyncCollectiveTensor"  # its module may not be loaded
     return tensor.elem if is_waiting else tensor  # type: ignore[attr-defined]
 
 
 def is_dense_from_start(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor fills its storage up to its end, from the start: all of it, or what `unique` has used of it."""
+    """Return whether a tensor fills its storage from the start: all of it, or the part that `unique` has used."""
     is_whole = _storage(tensor).nbytes() == tensor.nbytes
     return is_whole or (tensor.storage_offset() == 0 and tensor.is_contiguous())
 
 
 def _end_bytes(tensor: torch.Tensor) -> int:
-    """Return where in its storage a tensor ends."""
+    """Return the end of a tensor in its storage."""
     if not tensor.numel():
         return 0
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
@@ -82,14 +83,14 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
 
 
 class Shadows:
-    """All shadows and recipes of one job; each goes when its storage goes."""
+    """All shadows and recipes of one job; each is dropped with its storage."""
 
     def __init__(self) -> None:
         self._by_storage: dict[int, tuple[Shadow, weakref.ref[torch.UntypedStorage]]] = {}
         self._recipes: dict[int, tuple[_Recipes, weakref.ref[torch.UntypedStorage]]] = {}
 
     def find(self, tensor: torch.Tensor) -> Shadow | None:
-        """Return the shadow under `tensor`, if what it holds is known."""
+        """Return the shadow under `tensor` if its contents are known."""
         entry = self._by_storage.get(_storage(tensor)._cdata)
         if entry is None or version(tensor) != entry[0].version or _end_bytes(tensor) > entry[0].known_bytes:
             return None
@@ -97,18 +98,18 @@ class Shadows:
 
     @staticmethod
     def view(shadow: Shadow, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the host tensor which lies over `shadow` as `tensor` lies over its own storage."""
-        with torch.inference_mode(False):  # a tensor which is made there cannot be changed in place elsewhere
-            seen = torch.empty(0, dtype=tensor.dtype, device="cpu")  # whatever the default device is
+        """Return the host tensor over `shadow` with the layout of `tensor` over its own storage."""
+        with torch.inference_mode(False):  # a tensor made in inference mode cannot be changed in place elsewhere
+            seen = torch.empty(0, dtype=tensor.dtype, device="cpu")  # independent of the default device
         return seen.set_(shadow.storage, tensor.storage_offset(), tensor.shape, tensor.stride())
 
     def later(self, shadow: Shadow, tensor: torch.Tensor) -> Callable[[], torch.Tensor | None]:
-        """Return what gives the values of `tensor` as they are now; None once they were changed."""
+        """Return a function that gives the current values of `tensor`, or None once they have changed."""
         noted, view = shadow.version, self.view(shadow, tensor)
         return lambda: view if shadow.version == noted else None
 
     def keep(self, tensor: torch.Tensor, value: torch.Tensor, origin: Origin) -> None:
-        """Note that `tensor` holds what the host tensor `value` holds; nothing is noted of a part of an unknown storage."""
+        """Record that `tensor` has the contents of the host tensor `value`, unless it is part of an unknown storage."""
         if value.shape != tensor.shape or value.dtype != tensor.dtype or not is_small(tensor):
             return
         shadow = self.find(tensor)
@@ -122,7 +123,7 @@ class Shadows:
         shadow.origin = max(shadow.origin, origin)
 
     def keep_all(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], origin: Origin) -> None:
-        """Note what the results of one call hold; several may be the parts of one storage, as nonzero's columns are."""
+        """Record the results of one call; several may be parts of one storage, such as nonzero's columns."""
         parts: dict[int, list[torch.Tensor]] = {}
         for tensor, value in pairs:
             if is_small(tensor) and tensor.shape == value.shape and tensor.dtype == value.dtype:
@@ -135,26 +136,26 @@ class Shadows:
             self.keep(tensor, value, origin)
 
     def keep_copy(self, tensor: torch.Tensor, source: torch.Tensor) -> None:
-        """Note that the whole storage of `source` was copied for `tensor`."""
+        """Record that the whole storage of `source` was copied for `tensor`."""
         shadow = self.find(source)
         if shadow is not None and self.find(tensor) is None:
             self._make(_storage(tensor), version(tensor), shadow.origin, shadow.known_bytes).storage.copy_(shadow.storage)
 
     def keep_storage(self, storage: torch.UntypedStorage, source: torch.UntypedStorage) -> None:
-        """Note that a storage of the card was written as a whole; what the card itself has given is not known."""
+        """Record that a storage on the card was written as a whole; data from the card itself is unknown."""
         self.forget_storage(storage)
         if source.device.type == "cpu" and storage.nbytes() == source.nbytes() <= _LARGE_BYTES:
             shadow = self._make(storage, _UNSEEN, Origin.KNOWN, storage.nbytes())
             shadow.storage.copy_(source)
 
     def laid(self, tensor: torch.Tensor) -> None:
-        """Note that a tensor was made of a storage: what that was written with is what the first one holds."""
+        """Record that a tensor was made from a storage: the first such tensor has the contents last written there."""
         entry = self._by_storage.get(_storage(tensor)._cdata)
         if entry is not None and entry[0].version == _UNSEEN:
             entry[0].version = version(tensor)
 
     def _make(self, storage: torch.UntypedStorage, at_version: int, origin: Origin, known_bytes: int) -> Shadow:
-        """Return a new shadow under a storage, whose bytes are to be written."""
+        """Return a new shadow under a storage, with bytes still to be written."""
         shadow = Shadow(torch.UntypedStorage(known_bytes, device="cpu"), at_version, origin, known_bytes)
         key = storage._cdata
         gone = weakref.ref(storage, lambda _: self._by_storage.pop(key, None))
@@ -162,29 +163,29 @@ class Shadows:
         return shadow
 
     def changed(self, tensor: torch.Tensor) -> None:
-        """Note that the change in place which just happened to `tensor` happened to its shadow too."""
+        """Record that the latest in-place change of `tensor` was also made to its shadow."""
         entry = self._by_storage.get(_storage(tensor)._cdata)
         if entry is not None:
             entry[0].version = version(tensor)
 
     def forget(self, tensor: torch.Tensor) -> None:
-        """Note that nobody knows what `tensor` holds now."""
+        """Record that the contents of `tensor` are now unknown."""
         self.forget_storage(_storage(tensor))
 
     def forget_storage(self, storage: torch.UntypedStorage) -> None:
-        """Note that nobody knows what a storage holds now."""
+        """Record that the contents of a storage are now unknown."""
         self._by_storage.pop(storage._cdata, None)
         self._recipes.pop(storage._cdata, None)
 
     def recipe(self, tensor: torch.Tensor) -> Recipe | None:
-        """Return how `tensor` was made, if that is known."""
+        """Return the recipe of `tensor`, if there is one."""
         entry = self._recipes.get(_storage(tensor)._cdata)
         if entry is None or entry[0].version != version(tensor):
             return None
         return entry[0].by_place.get(_place(tensor))
 
     def keep_recipe(self, tensor: torch.Tensor, recipe: Recipe) -> None:
-        """Note how `tensor` was made."""
+        """Record the recipe of `tensor`."""
         storage = _storage(tensor)
         key = storage._cdata
         entry = self._recipes.get(key)
@@ -203,11 +204,11 @@ def _place(tensor: torch.Tensor) -> Any:
 
 
 class TensorValues:
-    """Host copies of what tensors of the card hold, and recipes for what is not there at once.
+    """Host copies of the contents of card tensors, and recipes for contents not worked out yet.
 
     Args:
         on_card: Whether a tensor lies on the card; None: torch's own answer.
-        devices: Types of device that stand for the card.
+        devices: Device types that stand for the card.
     """
 
     def __init__(self, on_card: Callable[[torch.Tensor], bool] | None, devices: tuple[str, ...]) -> None:
@@ -218,35 +219,35 @@ class TensorValues:
         self._budget = Budget()
 
     def written(self, storage: torch.UntypedStorage, source: torch.UntypedStorage) -> None:
-        """Note that a storage was written with another one's bytes; `torch.load` then makes a tensor of it."""
+        """Record that a storage was written with another one's bytes; `torch.load` then makes a tensor from it."""
         if storage.device.type in self._devices:
             self._shadows.keep_storage(storage, source)
 
     def copied(self, result: Any, source: torch.Tensor) -> None:
-        """Note that `copy.deepcopy` has made one tensor of another, with its whole storage."""
+        """Record that `copy.deepcopy` made one tensor from another, with its whole storage."""
         if isinstance(result, torch.Tensor) and self.on_card(result):
             self._shadows.keep_copy(result, source)
 
     def same(self, result: torch.Tensor, source: torch.Tensor) -> None:
-        """Note that a tensor of the card now holds what another one holds, or held before it was written as it was."""
+        """Record that a card tensor now has the contents of another one, or its own earlier contents."""
         if result is source:
             self._shadows.changed(result)
         elif (found := self.value(source)) is not None and result.numel() == source.numel():
-            known, origin = found  # a collective reads its tensors as they lie, whatever their shapes
+            known, origin = found  # a collective reads its tensors in memory order, whatever their shapes
             self._shadows.keep(result, known.reshape(result.shape), origin)
 
     def holds(self, result: torch.Tensor, value: torch.Tensor, origin: Origin) -> None:
-        """Note that a tensor of the card now holds what a host tensor of as many elements holds."""
+        """Record that a card tensor now has the contents of a host tensor with as many elements."""
         if result.numel() == value.numel():
             self._shadows.keep(result, value.reshape(result.shape).to(result.dtype), origin)
 
     def laid(self, tensor: torch.Tensor) -> None:
-        """Note that a tensor was made of a storage."""
+        """Record that a tensor was made from a storage."""
         if self.on_card(tensor):
             self._shadows.laid(tensor)
 
     def forget(self, tensor: torch.Tensor) -> None:
-        """Note that a tensor of the card now holds what nobody knows."""
+        """Record that the contents of a card tensor are now unknown."""
         self._shadows.forget(tensor)
 
     def is_card(self, value: Any) -> bool:
@@ -256,7 +257,7 @@ class TensorValues:
         return isinstance(value, torch.device) and value.type in self._devices
 
     def value(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Origin] | None:
-        """Return a host tensor with what `tensor` holds, and where that comes from; None when it is not there at once."""
+        """Return a host tensor with the contents of `tensor`, and their origin; None if they are not available at once."""
         if not is_small(tensor):
             return None
         if not self.on_card(tensor):
@@ -265,14 +266,14 @@ class TensorValues:
         return (self._shadows.view(shadow, tensor), shadow.origin) if shadow is not None else None
 
     def guess(self, name: str, tensor: torch.Tensor) -> tuple[torch.Tensor, Origin] | None:
-        """Return values for a small unknown tensor which meets something known, or is decided upon; None where it stays so."""
+        """Return values for a small unknown tensor that meets a known one or decides something; None if it stays unknown."""
         if not is_small(tensor) or not self.on_card(tensor):
             return None
         is_made = self._shadows.recipe(tensor) is not None
         return self.work_out(tensor, name) if tensor.is_floating_point() or is_made else None
 
     def recipe(self, tensor: torch.Tensor) -> Recipe:
-        """Return how to work out what `tensor` holds."""
+        """Return the recipe of `tensor`."""
         if tensor.layout != torch.strided:
             return drawn_leaf(tensor.shape, tensor.dtype)
         if self.on_card(tensor):
@@ -287,7 +288,7 @@ class TensorValues:
         return Recipe(tensor.shape, tensor.dtype, Origin.KNOWN, known=known)
 
     def work_out(self, tensor: torch.Tensor, name: str) -> tuple[torch.Tensor, Origin] | None:
-        """Return what `tensor`, an argument of `name`, holds, and where that comes from; None where it is too much work."""
+        """Return the contents of `tensor`, an argument of `name`, and their origin; None if that is too much work."""
         recipe = self.recipe(tensor)
         if recipe.is_drawn and name.startswith("unique") and not tensor.is_floating_point():
             value = torch.arange(tensor.numel(), device="cpu").view(tensor.shape).to(tensor.dtype)
@@ -302,5 +303,5 @@ class TensorValues:
 
 
 def _is_hollow(tensor: torch.Tensor) -> bool:
-    """Whether a tensor of the host is all storage and no meaning."""
+    """Return whether a host tensor is hollow: storage without meaningful values."""
     return tensor.is_floating_point() and tensor.nbytes >= BIG_BYTES

@@ -1,15 +1,15 @@
-"""What stands for a value which nobody knows: weights and activations have none.
+"""Substitutes for unknown values: weights and activations have none.
 
 Numbered cases:
-  1. floats are uniform random numbers between 0 and 1, equal for equal shapes: a router spreads its tokens evenly, boxes lie
-     about their anchors, and a checkpointed forward decides the same when it is repeated;
-  2. a mask selects everything: the most that it can;
-  3. integers, and floats which become integers as they are, lie below the tensor's longest dimension: a list of indices
-     usually points at something about as long as itself (rows, classes, lengths), and zeros would point at nothing;
-  4. where the distinct ones are asked for, all are different.
-
-Matrix products and the like are not computed: their results are drawn afresh. So are what softmax and sigmoid give: numbers
-between 0 and 1, some of which pass a threshold, as a trained model's do.
+  1. Floats are uniform random numbers between 0 and 1, equal for equal shapes: a router spreads its tokens evenly, boxes lie
+     near their anchors, and a checkpointed forward pass decides the same when it is repeated.
+  2. A mask selects everything: the most that it can.
+  3. Integers, and floats cast to integers as they are, lie below the tensor's longest dimension: a list of indices usually
+     points into a dimension about as long as itself (rows, classes, lengths), and zeros would point at nothing.
+  4. If the distinct values are requested, all are different.
+Matrix products and similar results are not computed but drawn afresh. So are the results of softmax and sigmoid: numbers
+between
+0 and 1, some of which pass a threshold, as in a trained model.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _COMPUTING = (
     "max_pool", "mm", "multi_head", "mv", "ps_roi", "rms_norm", "rnn", "roi_", "scaled_dot", "svd", "tensordot", "unfold",
     "upsample",
 )  # fmt: skip
-# Calls whose result is a decision, made of floats: an order, a comparison, an integer.
+# Calls that make a decision from floats: an order, a comparison, an integer.
 _DECIDING = frozenset({
     "argmax", "argmin", "argsort", "bool", "bucketize", "byte", "char", "eq", "ge", "gt", "int", "isclose", "isfinite", "isinf",
     "isnan", "kthvalue", "le", "long", "lt", "max", "median", "min", "multinomial", "ne", "nms", "searchsorted", "short",
     "sort", "topk", "unique", "__eq__", "__ge__", "__gt__", "__le__", "__lt__", "__ne__",
 })  # fmt: skip
-# Calls whose answer is known without the numbers: those of a job that works are finite.
+# Calls whose answer is known without the numbers: in a working job they are finite.
 _FINITE = frozenset({"isfinite", "isinf", "isnan", "isneginf", "isposinf"})
 _INTEGERS = frozenset({"byte", "char", "int", "long", "short"})
 _SQUASHING = frozenset({"sigmoid", "sigmoid_", "softmax"})
@@ -43,7 +43,7 @@ def is_computing(name: str) -> bool:
 
 
 def is_drawn_afresh(name: str) -> bool:
-    """Return whether a call's result is drawn, though the host could work it out."""
+    """Return whether a call's result is drawn although the host could work it out."""
     return name in _SQUASHING
 
 
@@ -53,12 +53,12 @@ def is_deciding(name: str, args: Any) -> bool:
 
 
 def is_of_finite(name: str) -> bool:
-    """Return whether a call asks for numbers that are not finite: a job whose numbers are not does not work."""
+    """Return whether a call tests for finite numbers: in a working job all numbers are finite."""
     return name in _FINITE
 
 
 def makes_integers(name: str, args: Any) -> bool:
-    """Return whether a call makes integers of floats as they are."""
+    """Return whether a call casts floats to integers as they are."""
     return name in _INTEGERS or _is_to_integer(name, args)
 
 
@@ -67,7 +67,7 @@ def _is_to_integer(name: str, args: Any) -> bool:
 
 
 def leaf(shape: torch.Size, dtype: torch.dtype) -> torch.Tensor:
-    """Return host values for what nobody knows; equal for equal shapes."""
+    """Return host values for an unknown tensor; equal for equal shapes."""
     seeded = torch.Generator().manual_seed(0)  # arbitrary: the seed
     if dtype == torch.bool:
         return torch.ones(shape, dtype=dtype)
