@@ -1,6 +1,6 @@
 """The caller's end of the null GPU: starts the worker and the cuDNN oracle, sends jobs, turns failures into errors.
 
-Needs no torch in the caller's process.
+It needs no torch in the caller's process.
 """
 
 from __future__ import annotations
@@ -40,19 +40,20 @@ from vramcast.tracer.protocol.job_result import Result
 from vramcast.tracer.protocol.messages import LENT
 from vramcast.tracer.protocol.run_options import AS_USUAL, RunOptions, Tape
 
-_SOFT: Final = 0.7  # arbitrary: share of the time after which a command is stopped; the rest is for what was seen
+_SOFT: Final = 0.7  # arbitrary: share of the time after which a command is stopped; the rest is for processing its data
 
 
 class NullGpuTracer:
-    """A warm worker for one interpreter; jobs run one after the other, each in a process of its own.
+    """A warm worker for one interpreter; jobs run one after the other, each in its own process.
 
-    Use `NullGpuTracer.shared()`: starting one costs seconds, a job on it milliseconds. For each cuDNN which jobs ask there is
-    an oracle's process, from the first such job until `close`.
+    Use `NullGpuTracer.shared()`: starting one costs seconds, a job on it milliseconds. Each cuDNN that jobs query has its own
+    oracle
+    process, from the first such job until `close`.
 
     Args:
-        ask_cudnn: Whether cuDNN is asked at all; without, its workspaces count as 0.
-        start_oracle: Starts who asks the cuDNN in a folder; without, one which keeps its answers in the user's cache.
-        wait: Whether the worker serves when this returns; else the first job waits for it.
+        ask_cudnn: Whether cuDNN is queried at all; if not, its workspaces count as 0.
+        start_oracle: Starts the oracle for the cuDNN in a folder; by default one that keeps its answers in the user's cache.
+        wait: Whether to return only when the worker serves; else the first job waits for it.
     """
 
     name = "nullgpu"
@@ -62,10 +63,11 @@ class NullGpuTracer:
     def __init__(
         self, *, ask_cudnn: bool = True, start_oracle: Callable[[Path], CudnnOracle] | None = None, wait: bool = True
     ) -> None:
-        """Build the stand-ins if need be and start the worker.
+        """Build the stand-ins if needed and start the worker.
 
         Raises:
-            NullGpuError: torch has no CUDA code, no compiler, or the worker does not start; says what to do.
+            NullGpuError: torch has no CUDA code, there is no compiler, or the worker does not start; the message gives the next
+                step.
         """
         torch = find_torch()
         self.cuda_major = int(str(torch.cuda).partition(".")[0])
@@ -76,34 +78,34 @@ class NullGpuTracer:
         self._oracles: dict[Path, CudnnOracle] = {}
         self._oracles_lock = Lock()
         command = [sys.executable, "-m", "vramcast.tracer.nullgpu.worker", str(libraries)]
-        # torch looks for another back end when it is imported: no job's settings are there yet.
+        # torch looks for another back end while it is imported: it must not see a job's settings.
         neutral = self._environment()
         alloc_conf.forget(neutral)
-        with _told_as_ours():
+        with _explaining_errors():
             self._worker = WarmWorker(command, neutral, wait=wait)
 
     @property
     def torch_version(self) -> str:
-        """Of the torch which the worker has imported.
+        """Version of the torch that the worker has imported.
 
         Raises:
-            NullGpuError: it did not start.
+            NullGpuError: The worker did not start.
         """
-        with _told_as_ours():
+        with _explaining_errors():
             return str(self._worker.ready)
 
     def _environment(self) -> dict[str, str]:
         environment = {
             **job_environment(),
             "NULLGPU_CUDNN_SOCKET": "",
-            "KINETO_LOG_LEVEL": "99",  # the profiler complains on stderr that it finds no device activity; it need not
+            "KINETO_LOG_LEVEL": "99",  # the profiler need not complain on stderr that it finds no device activity
         }
         environment.pop("LD_PRELOAD", None)
         return environment
 
     @classmethod
     def shared(cls) -> NullGpuTracer:
-        """Return the one of this process, made at the first call. Its worker and oracles start again after they died."""
+        """Return the tracer of this process, made at the first call. Its worker and oracles restart after they die."""
         return cls._of_process(wait=True)
 
     @classmethod
@@ -116,28 +118,29 @@ class NullGpuTracer:
 
     @classmethod
     def start_ahead(cls) -> None:
-        """Start the one of this process, and wait for nothing; what is wrong with it, the first who needs it is told."""
+        """Start the tracer of this process without waiting; its first user gets any error."""
         with contextlib.suppress(VramcastError):
             cls._of_process(wait=False)
 
     def trace(self, job: Job, options: RunOptions = AS_USUAL, *, timeout_s: float = 1800.0) -> Result:
         """Run `job` and return its result (status ok or oom).
 
-        A job which read from the card runs a second time, with the values followed on the host: the first run shows that
-        most jobs need none of this.
+        A job that read from the card runs a second time, with its values followed on the host. The first run shows that most
+        jobs do not
+        need this.
 
         Args:
-            job: What to run.
-            options: How.
-            timeout_s: It is killed after so many seconds, however often it runs.
+            job: The job to run.
+            options: The options of the run.
+            timeout_s: Time limit for all runs together, after which the job is killed.
         Raises:
-            JobError: the job's own code raised.
-            UsageError: the job's description is wrong, or accesses are asked for on a card of which no peak is known.
-            WorkerError: its process died or ran out of time.
+            JobError: The job's own code raised.
+            UsageError: The job's description is wrong, or accesses are requested on a card without known peak throughput.
+            WorkerError: Its process died or ran out of time.
         """
         if options.accesses:
-            Roofline.of(job.device)  # better said before the job is traced than by it
-        if job.parallel is not None:  # each rank runs once, as those of commands do
+            Roofline.of(job.device)  # raises before the job is traced, not after
+        if job.parallel is not None:  # each rank runs once, like the ranks of commands
             options = replace(options, follow_values=True)
         deadline = Deadline.after(timeout_s)
         result = self._run(job, options, deadline)
@@ -155,10 +158,11 @@ class NullGpuTracer:
         return Observation.of(result, self.name, notes=notes)
 
     def _run(self, job: Job, options: RunOptions, deadline: Deadline) -> Result:
-        """Run `job` once, or a second time when the oracle ended under it: cuDNN's answers count as 0 without it.
+        """Run `job` once, or again if the oracle ended meanwhile: without it cuDNN's answers count as 0.
 
         Raises:
-            WorkerError: the oracle was killed again; what ended by itself would do so each time, and the result says it.
+            WorkerError: The oracle was killed again. An oracle that ended by itself would do so each time; the result reports
+                it.
         """
         device = job.device.with_memory(job.total_bytes)
         for _ in range(2):
@@ -175,11 +179,11 @@ class NullGpuTracer:
         return result
 
     def _ask_job(self, job: Job, environment: dict[str, str], deadline: Deadline, options: RunOptions) -> Result:
-        """Run `job` once; of its ranks and of a command's processes the one counts which takes most of its card."""
+        """Run `job` once, and return the result of the rank, and of the command's process, that takes most of its card."""
         world, asked = job.world, job.command.ranks if job.command is not None else "auto"
         tape, results = Tape(), dict[int, Result]()
-        waiting: dict[int, int] = {}  # for what others say, by how many answers there were
-        # Who the stages of a pipeline are is known when the first rank has run.
+        waiting: dict[int, int] = {}  # rank that waits for another's data -> number of messages on the tape at that time
+        # The stages of a pipeline are known once the first rank has run.
         while left := [number for number in world.chosen(asked, tape.pairs)
                        if number not in results or waiting.get(number, len(tape.said)) < len(tape.said)]:  # fmt: skip
             found = self._ask_rank(job, environment, deadline, replace(options, rank=left[0], tape=tape))
@@ -199,44 +203,44 @@ class NullGpuTracer:
         options = replace(options, limit_s=_SOFT * deadline.left_s())
         shared = Shared.made(job, options, libraries=self._libraries, torch=self._torch_file, root=str(import_root()))
         with shared as processes:
-            told = {**environment, LENT: str(processes.folder)}
-            own = self._ask(job, told, deadline, options)
+            variables = {**environment, LENT: str(processes.folder)}
+            own = self._ask(job, variables, deadline, options)
             if job.command.world.size > 1:
                 return processes.only(own)
             return processes.fullest(own, job.command.words, context_bytes=options.context_bytes)
 
     def run(self, program: Program, *, timeout_s: float = 600.0) -> Any:
-        """Run code of ours beside a torch whose card is the null GPU, in a process of its own, and return its answer.
+        """Run our own code with the null GPU as torch's card, in a separate process, and return its result.
 
         Raises:
-            TimeLimit: its time is up.
-            WorkerError: its process died.
+            TimeLimit: Its time is up.
+            WorkerError: Its process died.
         """
         return self._ask(program, self._cudnn_environment(program.device, self._oracle_for(None)), Deadline.after(timeout_s))
 
     def _ask(
         self, job: Job | Program, environment: dict[str, str], deadline: Deadline, options: RunOptions | None = None
     ) -> Any:
-        _ = self.torch_version  # it serves, or says why not
+        _ = self.torch_version  # raises if the worker does not serve
         advice = ": raise the limit, or trace fewer steps."
-        told = {**self._environment(), **environment}
+        variables = {**self._environment(), **environment}
         try:
-            return self._worker.ask(job, told, options, timeout_s=deadline.left_s(), advice=advice)
+            return self._worker.ask(job, variables, options, timeout_s=deadline.left_s(), advice=advice)
         except TimeLimit:
             raise TimeLimit.within(deadline.limit_s, advice) from None
 
     @property
     def pid(self) -> int | None:
-        """The worker's process; None: it does not run."""
+        """Process id of the worker; None: it is not running."""
         return self._worker.pid
 
     @property
     def is_alive(self) -> bool:
-        """Whether the worker runs now; the next job starts it in any case."""
+        """Return whether the worker is running now; the next job starts it in any case."""
         return self._worker.is_alive
 
     def cudnn_answer(self, stack: Stack | None = None) -> str:
-        """Return who answers for cuDNN's workspaces, for people: a version, or why nobody does."""
+        """Return the source of cuDNN's workspaces, for people: a version, or the reason for having none."""
         try:
             choice = choose(stack)
             version = self._oracle(choice.library.folder).version()
@@ -245,11 +249,11 @@ class NullGpuTracer:
         return f"cuDNN {version} in its deviceless mode" + (f"; {choice.warning}" if choice.warning else "")
 
     def _oracle(self, cudnn: Path) -> CudnnOracle:
-        """Return the process which asks the cuDNN in a folder, started when it is first wanted and when it has ended.
+        """Return the oracle process for the cuDNN in a folder, started on first use and after it has ended.
 
         Raises:
-            NullGpuError: it does not start, or there is no C compiler.
-            WorkerError: it was killed while it started.
+            NullGpuError: It does not start, or there is no C compiler.
+            WorkerError: It was killed while it started.
         """
         with self._oracles_lock:
             oracle = self._oracles.get(cudnn)
@@ -260,21 +264,21 @@ class NullGpuTracer:
             return oracle
 
     def _oracle_for(self, stack: Stack | None) -> CudnnOracle | None:
-        """Return who answers for the cuDNN of a stack; None: nobody does, and `cudnn_answer` says why."""
+        """Return the oracle for the cuDNN of a stack; None: there is none, and `cudnn_answer` gives the reason."""
         with contextlib.suppress(NullGpuError):
             return self._oracle(choose(stack).library.folder) if self._ask_cudnn else None
         return None
 
     @staticmethod
     def _cudnn_environment(device: Device, oracle: CudnnOracle | None) -> dict[str, str]:
-        """Return what tells the null cuDNN whom to ask, and for which card."""
+        """Return the environment variables that give the null cuDNN its oracle and its card."""
         record = json.dumps(device.cudnn_record(), separators=(",", ":"))
         return {"NULLGPU_CUDNN_SOCKET": str(oracle.socket_path) if oracle else "", "NULLGPU_CUDNN_DEVICE": record}
 
     @classmethod
     @contextlib.contextmanager
     def stoppable(cls) -> Iterator[Callable[[], None]]:
-        """Yield what lets the training command that runs inside end, in whichever of its runs, with what was seen of it."""
+        """Yield a function that ends the training command running inside, in any of its runs, and keeps its recording."""
 
         def stop() -> None:
             if cls._shared is not None:
@@ -287,20 +291,20 @@ class NullGpuTracer:
                 cls._shared._worker.go_on()
 
     def close(self) -> None:
-        """End the worker and the oracles."""
+        """Stop the worker and the oracles."""
         self._worker.close()
         for oracle in self._oracles.values():
             oracle.close()
 
 
 def _is_as_all(job: Job, found: Result) -> bool:
-    """Return whether a rank of a model's job takes what every other takes: all do the same, with shards of the same sizes."""
+    """Return whether a rank of a model's job represents all others: they do the same, with shards of equal sizes."""
     return job.command is None and found.trace is not None and are_shards_equal(found.trace)
 
 
 @contextlib.contextmanager
-def _told_as_ours() -> Iterator[None]:
-    """Turn the error of a worker which does not start into one which says what it means."""
+def _explaining_errors() -> Iterator[None]:
+    """Turn the error of a worker that does not start into one that explains it."""
     try:
         yield
     except WorkerError as error:
@@ -308,10 +312,10 @@ def _told_as_ours() -> Iterator[None]:
 
 
 def _oracle(cudnn: Path) -> CudnnOracle:
-    """Return a started process which asks the cuDNN in a folder.
+    """Return a started oracle process for the cuDNN in a folder.
 
     Raises:
-        NullGpuError: what stands beside it cannot be compiled, or this is no cuDNN, or it does not start.
+        NullGpuError: The libraries for it do not compile, this is no cuDNN, or it does not start.
     """
     try:
         return CudnnOracle(cudnn, oracle_libraries(cudnn), cache=answers_file()).__enter__()

@@ -1,7 +1,9 @@
-"""The worker imports packages before it forks, and must not touch CUDA: it has no card yet, and torch would refuse it to forks.
+"""Guards CUDA in the worker, which imports packages before it forks: it has no card yet, and touching CUDA would deny it to
+forks.
 
-Some ask while they are imported (torchao, and with it transformers). Whether there is a card is answered: each job has one.
-What asks more ends its import; the job, which has a card, imports it again.
+Some packages query the card while they are imported (torchao, and with it transformers). The answer is that there is a card:
+each
+job has one. Any further query ends the import of the package; the job, which has a card, imports it again.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from vramcast.tracer.processes.fork_server import AskedForCard
 
 
 def hold() -> Callable[[], None]:
-    """Keep this process from touching CUDA; return what ends that, in a job's own process."""
+    """Keep this process from touching CUDA; return a function that ends this, for a job's own process."""
 
     def refused(*_: Any, **__: Any) -> Any:
         raise AskedForCard

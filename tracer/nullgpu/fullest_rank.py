@@ -1,4 +1,4 @@
-"""Of a job's ranks the one which takes most of its card: it decides whether the job fits."""
+"""Selection of the rank that takes most of its card: it decides whether the job fits."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from vramcast.tracer.protocol.job_result import Result
 
 
 def has_failed(result: Result) -> bool:
-    """Return whether a rank has no usable peaks: it failed, or it ended before its time without memory of its card."""
+    """Return whether a rank has no usable peaks: it failed, or it ended early without memory on its card."""
     return result.status == "error" or bool(result.ended and not reserved_bytes(result))
 
 
 def fullest_rank(results: Mapping[int, Result], world: World) -> Result:
-    """Return the result of the rank which reserved most, with the peaks of all in its trace's header.
+    """Return the result of the rank that reserved most, with the peaks of all in its trace's header.
 
-    A rank which failed is the answer; so is one whose card was full.
+    A failed rank is the answer; so is one with a full card.
 
     Args:
-        results: By the rank's number, in the order in which they ran.
+        results: Results by the rank's number, in the order of their runs.
         world: All ranks.
     """
     if world.size == 1:
         return results[0]
     number, worst = next(((number, result) for number, result in results.items() if has_failed(result)), (-1, None))
     if worst is not None:
-        why = f"{worst.message or f'The job ended before its time: {worst.ended}'} (rank {number} of {world.size})"
+        why = f"{worst.message or f'The job ended early: {worst.ended}'} (rank {number} of {world.size})"
         return replace(worst, status="error", error=worst.error or CannotEstimate.__name__, message=why)
     full = {number: result for number, result in results.items() if result.status == "oom"}
     number, most = max((full or results).items(), key=lambda item: reserved_bytes(item[1]))
@@ -39,11 +39,11 @@ def fullest_rank(results: Mapping[int, Result], world: World) -> Result:
         return most
     peaks = [[one, *(result.trace.header["peaks"][name] for name in ("allocated", "reserved"))]
              for one, result in results.items() if result.trace is not None]  # fmt: skip
-    said = {"world_size": world.size, "per_node": world.local_size, "fullest": number, "peaks": peaks}
+    facts = {"world_size": world.size, "per_node": world.local_size, "fullest": number, "peaks": peaks}
     strangers = _strangers(results, world)
     if strangers and number % world.local_size == 0:
-        said["strangers"] = strangers
-    header = {**most.trace.header, RANKS: said}
+        facts["strangers"] = strangers
+    header = {**most.trace.header, RANKS: facts}
     ended = [f"{result.ended} (rank {one} of {world.size})" for one, result in results.items() if result.ended]
     if ended:
         header[COURSE] = {**header[COURSE], "ended": ended[0]}
@@ -51,7 +51,7 @@ def fullest_rank(results: Mapping[int, Result], world: World) -> Result:
     idle = [one for one, _, reserved in peaks if not reserved]
     notes = list(most.notes)
     if idle and reserved_bytes(most):
-        notes.append(f"rank {idle[0]} asked nothing of its own card: does the script choose it by LOCAL_RANK?")
+        notes.append(f"rank {idle[0]} requested no memory on its own card: does the script choose it by LOCAL_RANK?")
     if strangers:
         notes.append(
             f"ranks of other cards have a context on the first card of their machine ({strangers} there): the script touches "
@@ -65,12 +65,12 @@ def fullest_rank(results: Mapping[int, Result], world: World) -> Result:
 
 
 def _strangers(results: Mapping[int, Result], world: World) -> int:
-    """Return how many other ranks have a context on a machine's first card: all of them, if one that was traced has."""
+    """Return how many other ranks have a context on a machine's first card: all of them, if a traced one has."""
     first = Entry(Entered.CONTEXT, "0", 1)
     others = (result for number, result in results.items() if number % world.local_size)
     return world.local_size - 1 if any(first in result.ledger for result in others) else 0
 
 
 def reserved_bytes(result: Result) -> int:
-    """Return what a process's allocator held at most."""
+    """Return the maximum that a process's allocator held."""
     return int(result.trace.header["peaks"]["reserved"]) if result.trace is not None else 0

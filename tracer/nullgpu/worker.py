@@ -1,4 +1,4 @@
-"""The warm worker of the null GPU: has loaded it and torch, and forks a fresh child for every job.
+"""The warm worker of the null GPU: loads it and torch, and forks a fresh child for every job.
 
 python -m vramcast.tracer.nullgpu.worker LIBRARIES FD
 """
@@ -35,7 +35,7 @@ def main(libraries: Path, fd: int) -> NoReturn:
                 return child.run_program(job, gpu)
             return child.run_job(job, options, gpu)
 
-        return run, str(torch.__version__)  # not torch's own class, for which the caller would import torch
+        return run, str(torch.__version__)  # not torch's own class, which would make the caller import torch
 
     serve(fd, warm_up)
 

@@ -385,7 +385,7 @@ _ROWS_A_SEGMENT = 10  # measured
 
 
 def _sort_bytes(n: int) -> int:
-    """Return the bytes of CUB's radix sort of n pairs of int64: second buffers, and counters for every 3840 pairs (measured)."""
+    """Return the bytes of CUB's radix sort of n pairs of int64: second buffers, and counters for each 3840 (measured)."""
     return 2 * (-(-n * _LONG_BYTES // 256) * 256) + 16_895 + 1024 * -(-n // 3840)
 
 

@@ -474,7 +474,7 @@ def _reads_floats(call: Call) -> bool:
 
 
 @contextmanager
-def beside(values: Values, others: Absent | None = None) -> Iterator[None]:
+def patched(values: Values, others: Absent | None = None) -> Iterator[None]:
     """Hide code compiled inside from `values`, and let collectives return the data of equal ranks, or of `others`."""
     replaced = [
         Replaced(torch, "compile", values.unseen_by),

@@ -23,7 +23,7 @@ from vramcast.tracer.nullgpu.child.lifetimes import Life, fullest_moment
     ],
 )
 def test_two_processes_live_at_once(one: Life, other: Life, expected: bool) -> None:
-    assert one.is_beside(other) is other.is_beside(one) is expected
+    assert one.overlaps(other) is other.overlaps(one) is expected
 
 
 @pytest.mark.parametrize(

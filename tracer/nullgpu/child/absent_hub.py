@@ -1,4 +1,4 @@
-"""Hugging Face's hub where there is no network: what is not in the cache fails at once, and not after a minute of retries."""
+"""Hugging Face's hub without a network: files missing from the cache fail at once, not after a minute of retries."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from urllib.request import getproxies
 
 from vramcast.tracer.hooks.replacement import when_imported
 
-_WAIT_S: Final = 1.0  # arbitrary: a name server that takes longer may be a slow one
+_WAIT_S: Final = 1.0  # arbitrary: a name server that takes longer may just be slow
 _VARIABLE: Final = "HF_HUB_OFFLINE"  # spec: huggingface_hub's environment variables
 
 
 @contextmanager
 def noticed() -> Iterator[None]:
-    """Switch the hub's own offline mode on when it is imported inside, if its host has no address here."""
+    """Switch on the hub's own offline mode when it is imported inside, if its host has no address here."""
     with when_imported("huggingface_hub", _look):
         yield
 
@@ -30,11 +30,11 @@ def _look() -> None:
 
     if not constants.HF_HUB_OFFLINE and not getproxies() and _has_no_address(urlsplit(constants.ENDPOINT).hostname or ""):
         constants.HF_HUB_OFFLINE = True
-        os.environ[_VARIABLE] = "1"  # of what the job starts
+        os.environ[_VARIABLE] = "1"  # for processes that the job starts
 
 
 def _has_no_address(host: str) -> bool:
-    """Return whether the name servers say that a host is not there; an answer that takes long is none."""
+    """Return whether the name servers have no address for a host; a slow answer counts as an address."""
     found: list[bool] = []
 
     def ask() -> None:

@@ -1,7 +1,8 @@
-"""What a traced command writes as checkpoints: its weights are nobody's, so none is left behind, and no real one is replaced.
+"""Checkpoints written by a traced command: their weights are meaningless, so none remains, and no real one is replaced.
 
-A file which is there stays as it is, and what would replace it goes elsewhere. A new one is written, with holes in place of
-large storages, since the script may read it again; when the job has ended it is removed.
+An existing file stays as it is, and its replacement goes elsewhere. A new file is written, with holes in place of large
+storages,
+because the script may read it again. It is removed when the job has ended.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from vramcast.tracer.program.training_loop_hooks import checkpoint_writers
 from vramcast.tracer.protocol.messages import LENT
 
 _FOLDER: Final = "vramcast-"
-WHOLE_BYTES: Final = 16 * 2**20  # arbitrary: below this a file is written as it is, states of random numbers with it
+WHOLE_BYTES: Final = 16 * 2**20  # arbitrary: smaller files are written unchanged, including states of random numbers
 
 
 @contextmanager
 def kept_apart() -> Iterator[None]:
-    """Let checkpoints which are written inside be as above."""
-    written: dict[str, int] = {}  # file -> the process which wrote it: a fork knows of its parent's
+    """Keep checkpoints written inside apart from real ones, as described above."""
+    written: dict[str, int] = {}  # file -> the process that wrote it: a fork inherits its parent's entries
     made: set[str] = set()
     replaced = [Replaced(*place, lambda save: _apart(save, written)) for place in checkpoint_writers()]
-    replaced.append(Replaced(os, "mkdir", lambda mkdir: _noting(mkdir, made)))  # os.makedirs and pathlib end in it
+    replaced.append(Replaced(os, "mkdir", lambda mkdir: _noting(mkdir, made)))  # os.makedirs and pathlib call it
     try:
         yield
     finally:
@@ -39,11 +40,11 @@ def kept_apart() -> Iterator[None]:
             with suppress(OSError):
                 os.remove(path)
                 while (path := os.path.dirname(path)) in made or os.path.basename(path).startswith(_FOLDER):
-                    os.rmdir(path)  # one which holds something else stays
+                    os.rmdir(path)  # a folder with other contents stays
 
 
 def _noting(mkdir: Callable[..., None], made: set[str]) -> Callable[..., None]:
-    """Return `os.mkdir`, which notes what it makes: a folder of checkpoints without one would mislead the next run."""
+    """Return an `os.mkdir` that records new folders: a checkpoint folder without a checkpoint would mislead the next run."""
 
     def noted(path: Any, *args: Any, **kwargs: Any) -> None:
         mkdir(path, *args, **kwargs)
@@ -54,11 +55,11 @@ def _noting(mkdir: Callable[..., None], made: set[str]) -> Callable[..., None]:
 
 
 def _apart(save: Callable[..., Any], written: dict[str, int]) -> Callable[..., Any]:
-    """Return `torch.save`, or safetensors' `save_file`, for what need not last."""
+    """Return a temporary version of `torch.save`, or of safetensors' `save_file`."""
 
     def saved(content: Any, *args: Any, **kwargs: Any) -> Any:
         path = args[0] if args else kwargs.pop("f", kwargs.pop("filename", None))
-        if isinstance(path, str | os.PathLike):  # else it is a file of the script's own, or a buffer
+        if isinstance(path, str | os.PathLike):  # otherwise it is the script's own file object, or a buffer
             path = os.path.abspath(os.fspath(path))
             if os.path.exists(path) and path not in written:
                 path = os.path.join(tempfile.mkdtemp(prefix=_FOLDER, dir=os.environ.get(LENT)), "checkpoint")

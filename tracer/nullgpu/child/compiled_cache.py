@@ -1,7 +1,7 @@
-"""How large the folder of compiled graphs and kernels grows: at its limit it is emptied, when no other job uses it.
+"""The size limit of the folder of compiled graphs and kernels: at its limit it is emptied, unless another job uses it.
 
-All of it goes at once: an entry of Inductor's names files of Triton's, and neither looks for one which somebody took away.
-Whoever compiles holds a shared lock on the folder. The kernel drops it with the process, whatever ends it.
+All of it goes at once: an entry of Inductor's refers to files of Triton's, and neither checks for missing ones. Every compiling
+process holds a shared lock on the folder. The kernel releases it with the process, however that ends.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from pathlib import Path
 from typing import Final
 
 LIMIT_BYTES: Final = 10 << 30  # arbitrary: some thousand jobs; 400 scripts with compiled GPTs left 3.7 GiB
-INTERVAL_S: Final = 3600  # arbitrary: between two looks, as the sizes of 3.7 GiB of small files take 1.6 s to read
-_LOCK: Final = "in-use"  # when it was written: the last look
+INTERVAL_S: Final = 3600  # arbitrary: between two checks, since reading the sizes of 3.7 GiB of small files takes 1.6 s
+_LOCK: Final = "in-use"  # its modification time: the last check
 
 
 def enter(folder: Path, limit_bytes: int = LIMIT_BYTES) -> int | None:
-    """Empty the folder if it is above its limit and nobody uses it; then count as a user of it. It looks once an hour.
+    """Empty the folder if it is above its limit and unused, then register as a user of it; the size is checked once an hour.
 
     Args:
-        folder: There, and ours to write.
-        limit_bytes: Of all files in it.
+        folder: The folder; it exists, and is ours to write.
+        limit_bytes: Limit for all files in it.
     Returns:
-        The descriptor that holds the lock. None: it cannot be locked, as on some network file systems, and stays as it is.
+        The descriptor that holds the lock. None: the folder cannot be locked, as on some network file systems, and stays as it
+        is.
     """
     try:
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -51,7 +52,7 @@ def _is_due(lock: os.stat_result) -> bool:
 
 
 def size_bytes(folder: Path) -> int:
-    """Return how many bytes the files in a folder have; those which vanish meanwhile have none."""
+    """Return the size of the files in a folder; files that vanish meanwhile count as 0."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:

@@ -1,8 +1,10 @@
-"""Optimizer steps which DeepSpeed compiles when it first needs them: done without a compiler.
+"""Optimizer steps that DeepSpeed compiles on first use, replaced so that no compiler is needed.
 
-Its Adam for the card wants nvcc, its Adam for the host (offloaded states) a C++ compiler, nvcc's version and ninja. A machine
-without a GPU seldom has all, and what is compiled would take a minute and compute nothing here. The steps change tensors in
-place and take no memory of the card, so that leaving them out gives the same bytes. Offloaded weights keep their values.
+Its Adam for the card needs nvcc; its Adam for the host (offloaded states) needs a C++ compiler, nvcc's version and ninja. A
+machine
+without a GPU seldom has all of them, and the compiled code would take a minute to build and compute nothing here. The steps
+change
+tensors in place and take no memory on the card, so leaving them out gives the same bytes. Offloaded weights keep their values.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from typing import Any, Final, Protocol
 from vramcast.tracer.hooks.replacement import Replaced, when_imported
 
 _MODULE: Final = "deepspeed.ops.op_builder.builder"
-# spec: DeepSpeed 0.19, csrc/{adam,lion,adagrad}: extensions whose functions only change tensors in place, and these functions.
+# spec: DeepSpeed 0.19, csrc/{adam,lion,adagrad}: extensions with functions that only change tensors in place, and these
+# functions.
 _ON_CARD: Final = {"fused_adam": ("multi_tensor_adam",), "fused_lion": ("multi_tensor_lion",)}
 _ON_HOST: Final = {
     "cpu_adam": ("create_adam", "adam_update", "adam_rollback", "destroy_adam"),
@@ -26,18 +29,18 @@ _ON_HOST: Final = {
 
 
 class Forgets(Protocol):
-    """Who follows values."""
+    """An object that follows values."""
 
     def forget(self, tensor: Any) -> None:
-        """Take a tensor's values for unknown from here on."""
+        """Treat a tensor's values as unknown from here on."""
 
 
 @contextmanager
 def not_compiled(values: Forgets | None) -> Iterator[None]:
-    """Let DeepSpeed have these extensions uncompiled, inside; those which its package brings compiled are taken as they are.
+    """Give DeepSpeed these extensions uncompiled, inside; extensions compiled in its package are used as they are.
 
     Args:
-        values: Is told which tensors of the card a step changed; None: nobody follows values.
+        values: Notified of the card tensors that a step changes; None: values are not followed.
     """
     with contextlib.ExitStack() as stack, when_imported(_MODULE, lambda: _replace(stack, values)):
         yield
@@ -58,7 +61,7 @@ def _replace(stack: contextlib.ExitStack, values: Forgets | None) -> None:
 
 
 def stand_in(name: str, values: Forgets | None) -> SimpleNamespace | None:
-    """Return what stands for an extension, or None: it is not one of these, and has to be compiled."""
+    """Return a stand-in for an extension, or None if it is not one of these and has to be compiled."""
     if name in _ON_HOST:
         return SimpleNamespace(**dict.fromkeys(_ON_HOST[name], _nothing))
     if name not in _ON_CARD:
@@ -66,7 +69,7 @@ def stand_in(name: str, values: Forgets | None) -> SimpleNamespace | None:
 
     def step(_chunk: int, _no_op: Any, lists: Any, *_: Any) -> None:
         if values is not None:
-            for changed in lists[1:]:  # the gradients come first, and stay
+            for changed in lists[1:]:  # the gradients come first, and do not change
                 for tensor in changed:
                     values.forget(tensor)
 

@@ -1,11 +1,13 @@
-"""torch.compile in a job's process: where its compilers work, and what of their work the next job may have.
+"""torch.compile in a job's process: where its compilers run, and which of their results the next job may reuse.
 
-Inductor compiles Triton's kernels in fresh processes where there are several cores, and those would see no card. So it compiles
-in the job's own process; whoever asks for several gets forks of it, which have the null GPU too.
+On several cores Inductor compiles Triton's kernels in fresh processes, which would see no card. So it compiles in the job's own
+process; a job that sets several gets forks of it, which have the null GPU too.
 
-What is compiled is kept for the next job, in a folder of our own: the user's must not get code which was chosen on a card
-without time, nor kernels without their bodies (`bare_kernels.py`). What was *chosen* by a benchmark is kept for nobody. A
-benchmark takes memory, so that a job whose choices were kept would ask for less than the first one did.
+Compiled code is kept for the next job, in our own folder. The user's folder must not receive code chosen on a card without
+time, or
+kernels without their bodies (`bare_kernels.py`). Results of a benchmark, the *choices*, are never kept: a benchmark takes
+memory, so
+a job with kept choices would request less than the first one did.
 """
 
 from __future__ import annotations
@@ -22,19 +24,23 @@ from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.nullgpu.child import bare_kernels, compiled_cache
 
 _FOLDER: Final = "compiled"
-_CACHES: Final = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}  # spec: theirs; ours within the folder
+_CACHES: Final = {
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TRITON_CACHE_DIR": "triton",
+}  # spec: names; ours: values
 
 
 def prepare(environ: MutableMapping[str, str] = os.environ) -> None:
-    """Make this process ready for a job which may compile; before it does.
+    """Prepare this process for a job that may compile; call it before the job does.
 
     Args:
-        environ: Where Inductor and Triton find their settings.
+        environ: Environment from which Inductor and Triton read their settings.
     """
-    # measured: `vramcast run` of a 9-layer GPT, 2 cores: Triton's part is 11 of 72 s of CPU, the rest has one thread anyway.
+    # measured: `vramcast run` of a 9-layer GPT, 2 cores: Triton's part is 11 of 72 s of CPU, and the rest is single-threaded
+    # anyway.
     threads = environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     environ["TORCHINDUCTOR_WORKER_START"] = "fork"
-    if torch_api.INDUCTOR_CONFIG in sys.modules:  # the warm worker imports what jobs import, and this reads them only then
+    if torch_api.INDUCTOR_CONFIG in sys.modules:  # imported by the warm worker, and it reads the variables only then
         torch_api.inductor_config.compile_threads = int(threads)
         torch_api.inductor_config.worker_start_method = "fork"
     environ.update(_own_caches())
@@ -42,7 +48,7 @@ def prepare(environ: MutableMapping[str, str] = os.environ) -> None:
 
 
 def _own_caches() -> dict[str, str]:
-    """Return the compilers' folders within ours; none if no place of ours can be written: their own then, as without us."""
+    """Return the compilers' folders within ours; empty if we have no writable place: then they use their own."""
     try:
         folder = cache.folder(_FOLDER)
     except CompilerError:
@@ -50,15 +56,15 @@ def _own_caches() -> dict[str, str]:
     return {variable: str(folder / name) for variable, name in _CACHES.items()}
 
 
-@functools.cache  # once a process
+@functools.cache  # once per process
 def _bound_own_caches() -> None:
-    """Keep our folder within its limit, before this process compiles the first time."""
+    """Keep our folder within its limit, before the first compilation in this process."""
     if _keeps_apart():
         compiled_cache.enter(cache.folder(_FOLDER))
 
 
 def _keeps_apart() -> bool:
-    """Return whether what is compiled now is kept where no real card finds it."""
+    """Return whether compiled code is now stored out of reach of real cards."""
     own = _own_caches()
     return bool(own) and all(os.environ.get(variable) == folder for variable, folder in own.items())
 
@@ -77,11 +83,11 @@ def _when_first_compiled() -> None:
     torch.compile = prepare_and_compile
 
 
-@functools.cache  # once a process
+@functools.cache  # once per process
 def _keep_no_choices() -> None:
-    """Let choices made by a benchmark live as long as this process, and graphs made of them too."""
-    torch_api.inductor_config.autotune_local_cache = False  # which of a kernel's configurations is the fastest
-    choices: dict[str, Any] = {}  # which kernel multiplies matrices, and whether they are padded for it
+    """Keep choices made by a benchmark, and graphs made with them, only for the lifetime of this process."""
+    torch_api.inductor_config.autotune_local_cache = False  # the fastest of a kernel's configurations
+    choices: dict[str, Any] = {}  # the kernel for a matrix product, and whether matrices are padded for it
     has_chosen = False
 
     def note_choices(self: Any, local_cache: dict[str, Any]) -> None:
@@ -109,9 +115,9 @@ def _keep_no_choices() -> None:
 
 
 def _first_configuration(self: Any, func: Any, baseline_config: Any, baseline_timing: float | None = None) -> Any:
-    """Stand in for a search which compiles a kernel with some twenty neighbours of a configuration.
+    """Stand in for a search that compiles a kernel with some twenty neighbours of a configuration.
 
-    On a card without time none is faster, and a benchmark of each takes the same memory as one of the first.
+    On a card without time none is faster, and the benchmark of each takes the same memory as the benchmark of the first.
     """
     if baseline_timing is None:
         self.call_func(func, baseline_config)
@@ -119,7 +125,7 @@ def _first_configuration(self: Any, func: Any, baseline_config: Any, baseline_ti
 
 
 def hide_hooks() -> None:
-    """Let torch.compile count only those global hooks of modules which come after now: it warns its user of each call."""
+    """Let torch.compile count only global module hooks registered after this call; it warns its user about each of them."""
     api = torch_api
     hooks = [api.global_forward_hooks, api.global_forward_pre_hooks, api.global_backward_hooks, api.global_backward_pre_hooks]
     ours = sum(map(len, hooks))

@@ -1,7 +1,8 @@
-"""What a traced command writes by torch.distributed.checkpoint: elsewhere, in a folder which goes with the job.
+"""Checkpoints written by torch.distributed.checkpoint in a traced command: redirected to a folder removed with the job.
 
-No real checkpoint is replaced by one whose weights are nobody's, and none is left behind. Large shards are not written at all:
-the disk of the machine which estimates is not that of the job. What was written here is read here again.
+No real checkpoint is replaced by one with meaningless weights, and none remains. Large shards are not written at all: the
+estimating
+machine need not have the job's disk. Redirected checkpoints are read back from the same folder.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ _MODULE: Final = "torch.distributed.checkpoint.filesystem"
 
 @contextmanager
 def kept_apart(folder: str) -> Iterator[None]:
-    """Let distributed checkpoints which are written inside be as above.
+    """Redirect distributed checkpoints written inside, as described above.
 
     Args:
-        folder: Where they go; somebody else removes it.
+        folder: Their new place; the caller removes it.
     """
     with contextlib.ExitStack() as stack, when_imported(_MODULE, lambda: _Apart(Path(folder)).enter(stack)):
         yield
 
 
 class _Apart:
-    """Folders of checkpoints, and where they are instead."""
+    """Original folders of checkpoints, and their new places."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -44,7 +45,7 @@ class _Apart:
         self._without_data: set[Path] = set()
 
     def enter(self, stack: contextlib.ExitStack) -> None:
-        """Replace what writes and reads, until the stack is closed."""
+        """Replace the writing and reading functions until the stack is closed."""
         writer, reader = torch_api.FileSystemWriter, torch_api.FileSystemReader
         for owner, name, instead in (
             (writer, "set_up_storage_writer", self._begin), (writer, "write_data", self._write),
@@ -73,12 +74,12 @@ class _Apart:
 
 
 def _given_original(instead: Callable[..., Any]) -> Callable[[Any], Callable[..., Any]]:
-    """Return what makes a method of `instead`, whose first argument is the original one."""
+    """Return a wrapper that makes a method from `instead`, which receives the original method as its first argument."""
     return lambda original: lambda *args, **kwargs: instead(original, *args, **kwargs)
 
 
 def _size_bytes(plan: Any) -> int:
-    """Return what the tensors of a plan take."""
+    """Return the size of the tensors of a plan."""
     parts = [item.tensor_data for item in plan.items if item.tensor_data is not None]
     return sum(math.prod(part.chunk.sizes) * part.properties.dtype.itemsize for part in parts)
 

@@ -1,4 +1,4 @@
-"""Runs one job on the null GPU: the body of a forked worker process. One job, one process, then it is gone."""
+"""Runs one job on the null GPU: the body of a forked worker process, which serves one job and then ends."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ from vramcast.tracer.protocol.run_options import RunOptions
 
 
 def kernel_arch(built_for: str, major: int, minor: int) -> int:
-    """Return the architecture (10 x major + minor) whose kernels of a torch build run on a card.
+    """Return the architecture (10 x major + minor) of the kernels in a torch build that run on a card.
 
-    Machine code runs on cards of the same major version and the same or a higher minor one; PTX ("compute_90") on every
-    newer card.
+    Machine code runs on cards of the same major version and the same or a higher minor one; PTX ("compute_90") runs on every
+    newer
+    card.
 
     Args:
         built_for: torch's own list, "sm_75 sm_80 sm_86 sm_90 compute_90".
-        major: Of the card's compute capability.
-        minor: Of the card's compute capability.
+        major: Major number of the card's compute capability.
+        minor: Minor number of the card's compute capability.
     Raises:
-        UsageError: the build has no kernels for the card; real PyTorch would not run there either.
+        UsageError: The build has no kernels for the card; real PyTorch would not run there either.
+
     Source: CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
     """
     card = 10 * major + minor
@@ -46,7 +48,7 @@ def kernel_arch(built_for: str, major: int, minor: int) -> int:
     if not fitting:
         raise UsageError(
             f"This torch build has no kernels for compute capability {major}.{minor} (it has: {built_for}): "
-            "choose another --device, or a torch build which supports that card."
+            "choose another --device, or a torch build that supports this card."
         )
     return max(fitting)
 
@@ -55,7 +57,7 @@ _ADDRESSES_BYTES = 1 << 40  # arbitrary: 1 TiB, above any card
 
 
 def device_config(job: Job, options: RunOptions, built_for: str) -> str:
-    """Return the null GPU's configuration for `job`: the device's numbers, the card's size and what of it is usable."""
+    """Return the null GPU's configuration for `job`: the device's numbers, the card's size and its usable part."""
     total_bytes = job.total_bytes
     if not options.limited and (options.expandable or alloc_conf.is_expandable(job.alloc_conf or "")):
         # An expandable segment has addresses for 9/8 of the card, and torch 2.11 crashes beyond them.
@@ -66,20 +68,20 @@ def device_config(job: Job, options: RunOptions, built_for: str) -> str:
 
 def _config(device: Device, context_bytes: int, limited: bool, built_for: str) -> str:
     arch = kernel_arch(built_for, *device.compute_capability)
-    capacity = device.total_bytes if limited else 1 << 44  # arbitrary: 16 TiB, "no end"
+    capacity = device.total_bytes if limited else 1 << 44  # arbitrary: 16 TiB, "unlimited"
     return f"{device.to_config()};context_bytes={context_bytes};capacity_bytes={capacity};kernel_arch={arch}"
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Any code of ours for which the null GPU shall be torch's card: `run_job(argument)` of a module.
+    """Our own code that runs with the null GPU as torch's card: `run_job(argument)` of a module.
 
     Attributes:
         module: Its name.
-        argument: What `run_job` is called with; pickled.
+        argument: Argument of `run_job`; pickled.
         device: The card, with its own size.
-        limited: Whether the card ends at its size.
-        search_path: Where the module is, if not beside vramcast.
+        limited: Whether the card is limited to its size.
+        search_path: Path of the module, if it is outside vramcast.
     """
 
     module: str
@@ -90,7 +92,7 @@ class Program:
 
 
 def run_program(program: Program, gpu: NullGpu) -> Any:
-    """Return what the program gives; it says its allocator's settings itself."""
+    """Return the result of the program, which chooses its own allocator settings."""
     alloc_conf.forget(os.environ)
     sys.path[:0] = program.search_path
     gpu.configure(_config(program.device, 0, program.limited, torch_api.cuda_arch_flags() or ""))
@@ -98,7 +100,7 @@ def run_program(program: Program, gpu: NullGpu) -> Any:
 
 
 def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
-    """Run `job` in this process and return what came out; never raises for the job's own failures."""
+    """Run `job` in this process and return its result; never raises for the job's own failures."""
     if job.search_path:
         sys.path[:] = [*job.search_path]
     os.chdir(job.working_folder)
@@ -126,7 +128,7 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
         try:
             _run(job, watched.rank, result)
         finally:
-            gc.disable()  # from here on only our own book-keeping runs; the job had the collector as any job has it
+            gc.disable()  # from here on only our own book-keeping runs; the job ran with the collector as usual
             watched.end()
         is_whole = True
     except torch.OutOfMemoryError as error:
@@ -164,9 +166,9 @@ def _run(job: Job, rank: Rank, result: Result) -> None:
 
 
 def _built_for(job: Job) -> str:
-    """Return for which cards torch was built; after the question torch refuses CUDA to forks, and a command may make some."""
+    """Return the architectures of the torch build; the query makes torch refuse CUDA to forks, and a command may fork."""
 
-    def asked() -> str:
+    def query() -> str:
         return torch_api.cuda_arch_flags() or ""
 
-    return asked() if job.command is None else subprocesses.asked_in_a_fork(asked)
+    return query() if job.command is None else subprocesses.answer_of_fork(query)

@@ -1,7 +1,7 @@
-"""A process on the null GPU which is watched: the job's own, a fork of it, or a Python which it starts.
+"""A watched process on the null GPU: the job's own, a fork of it, or a Python that it starts.
 
 the job's own    child.run_job: everything begins before the program
-a fork of it     goes on with what its parent has begun, and claims the card when it first touches it
+a fork of it     continues its parent's recording, and claims the card when it first touches it
 a Python         before_torch loads the stand-ins; everything begins when CUDA is first touched: most never touch it
 """
 
@@ -41,26 +41,25 @@ if TYPE_CHECKING:
     from vramcast.tracer.protocol.alloc_conf import Watch
     from vramcast.tracer.ranks.simulated_peers import Absent
 
-# Helpers which compile for the job: they see the card, and take nothing of it.
+# Helpers that compile for the job: they see the card, but take no memory on it.
 _HELPERS: Final = (torch_api.COMPILE_WORKER,)
 _FRAMEWORKS: Final = {"jax": "JAX", "tensorflow": "TensorFlow", "paddle": "PaddlePaddle", "cupy": "CuPy", "mxnet": "MXNet"}
-_KEPT: list[Any] = []  # what only weak references would know, and what a process, which ends soon, need not take apart
+_KEPT: list[Any] = []  # objects that have only weak references elsewhere, or that an ending process need not take apart
 
 
 class Watched:
-    """Who watches a process.
+    """The observer of one process.
 
     Args:
         job: The job.
-        options: How it is traced.
+        options: The options of the run.
         gpu: Its card.
-        settings: Of its allocator.
-        started_s: When the job began, by `time.monotonic`; None: now.
-
+        settings: Settings of its allocator.
+        started_s: Start of the job, by `time.monotonic`; None: now.
     Attributes:
-        recorder: Records it, and stops a command when enough was seen.
-        rank: Which one it is.
-        values: Follows its values; None: that is not asked for.
+        recorder: Records it, and stops a command once enough was seen.
+        rank: Its rank.
+        values: Follows its values; None: values are not followed.
     """
 
     def __init__(self, job: Job, options: RunOptions, gpu: NullGpu, settings: Watch, started_s: float | None = None) -> None:
@@ -86,7 +85,7 @@ class Watched:
         self._absent: Absent | None = None
         self._claim: Claim | None = None
         self._touched_s = 0.0
-        self._before: frozenset[int] = frozenset()  # processes for which nobody had waited when this one began
+        self._before: frozenset[int] = frozenset()  # processes that had not been waited for when this one began
         self._finishing = threading.Lock()
         self._ended = ""
 
@@ -96,14 +95,14 @@ class Watched:
             self.values.step_over()
 
     def prepare(self, *, is_own: bool = False) -> None:
-        """Follow values, and replace what a program may take a reference to; before it is run.
+        """Follow values, and replace functions that a program may take a reference to; call it before the program runs.
 
         Args:
-            is_own: Whether it is the job's own process. Those which it starts may be ranks: that which is traced, or others.
+            is_own: Whether it is the job's own process. Processes that it starts may be ranks: the traced one, or others.
         """
         from vramcast.tracer.nullgpu.child import absent_hub, compiled_optimizers, distributed_checkpoints, trackers
         from vramcast.tracer.ranks.simulated_peers import Absent
-        from vramcast.tracer.values.follower import beside
+        from vramcast.tracer.values.follower import patched
 
         if self.rank.world.size > 1:
             self._absent = Absent(self.rank, self._options.tape, is_started=not is_own)
@@ -114,14 +113,14 @@ class Watched:
             self._around.enter_context(absent_hub.noticed())
             self._around.enter_context(compiled_optimizers.not_compiled(self.values))
         if self.values is not None:
-            self._around.enter_context(beside(self.values, self._absent))
+            self._around.enter_context(patched(self.values, self._absent))
             self._around.enter_context(self.values)
 
     def begin(self, *, before_stop: Callable[[], None] = lambda: None) -> None:
-        """Begin to watch; before the process touches the card.
+        """Start watching, before the process touches the card.
 
         Args:
-            before_stop: Is called before the job ends by a limit, or by its user's wish.
+            before_stop: Called before the job ends by a limit, or at its user's request.
         """
         from vramcast.tracer.nullgpu.child import checkpoints
 
@@ -133,16 +132,16 @@ class Watched:
             self._let_stop(before_stop)
 
     def end(self) -> None:
-        """End what would watch our own book-keeping too."""
+        """Stop watching, so that our own book-keeping is not recorded."""
         self._around.close()
 
     def complete(self, result: Result, *, is_whole: bool, ended: str) -> None:
-        """End the recording and put into a result all that was seen; a job which failed has no trace.
+        """Stop the recording and put all observations into a result; a failed job has no trace.
 
         Args:
-            result: With its status and the versions.
-            is_whole: Whether a command came to its own end.
-            ended: Why it ended before, in words, if that was no wish of ours.
+            result: Result with its status and the versions.
+            is_whole: Whether a command reached its own end.
+            ended: Reason for an earlier end, in words, unless we stopped it.
         """
         has_failed = result.status == "error"
         result.steps = self.recorder.course.steps
@@ -159,7 +158,7 @@ class Watched:
         _KEPT.append(self)
 
     def _trace(self, result: Result, *, is_whole: bool, ended: str) -> Trace:
-        """Return what was recorded; in its header what was seen beside it."""
+        """Return the recorded trace, with further observations in its header."""
         sizes = [entry.size_bytes for entry in result.ledger if entry.kind is Entered.WORKSPACE]
         header: dict[str, Any] = {CIRCUMSTANCES: self._observer.seen(), "tracer": "nullgpu", "device": self._job.device.key}
         header |= {"torch": result.torch, "cuda": result.cuda}
@@ -176,7 +175,7 @@ class Watched:
         return replace(trace, header={**trace.header, COURSE: course})
 
     def _let_stop(self, before_stop: Callable[[], None] = lambda: None) -> None:
-        if threading.current_thread() is not threading.main_thread():  # a handler of signals cannot be set here
+        if threading.current_thread() is not threading.main_thread():  # signal handlers cannot be set here
             return
         limit_s = self._options.limit_s
         left_s = None if limit_s is None else limit_s - (time.monotonic() - self._started_s)
@@ -190,9 +189,9 @@ class Watched:
             )
         )
 
-    # -------------------------------------------------------------------------------- a process beside the job's own
+    # -------------------------------------------------------------------------------- other processes of the job
     def follow_forks(self) -> None:
-        """Let forks by `multiprocessing` of the job's own process say what they took, if they touch CUDA."""
+        """Let forks of the job's own process by `multiprocessing` report their memory, if they touch CUDA."""
         util.register_after_fork(self, Watched._in_fork)
         _when_touched(self._note_touch)
         _KEPT.append(self)
@@ -201,11 +200,11 @@ class Watched:
         self._touched_s = lifetimes.now_s()
 
     def _in_fork(self) -> None:
-        self.began_beside(not_waited_for())
+        self.note_start(not_waited_for())
         _when_touched(self._touch_in_fork)
 
-    def began_beside(self, before: frozenset[int]) -> None:
-        """Note which processes of the job had ended when this one began, and nobody had waited for them."""
+    def note_start(self, before: frozenset[int]) -> None:
+        """Note the job's processes that had ended when this one began but had not been waited for."""
         self._before = before
 
     def _touch_in_fork(self) -> None:
@@ -213,7 +212,7 @@ class Watched:
         self._claim_card()
 
     def touch(self) -> None:
-        """Begin to watch a Python which the job started: it is about to touch CUDA for the first time."""
+        """Start watching a Python that the job started: it is about to touch CUDA for the first time."""
         self.begin()
         self._claim_card()
         atexit.register(self.finish)
@@ -221,7 +220,7 @@ class Watched:
 
         def ended(kind: type[BaseException], error: BaseException, at: Any) -> None:
             if issubclass(kind, StopJob):
-                self.finish()  # which ends the process
+                self.finish()  # this ends the process
             self._note(error)
             said(kind, error, at)
 
@@ -235,20 +234,20 @@ class Watched:
         util.Finalize(None, self.finish, exitpriority=0)  # processes of `multiprocessing` end without atexit
 
     def _note(self, error: BaseException) -> None:
-        """Note what ended the process."""
+        """Note the error that ended the process."""
         failed = Result("error")
         failed.fail(error)
         self._ended = f"it {failed.message}"
 
     def finish(self) -> None:
-        """Write what came of it; a process which was stopped ends here, as one which has done its work."""
+        """Write the result; a stopped process ends here, like one that has done its work."""
         if self._claim is None or not self._claim.is_mine or not self._finishing.acquire(blocking=False):
             return
         is_stopped = self.recorder.course.is_stopped
         try:
             self.end()
             result = self._result(is_stopped=is_stopped)
-        except Exception as error:  # a damaged process must not keep the job from its end, nor be forgotten
+        except Exception as error:  # a damaged process must neither keep the job from its end nor be forgotten
             result = Result("error")
             result.fail(error)
         self._claim.say(result)
@@ -259,7 +258,7 @@ class Watched:
             os._exit(0)
 
     def _result(self, *, is_stopped: bool) -> Result:
-        """Return what was recorded; a card which was full ended the process, unless it made its steps."""
+        """Return the recorded result; a full card ended the process, unless it completed its steps."""
         import torch
 
         ended = self._ended or self.recorder.course.stopped_by
@@ -267,36 +266,36 @@ class Watched:
         self.complete(result, is_whole=not is_stopped and not ended, ended=ended)
         assert result.trace is not None
         if result.status == "ok" and result.trace.header["peaks"]["ooms"] and not is_stopped:
-            result.status, result.message = "oom", "CUDA out of memory in a process which the job started."
+            result.status, result.message = "oom", "CUDA out of memory in a process that the job started."
         return result
 
 
 def before_torch(folder: str, origin: str | None) -> Callable[[], None] | None:
-    """Load the stand-ins, and return what is to be done after torch is imported; None: this torch is another one."""
+    """Load the stand-ins, and return the work to do after torch is imported; None: this is another torch."""
     question, before = Question.read(folder), not_waited_for()
     if origin is None or not os.path.samefile(origin, question.torch):
         return None
     gpu = NullGpu(Path(question.libraries))
-    # The profiler warns of host memory which is older than it is; torch reads the level once.
+    # The profiler warns about host memory older than itself; torch reads the level once.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     return lambda: _after_torch(question, gpu, before)
 
 
 def _after_torch(question: Question, gpu: NullGpu, before: frozenset[int]) -> None:
-    """Prepare the process, which has not touched CUDA yet: most never will."""
+    """Prepare the process, which has not touched CUDA yet; most never will."""
     from vramcast.tracer.hooks import host_checks
     from vramcast.tracer.protocol import alloc_conf
 
     if any(helper in word for word in sys.orig_argv for helper in _HELPERS):
         return
-    with contextlib.suppress(ValueError):  # in another than the main thread
+    with contextlib.suppress(ValueError):  # outside the main thread
         signal.signal(STOP, signal.SIG_IGN)
     host_checks.take_as_passed()
     compilers.prepare()
     settings = alloc_conf.Watch(question.job.alloc_conf, applies=True)
     settings.start()
     watched = Watched(question.job, question.options, gpu, settings, question.started_s)
-    watched.began_beside(before)
+    watched.note_start(before)
     watched.prepare()
     _when_touched(watched.touch)
 
@@ -326,6 +325,6 @@ def _limits(job: Job, watch: LoopWatch | None) -> Limits | None:
 
 
 def _say(text: str) -> None:
-    """Tell the user how the job goes on; the job may have put anything in place of its stderr."""
+    """Report progress to the user; the job may have replaced its stderr."""
     with contextlib.suppress(OSError):
         os.write(2, f"vramcast: {text}\n".encode())

@@ -1,4 +1,4 @@
-"""Runs a training command's program in this process, as `python train.py args` or `python -m package.train args` would."""
+"""Runs a training command's program in this process, like `python train.py args` or `python -m package.train args`."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _LOCAL_RANK: Final = ("--local-rank=0", "--local_rank=0")
 
 
 def run(command: Command, rank: Rank) -> None:
-    """Run the program of one rank to its end; an exit with a code of success is none.
+    """Run the program of one rank to its end; an exit with a success code counts as that.
 
     Raises:
-        SystemExit: it ended with another code.
+        SystemExit: It ended with another code.
     """
     os.environ.update(rank.told(dict(command.environment)))
     subprocesses.let_follow(os.environ)
-    # Python notes when it starts where it was started. Processes which `multiprocessing` spawns look there for the script.
+    # Python records its working folder at startup. Processes that `multiprocessing` spawns look for the script there.
     vars(process)["ORIGINAL_DIR"] = os.getcwd()
     sys.argv = list(command.words)
     if sys.argv[1:2] and sys.argv[1] in _LOCAL_RANK:
         sys.argv[1] = f"{sys.argv[1][:-1]}{rank.local}"
-    places = [Replaced(os, name, _as_a_child) for name in ("execv", "execve")]  # what all of os.exec* end in
+    places = [Replaced(os, name, _as_a_child) for name in ("execv", "execve")]  # all of os.exec* call these
     try:
         if command.is_module:
             sys.path.insert(0, os.getcwd())
@@ -54,17 +54,17 @@ def run(command: Command, rank: Rank) -> None:
 
 
 def _wait_as_python_does() -> None:
-    """Wait for processes of `multiprocessing` which are no daemons; workers of pools have nothing to do any more, and end."""
+    """Wait for non-daemon processes of `multiprocessing`; idle workers of pools end."""
     pools = sys.modules.get("concurrent.futures.process")
     if pools is not None:
-        getattr(pools, "_python_exit", lambda: None)()  # spec: CPython 3.11 to 3.14, what the interpreter calls at its end
+        getattr(pools, "_python_exit", lambda: None)()  # spec: CPython 3.11 to 3.14, called by the interpreter at its end
     for child in multiprocessing.active_children():
         if not child.daemon:
             child.join()
 
 
 def _run_code(command: Command) -> None:
-    """Run `python -c`: the code's own name is `-c`, and the current folder comes first, whichever it is."""
+    """Run `python -c`: the code's own name is `-c`, and the current folder comes first, even after a change."""
     sys.argv[0] = "-c"
     sys.path.insert(0, "")
     main = sys.modules["__main__"] = ModuleType("__main__")
@@ -72,15 +72,15 @@ def _run_code(command: Command) -> None:
 
 
 def _as_a_child(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what runs a program which would take this process's place as its child, and exits as that did.
+    """Return a function that runs a program as a child, not in this process's place, and exits with its code.
 
-    The answer of this process is still to be given; the child is followed as every process which a job starts. Launchers do
-    so, and scripts which start themselves again with another environment.
+    This process still has to return its result; the child is followed like every process that a job starts. Launchers replace
+    themselves in this way, and so do scripts that restart themselves with another environment.
     """
     job = os.getpid()
 
     def run(path: Any, words: Any, environment: Any = None) -> None:
-        if os.getpid() != job:  # a fork: it has no answer to give
+        if os.getpid() != job:  # a fork: it has no result to return
             original(path, words) if environment is None else original(path, words, environment)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()

@@ -1,7 +1,7 @@
-"""nvidia-smi for jobs on the null GPU: name and memory are the card's, load, temperature and power arbitrary.
+"""nvidia-smi for jobs on the null GPU: name and memory are the card's; load, temperature and power are arbitrary.
 
-A program of its own, which imports nothing of ours: a job finds it on its PATH and may call it each second. It reads the card
-from NULLGPU_DEVICE, and what the job's processes hold of it from the file which NULLGPU_ACCOUNT names.
+A separate program that imports nothing of ours: a job finds it on its PATH and may call it each second. It reads the card from
+NULLGPU_DEVICE, and the memory that the job's processes hold from the file named by NULLGPU_ACCOUNT.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Sequence
 
 _MIB = 1 << 20
-DRIVER, CUDA = "580.65.06", "13.0"  # as NVML's stand-in says (csrc/nvml.c)
-_WATTS, _LIMIT_WATTS, _CELSIUS, _PERCENT = 200, 400, 50, 100  # arbitrary: as NVML's stand-in
+DRIVER, CUDA = "580.65.06", "13.0"  # as in NVML's stand-in (csrc/nvml.c)
+_WATTS, _LIMIT_WATTS, _CELSIUS, _PERCENT = 200, 400, 50, 100  # arbitrary: as in NVML's stand-in
 _USAGE = """\
-nvidia-smi of vramcast's null GPU. It knows: no option, -L, -q, topo -m, -i N, -l SECONDS,
+nvidia-smi of vramcast's null GPU. It supports: no option, -L, -q, topo -m, -i N, -l SECONDS,
 --query-gpu=FIELD,... and --query-compute-apps=FIELD,... with --format=csv[,noheader][,nounits]
 """
 
@@ -40,19 +40,19 @@ class Card:
             self._used_mib = 0
 
     def used_mib(self, index: int) -> int:
-        """Return what the job holds; the job's first card has all."""
+        """Return the memory that the job holds; all of it is on the job's first card."""
         return 0 if index else self._used_mib
 
     def uuid(self, index: int) -> str:
-        """Return the card's UUID, as the runtime's stand-in says it."""
+        """Return the card's UUID, as in the runtime's stand-in."""
         return f"GPU-11111111-1111-1111-1111-1111111111{index:02x}"
 
     def bus_id(self, index: int) -> str:
-        """Return the card's place."""
+        """Return the card's bus id."""
         return f"00000000:{1 + index:02X}:00.0"
 
 
-# A field's value and unit, by its name in --query-gpu. Any other is "[N/A]", as it is on cards which lack it.
+# A field's value and unit, by its name in --query-gpu. Other fields are "[N/A]", as on cards that lack them.
 _Field = Callable[[Card, int], tuple[object, str]]
 _FIELDS: dict[str, _Field] = {
     "timestamp": lambda card, i: (time.strftime("%Y/%m/%d %H:%M:%S.000"), ""),
@@ -104,7 +104,7 @@ _OF_A_PROCESS: dict[str, _Field] = {
 
 
 def table(card: Card, names: Sequence[str], fields: dict[str, _Field], cards: Sequence[int], style: str) -> list[str]:
-    """Return CSV as `--format=csv` prints it."""
+    """Return CSV in the format of `--format=csv`."""
     found = [fields.get(_OTHER_NAMES.get(name, name) if fields is _FIELDS else name) for name in names]
     has_units = "nounits" not in style
     first = cards[0] if cards else 0
@@ -143,7 +143,7 @@ def summary(card: Card, cards: Sequence[int]) -> list[str]:
 
 
 def details(card: Card, cards: Sequence[int]) -> list[str]:
-    """Return what -q prints, as far as it is known."""
+    """Return the output of -q, as far as it is known."""
     lines = ["", "==============NVSMI LOG==============", "", _pair("Timestamp", time.strftime("%a %b %d %H:%M:%S %Y"))]
     lines += [_pair("Driver Version", DRIVER), _pair("CUDA Version", CUDA), "", _pair("Attached GPUs", len(cards))]
     for index in cards:
@@ -161,7 +161,7 @@ def _pair(name: str, value: object, indent: int = 0) -> str:
 
 
 def topology(cards: Sequence[int]) -> list[str]:
-    """Return what `topo -m` prints: no link between cards but the host's."""
+    """Return the output of `topo -m`: cards are linked only through the host."""
     lines = ["\t" + "\t".join(f"GPU{i}" for i in cards)]
     return lines + [f"GPU{i}\t" + "\t".join(" X " if i == j else "SYS" for j in cards) for i in cards]
 
@@ -173,10 +173,10 @@ _KNOWN = frozenset([
 
 
 def said(words: Sequence[str], card: Card) -> tuple[list[str], float]:
-    """Return the lines which a call prints, and after how many seconds it prints them again (0: never).
+    """Return the lines that a call prints, and the seconds until it prints them again (0: never).
 
     Raises:
-        ValueError: an option is not known, or its value is wrong.
+        ValueError: An option is unknown, or its value is wrong.
     """
     options: dict[str, str] = {}
     rest = list(words)
@@ -213,7 +213,7 @@ def _names(value: str) -> list[str]:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run it; 0, or 2 for what it does not know, as nvidia-smi."""
+    """Run it; return 0, or 2 for unsupported options, as nvidia-smi does."""
     if "-h" in words or "--help" in words:
         print(_USAGE)
         return 0

@@ -1,19 +1,20 @@
-"""Processes which a job starts have the null GPU too, and what they take of the card is in the answer.
+"""The null GPU in processes that a job starts, and the memory that these processes take in the result.
 
-    caller                              job's process                       a Python which the job starts
+    caller                              job's process                       a Python that the job starts
     Shared.made: a folder with          let_follow: startup/ is first       startup/sitecustomize.py: before torch is imported,
-    the question                        on PYTHONPATH                       watching.before_torch loads the stand-ins; when CUDA
-                                        watching.follow_forks: a fork of     is first touched it begins to be watched (`Claim`);
-                                        it which trains is followed too     at its end the process writes its Result into the
-    Shared.fullest: the Result of the   end_others: they shall say now      folder
-    process which took most, and what   what they took
-    others took at the same time
+    the question                        on PYTHONPATH                       observer.before_torch loads the stand-ins; watching
+                                        Watched.follow_forks: forks that     starts when CUDA is first touched (`Claim`); at its
+                                        train are followed too               end the process writes its Result into the folder
+    Shared.fullest: the Result of the   end_others: they now report
+    largest process, and the memory     their memory
+    of the others at the same time
 
-Libraries are loaded by ctypes as in the worker, and not by LD_PRELOAD: compilers and shells see nothing of it. A process which
-does not import torch pays for a small file, one which does not touch CUDA (data loaders) for loading the stand-ins.
+Libraries are loaded by ctypes as in the worker, not by LD_PRELOAD, so compilers and shells are unaffected. A process that does
+not
+import torch pays for a small file; one that does not touch CUDA (data loaders) pays for loading the stand-ins.
 
-Known limitations: a Python which ignores its environment (`python -I`, `-E`, an empty `env`) has no null GPU; a process which
-touches CUDA in another than its main thread cannot be stopped by a limit.
+Known limitations: a Python that ignores its environment (`python -I`, `-E`, an empty `env`) has no null GPU. A process that
+touches CUDA outside its main thread cannot be stopped by a limit.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ from vramcast.tracer.protocol.run_options import RunOptions
 
 _STARTUP: Final = Path(__file__).parents[1] / "startup"
 _QUESTION, _ROOT = "question", "root"
-_CLAIM, _SAID = ".claim", ".process"  # what a process writes when it touches the card, and at its end
+_CLAIM, _SAID = ".claim", ".process"  # written when a process touches the card, and at its end
 _SHOWN: Final = 80  # arbitrary: characters of a process's command in a warning
-# For the other processes to say what they took. A job is killed some time after it should have stopped.
+# Time for the other processes to report their memory. A job is killed some time after it should have stopped.
 _PATIENCE_S: Final = 10.0  # arbitrary
 _SHARE: Final = 0.1  # arbitrary
 _LOOK_S: Final = 0.02  # arbitrary
@@ -56,14 +57,14 @@ _LOOK_S: Final = 0.02  # arbitrary
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a process must know.
+    """The facts that a process needs.
 
     Attributes:
         job: The job.
-        options: How it is traced.
-        libraries: Where the stand-ins are.
-        torch: For which torch they were built: its file.
-        started_s: When the job began, by `time.monotonic`, which all processes share.
+        options: The options of the run.
+        libraries: Folder of the stand-ins.
+        torch: File of the torch that they were built for.
+        started_s: Start of the job, by `time.monotonic`, which all processes share.
     """
 
     job: Job
@@ -74,19 +75,19 @@ class Question:
 
     @classmethod
     def read(cls, folder: str) -> Question:
-        """Return the question in a folder of the job's own."""
+        """Return the question in one of the job's own folders."""
         question: Question = pickle.loads((Path(folder) / _QUESTION).read_bytes())
         return question
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """What one process took of the card.
+    """The memory that one process took on the card.
 
     Attributes:
         command: Its words, for people.
-        result: What was recorded.
-        life: When it lived; where nobody knows, all the time.
+        result: Its recorded result.
+        life: Its lifetime; unlimited if unknown.
     """
 
     command: str
@@ -95,18 +96,18 @@ class Process:
 
     @property
     def reserved_bytes(self) -> int:
-        """What its allocator held at most."""
+        """The maximum that its allocator held."""
         return reserved_bytes(self.result)
 
     @property
     def has_context(self) -> bool:
-        """Whether it took something of the card, a context at least."""
+        """Return whether it took memory on the card, at least a context."""
         return self.reserved_bytes > 0 or any(entry.kind is Entered.CONTEXT for entry in self.result.ledger)
 
 
 # ------------------------------------------------------------------------------------------------ the caller's end
 class Shared:
-    """The folder which a job's processes share."""
+    """The folder shared by a job's processes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -114,16 +115,16 @@ class Shared:
     @classmethod
     @contextmanager
     def made(cls, job: Job, options: RunOptions, *, libraries: Path, torch: Path, root: str) -> Iterator[Shared]:
-        """Make one, which is removed at the end.
+        """Make a folder, which is removed at the end.
 
         Args:
-            job: What runs.
-            options: How it is traced.
+            job: The job.
+            options: The options of the run.
             libraries: Folder of the stand-ins.
-            torch: The file of the package for which they were built.
-            root: A folder on whose path vramcast is found.
+            torch: File of the torch package that they were built for.
+            root: Import path of vramcast.
         """
-        folder = Path(tempfile.mkdtemp(prefix="vramcast-"))  # the user's alone: what is in it is unpickled
+        folder = Path(tempfile.mkdtemp(prefix="vramcast-"))  # readable only by the user: its contents are unpickled
         try:
             (folder / _QUESTION).write_bytes(pickle.dumps(Question(job, options, str(libraries), str(torch), time.monotonic())))
             (folder / _ROOT).write_text(root, encoding="utf-8")
@@ -132,25 +133,25 @@ class Shared:
             shutil.rmtree(folder, ignore_errors=True)
 
     def processes(self) -> list[Process]:
-        """Return what the job's processes left so far, but for the job's own; who left nothing has failed."""
+        """Return the processes recorded so far, without the job's own; a process without a report has failed."""
         found = []
         for claim in sorted(self.folder.glob(f"*{_CLAIM}")):
             said = claim.with_suffix(_SAID)
-            why = "was killed before it said what it took"
+            why = "was killed before it reported its memory"
             if said.exists():
                 try:
                     found.append(loads(said.read_bytes()))
                     continue
                 except Unreadable as error:
-                    why = f"said what cannot be read ({error})"
+                    why = f"wrote an unreadable report ({error})"
             found.append(Process(claim.read_text(encoding="utf-8"), Result("error", error="WorkerError", message=why)))
         return found
 
     def only(self, own: Result) -> Result:
-        """Return the result of a rank: of the job's own process, or of the one which it started and which used the card.
+        """Return the result of a rank: the job's own process, or the one that it started and that used the card.
 
         Args:
-            own: Of the job's own process.
+            own: Result of the job's own process.
         """
         others = [process for process in self.processes() if process.result.trace is None or process.reserved_bytes]
         if len(others) == 1 and not Process("", own).reserved_bytes:
@@ -159,26 +160,26 @@ class Shared:
         if not others or own.status == "error":
             return own
         message = (
-            f"'{shorten(others[0].command, _SHOWN)}' is one of several processes of one rank which use its card: which of "
-            "them is the rank cannot be told. Start ranks by torchrun, or by processes which call init_process_group."
+            f"'{shorten(others[0].command, _SHOWN)}' is one of several processes that use the card of one rank: it is "
+            "unclear which of them is the rank. Start ranks with torchrun, or from processes that call init_process_group."
         )
         return replace(own, status="error", trace=None, error="CannotEstimate", message=message)
 
     def fullest(self, own: Result, command: Sequence[str], *, context_bytes: int = 0) -> Result:
-        """Return the result of the process which took most when all took most, with what the others took then in its header.
+        """Return the result of the largest process at the moment of the total maximum, with the others in its header.
 
         Args:
-            own: Of the job's own process.
+            own: Result of the job's own process.
             command: Its words.
-            context_bytes: What each takes besides.
+            context_bytes: Context of each process.
         """
-        told = self.processes()
-        lost = [process for process in told if process.result.trace is None]
+        others = self.processes()
+        lost = [process for process in others if process.result.trace is None]
         mine = Process(" ".join(command), own, Life(began_s=own.touched_s))
-        users = [process for process in (*told, mine) if process.result.trace is not None and process.has_context]
+        users = [process for process in (*others, mine) if process.result.trace is not None and process.has_context]
         own = _with_lost(own, lost) if lost else own
         if lost and own.status == "ok" and not any(process.reserved_bytes for process in users):
-            message = f"has a process which was not recorded: {_described(lost[0])}"
+            message = f"has a process that was not recorded: {_described(lost[0])}"
             return replace(own, status="error", trace=None, error="JobError", message=message)
         if not any(process.reserved_bytes for process in users if process is not mine) and len(users) < 2:
             return own
@@ -197,28 +198,28 @@ def _described(lost: Process) -> str:
 
 
 def _unknown(lost: Sequence[Process]) -> list[Entry]:
-    """Return the account of processes which were not recorded: no bound covers them."""
+    """Return ledger entries for processes that were not recorded: no bound covers them."""
     return [Entry(Entered.OPEN, f"the process {_described(process)}", 1) for process in lost]
 
 
 def _with_lost(own: Result, lost: Sequence[Process]) -> Result:
-    """Return the job's own result, which says that processes were not recorded."""
+    """Return the job's own result, with a note on the processes that were not recorded."""
     note = (
-        f"{len(lost)} processes used the card and could not be recorded, what they took is not counted: {_described(lost[0])}"
+        f"{len(lost)} processes used the card and could not be recorded, so their memory is not counted: {_described(lost[0])}"
     )
     return replace(own, notes=(*own.notes, note), ledger=[*own.ledger, *_unknown(lost)])
 
 
 def _beside(result: Result, most: Process, users: Sequence[Process], at_once: Sequence[Process], *, is_own: bool) -> Result:
-    """Return the result of the process which took most, with what the others took in its trace's header and in a note."""
+    """Return the result of the largest process, with the others' memory in its trace's header and in a note."""
     assert result.trace is not None
-    note = "estimated is the job's own process" if is_own else f"estimated is the process '{shorten(most.command, _SHOWN)}'"
-    note += "" if is_own else ", which the job started"
+    note = "the job's own process" if is_own else f"the process '{shorten(most.command, _SHOWN)}' (started by the job)"
+    note = f"the estimate is for {note}"
     if len(users) > 1:
         total = gib(sum(process.reserved_bytes for process in at_once))
         note = (
-            f"{len(users)} processes used the card, {len(at_once)} of them at once: {note}, of these the one which reserved "
-            f"most ({gib(most.reserved_bytes)}); together these reserved {total}, besides a context each, and count together"
+            f"{len(users)} processes used the card, {len(at_once)} of them at once: {note}, which reserved "
+            f"the most ({gib(most.reserved_bytes)}); together they reserved {total} plus a context each, and count together"
         )
     rows = [
         [shorten(process.command, _SHOWN), process.reserved_bytes, any(process is one for one in at_once)]
@@ -229,7 +230,7 @@ def _beside(result: Result, most: Process, users: Sequence[Process], at_once: Se
 
 
 def _ended(result: Result, own: Result) -> Result:
-    """Return the result of a process whose job failed without asking for memory itself: it may have failed with the process."""
+    """Return the result of a process; if the job failed without using memory itself, the process may be the cause."""
     course = result.trace.header.get(COURSE) if result.trace is not None else None
     if result.trace is None or not isinstance(course, dict) or course["ended"] or own.error != "JobError":
         return result
@@ -239,17 +240,17 @@ def _ended(result: Result, own: Result) -> Result:
 
 # ------------------------------------------------------------------------------------------------ in the job's process
 def let_follow(environment: MutableMapping[str, str]) -> None:
-    """Let each Python which is started with this environment have the null GPU, if a caller asked for it."""
+    """Give the null GPU to each Python started with this environment, if a caller asked for it."""
     if environment.get(LENT):
         rest = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != str(_STARTUP)]
         environment["PYTHONPATH"] = os.pathsep.join([str(_STARTUP), *rest])
 
 
 def end_others(limit_s: float | None) -> None:
-    """Let the other processes of the job which use the card end, and wait until they have said what they took of it.
+    """End the other processes of the job that use the card, and wait until they have reported their memory.
 
     Args:
-        limit_s: Of the job; a tenth of it is waited, and no longer than they need.
+        limit_s: Time limit of the job; a tenth of it is the longest wait.
     """
     if not (folder := os.environ.get(LENT)):
         return
@@ -264,7 +265,7 @@ def end_others(limit_s: float | None) -> None:
 
 
 def _running(folder: Path) -> set[Path]:
-    """Return the claims of other processes which have not said what they took, and live."""
+    """Return the claims of other live processes that have not reported yet."""
     claims = {
         path for path in folder.glob(f"*{_CLAIM}") if path.stem != str(os.getpid()) and not path.with_suffix(_SAID).exists()
     }
@@ -272,7 +273,7 @@ def _running(folder: Path) -> set[Path]:
 
 
 def not_waited_for() -> frozenset[int]:
-    """Return the processes of the job which have said what they took, and for which nobody has waited yet."""
+    """Return the processes of the job that have reported but have not been waited for."""
     return lifetimes.unreaped([int(said.stem) for said in Path(os.environ[LENT]).glob(f"*{_SAID}")])
 
 
@@ -285,8 +286,8 @@ def _is_held(claim: Path) -> bool:
     return False
 
 
-def asked_in_a_fork(question: Callable[[], str]) -> str:
-    """Return the answer to a question which, asked here, would make torch refuse CUDA in all later forks of this process."""
+def answer_of_fork(question: Callable[[], str]) -> str:
+    """Return the answer to a query that, in this process, would make torch refuse CUDA in all later forks."""
     answers, answer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -301,11 +302,11 @@ def asked_in_a_fork(question: Callable[[], str]) -> str:
 
 
 class Claim:
-    """A process's word that it uses the card: it lives as long as the claim is locked, and says at its end what it took.
+    """A process's claim to the card: it is alive as long as the claim is locked, and reports its memory at its end.
 
     Args:
         command: Its words, for people.
-        before: Processes which had ended when it began, and for which nobody had waited.
+        before: Processes that had ended when it began but had not been waited for.
     """
 
     def __init__(self, command: str, before: frozenset[int]) -> None:
@@ -315,17 +316,17 @@ class Claim:
         self._file = open(self._path, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process
         self._file.write(command)
         self._file.flush()
-        fcntl.lockf(self._file, fcntl.LOCK_EX)  # the process's own: no fork of it holds the lock
+        fcntl.lockf(self._file, fcntl.LOCK_EX)  # owned by the process: none of its forks holds the lock
 
     @property
     def is_mine(self) -> bool:
-        """Whether this process claimed, and not one of which it is a fork."""
+        """Return whether this process made the claim, and not one that it was forked from."""
         return self._path.stem == str(os.getpid())
 
     def say(self, result: Result) -> None:
-        """Write what the process took."""
+        """Write the memory that the process took."""
         said = Process(self._command, result, replace(self._life, ended_s=lifetimes.now_s()))
         hidden = self._path.with_suffix(".part")
-        with contextlib.suppress(OSError):  # the folder is gone: nobody waits any more
+        with contextlib.suppress(OSError):  # the folder is gone: the caller has stopped waiting
             hidden.write_bytes(pickle.dumps(said, protocol=pickle.HIGHEST_PROTOCOL))
             hidden.rename(self._path.with_suffix(_SAID))

@@ -1,7 +1,8 @@
-"""What a traced command tells experiment trackers: it stays on this machine, in a folder that goes with the job.
+"""Experiment trackers of a traced command: their data stays on this machine, in a folder removed with the job.
 
-Its losses are nobody's, and would stand in a project beside real ones. The libraries run as ever, for what they do on the card
-(histograms of gradients) is the job's own.
+The losses are meaningless, and would appear in a project next to real ones. The libraries run as usual, because their work on
+the
+card (histograms of gradients) belongs to the job.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 from vramcast.tracer.hooks.replacement import Replaced, when_imported
 
-# spec: the environment variables of each library; {folder}: where it writes.
+# spec: the environment variables of each library; {folder}: its output folder.
 _VARIABLES: Final = {
     "WANDB_MODE": "offline",
     "WANDB_DIR": "{folder}",
@@ -24,16 +25,19 @@ _VARIABLES: Final = {
     "NEPTUNE_MODE": "debug",
     "CLEARML_OFFLINE_MODE": "1",
 }
-_SILENT: Final = {"WANDB_MODE": ("disabled", "dryrun"), "NEPTUNE_MODE": ("offline", "read-only")}  # the user's own, as good
+_SILENT: Final = {
+    "WANDB_MODE": ("disabled", "dryrun"),
+    "NEPTUNE_MODE": ("offline", "read-only"),
+}  # the user's own
 _EVENTS: Final = ("tensorboard.summary.writer.event_file_writer", "tensorboardX.event_file_writer")
 
 
 @contextmanager
 def kept_apart(folder: str) -> Iterator[None]:
-    """Let what is tracked inside be as above.
+    """Keep tracking inside apart from real projects, as described above.
 
     Args:
-        folder: Somebody else removes it.
+        folder: Folder for their data; the caller removes it.
     """
     place = Path(folder) / "trackers"
     place.mkdir(exist_ok=True)
@@ -48,12 +52,12 @@ def kept_apart(folder: str) -> Iterator[None]:
 
 
 def _keep_address(stack: contextlib.ExitStack) -> None:
-    """Let a script's own `mlflow.set_tracking_uri` change nothing."""
+    """Disable a script's own `mlflow.set_tracking_uri`."""
     _replace(stack, sys.modules["mlflow"], "set_tracking_uri", lambda original: lambda *args, **kwargs: None)
 
 
 def _move_events(module: str, place: Path, stack: contextlib.ExitStack) -> None:
-    """Let TensorBoard's files of events go to a folder of ours."""
+    """Redirect TensorBoard's event files to our folder."""
 
     def moved(original: Callable[..., None]) -> Callable[..., None]:
         def begin(writer: Any, logdir: str, *args: Any, **kwargs: Any) -> None:

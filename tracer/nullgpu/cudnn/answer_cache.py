@@ -1,8 +1,9 @@
-"""Answers of the cuDNN oracle, kept on disk: cuDNN's heuristics do not change while its version and the record do not.
+"""Answers of the cuDNN oracle, kept on disk: cuDNN's heuristics change only with its version and the record.
 
-One sqlite3 file, shared by any number of processes. A cache is a convenience: no fault of it ends the oracle. A damaged
-file is set aside, a full disk is reported once on stderr and then done without. Of a file which is somebody else's the answers
-are used, and new ones are not kept.
+One sqlite3 file, shared by any number of processes. The cache is a convenience, and no fault of it ends the oracle. A damaged
+file
+is set aside; a full disk is reported once on stderr, and the oracle continues without the cache. From a file of another owner,
+answers are read, but new ones are not kept.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from vramcast.core.errors import CompilerError
 _BUSY_S = 5.0  # arbitrary; one write takes about a millisecond
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-# The names carry the version of the protocol: an oracle which answers otherwise takes another table.
+# The names carry the protocol's version: an oracle with another protocol uses another table.
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS answer_3 (
     version INTEGER, device TEXT, request TEXT, answer TEXT, PRIMARY KEY (version, device, request)
@@ -30,10 +31,10 @@ CREATE TABLE IF NOT EXISTS library_1 (identity TEXT PRIMARY KEY, version INTEGER
 
 
 def answers_file() -> Path | None:
-    """Return the file in the cache folder; None where there is no place for one.
+    """Return the file in the cache folder; None if there is no place for one.
 
     Raises:
-        CacheError: others can write to the cache, and so decide the answers.
+        CacheError: Others can write to the cache, and thus control the answers.
     """
     try:
         return record("cudnn.sqlite")
@@ -42,7 +43,7 @@ def answers_file() -> Path | None:
 
 
 class AnswerCache:
-    """Answers by (cuDNN version, SHA-256 of the device record and what else decides, request), and versions by library file."""
+    """Answers by (cuDNN version, SHA-256 of the device record and other inputs, request), and versions by library file."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -57,16 +58,16 @@ class AnswerCache:
         return row[0] if row and isinstance(row[0], str) else None
 
     def keep_answer(self, version: int, device: str, request: str, answer: str) -> None:
-        """Keep an answer for ever."""
+        """Keep an answer permanently."""
         self._write("INSERT OR REPLACE INTO answer_3 VALUES (?, ?, ?, ?)", (version, device, request, answer))
 
     def version(self, library: Path) -> int | None:
-        """Return the version that this very file told an earlier oracle, or None."""
+        """Return the version that this exact file reported to an earlier oracle, or None."""
         row = self._run("SELECT version FROM library_1 WHERE identity = ?", (_identity(library),))
         return row[0] if row and isinstance(row[0], int) else None
 
     def keep_version(self, library: Path, version: int) -> None:
-        """Keep the version of a library file, so that it need not be loaded to know it."""
+        """Keep the version of a library file, so that the library need not be loaded to learn it."""
         self._write("INSERT OR REPLACE INTO library_1 VALUES (?, ?)", (_identity(library), version))
 
     def _write(self, statement: str, values: Sequence[object]) -> None:
@@ -96,12 +97,12 @@ class AnswerCache:
         connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False)
         connection.execute("PRAGMA synchronous = OFF")  # a power cut may cost the cache, which is then set aside
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if not {"answer_3", "library_1"} <= tables:  # so that a read-only cache which has them can be read
+        if not {"answer_3", "library_1"} <= tables:  # so that a read-only cache with these tables can be read
             connection.executescript(_SCHEMA)
         return connection
 
     def _recover(self, error: Exception) -> bool:
-        """Do what the fault asks for; return whether trying again makes sense."""
+        """Handle the fault; return whether trying again makes sense."""
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in _BUSY:
             return False
@@ -119,9 +120,9 @@ class AnswerCache:
             except OSError:
                 pass
             else:
-                self._say("is damaged; set aside as .damaged and begun anew")
+                self._say("is damaged; set aside as .damaged and started anew")
                 return True
-        self._say(f"cannot be used ({error}); going on without")
+        self._say(f"cannot be used ({error}); continuing without it")
         self._path = None
         return False
 

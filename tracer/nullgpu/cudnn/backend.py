@@ -1,15 +1,17 @@
 """cuDNN's heuristics and plans for a described device: the documented deviceless mode, through ctypes.
 
-Only documented entry points are called (create, set, finalize, get, destroy, version) on the installed, unchanged
-library. No device is pretended to it: the driver library it finds refuses every call, and the device is described by a
-device-property record, as cuDNN documents for ahead-of-time compilation (cuDNN >= 9.8). Engines which call cuBLASLt find
-a stand-in of ours (stand_ins.py), else they would drop out of the lists.
+Only documented entry points are called (create, set, finalize, get, destroy, version) on the installed, unchanged library. No
+device
+is simulated for it: the driver library it finds refuses every call, and a device-property record describes the device, as cuDNN
+documents for ahead-of-time compilation (cuDNN >= 9.8). Engines that call cuBLASLt find our stand-in (stand_ins.py); without it
+they
+would drop out of the lists.
 
-What a plan needs as workspace is read in one of two ways, because a plan whose kernels are compiled at run time cannot
-be finished where no driver takes the compiled module (status 5001 after about a second of NVRTC):
+A plan's workspace is read in one of two ways, because a plan with kernels compiled at run time cannot be finished if no driver
+takes the compiled module (status 5001 after about a second of NVRTC):
 
     engine precompiled           build the plan, as PyTorch does       CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE
-    engine compiled at run time  ask the engine configuration          CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE
+    engine compiled at run time  query the engine configuration        CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE
 
 Both numbers were equal in each of 8,893 precompiled configurations.
 # measured: cuDNN 9.19, records of sm_80, sm_86, sm_90, 8 convolutions x 3 directions x 4 layouts, 2026-11
@@ -30,18 +32,20 @@ from typing import cast
 from vramcast.hardware.cards import device
 from vramcast.tracer.nullgpu.cudnn import graph as cg
 
-OLDEST_VERSION = 90800  # measured: 9.8.0 takes a record and answers as 9.10.2 does; 9.5 and 9.7 know no record, 2026-11
-KEPT_QUERIES = 4  # arbitrary: a client asks HEUR, then PLAN 0, 1, ... of the same graph
+OLDEST_VERSION = 90800  # measured: 9.8.0 takes a record and answers like 9.10.2; 9.5 and 9.7 support no record, 2026-11
+KEPT_QUERIES = 4  # arbitrary: a client requests HEUR, then PLAN 0, 1, ... of the same graph
 
-# cuDNN keeps for its process whether TF32 is possible, by the first card that it is asked about: after a V100 it gave an
-# A100 5 suggestions instead of 27. So the first question of every process is this one.
-# measured: 4,788 lists, the cards in any order after it as in processes of their own; V100 first, 1,098 differ, 2026-11
+# cuDNN decides once per process whether TF32 is possible, by the first card in a query: after a V100 it gave an A100 5
+# suggestions
+# instead of 27. So every process starts with this query.
+# measured: 4,788 lists; with any order of cards after it, equal to lists from separate processes; V100 first, 1,098 differ,
+# 2026-11
 _FIRST_CARD = "a100-40gb"
-# Its list is complete in a cuDNN which needs no device to judge its engines. 9.8 and 9.10 leave 24 engines for sm_80 and newer
-# out of all lists ("Failed to init host reserved space"), and end the process when asked about sm_100.
+# Its list is complete in a cuDNN that needs no device to judge its engines. 9.8 and 9.10 leave 24 engines for sm_80 and newer
+# out of all lists ("Failed to init host reserved space"), and end the process on queries about sm_100.
 # measured: `python -m benchmarks.hardware.cudnn_engines --cudnn DIR`, 2026-11
 _FIRST_QUESTION = cg.convolution_graph("forward", (32, 64, 56, 56), (256, 64, 1, 1))
-_FIRST_WITHHELD, _FIRST_FATAL = 800, 1000  # measured: deviceVer of the cards of which the above holds
+_FIRST_WITHHELD, _FIRST_FATAL = 800, 1000  # measured: deviceVer of the first cards that this holds for
 # spec: cuDNN 9 backend API, cudnnBackendDescriptorType_t
 _ENGINE, _ENGINECFG, _ENGINEHEUR, _PLAN, _KNOB_CHOICE, _DEVICEPROP = 2, 3, 4, 5, 7, 38
 # spec: cuDNN 9 backend API, cudnnBackendAttributeName_t
@@ -61,7 +65,7 @@ _ELEMENT_BYTES = {  # spec: cuDNN 9 backend API; all others are C enumerations o
 }  # fmt: skip
 _ENUM_BYTES = 4  # spec: System V x86-64 and AArch64 ABI
 _RUNTIME_COMPILATION = 0  # spec: CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION
-_MAX_NOTES = 64  # arbitrary; cuDNN 9.19 knows 10 numerical and 5 behaviour notes
+_MAX_NOTES = 64  # arbitrary; cuDNN 9.19 has 10 numerical and 5 behaviour notes
 _KINDS = {
     _ENGINE: "engine", _ENGINECFG: "engine configuration", _ENGINEHEUR: "heuristics query", _PLAN: "plan",
     _KNOB_CHOICE: "knob choice", _DEVICEPROP: "device record",
@@ -72,11 +76,11 @@ _DATA_TYPES = 22  # spec: cuDNN 9.19, cudnnDataType_t; cuDNN itself ends the pro
 
 
 class CudnnUnusable(Exception):
-    """No cuDNN which could answer is there; the message says why and what would help."""
+    """No usable cuDNN was found; the message gives the reason and a remedy."""
 
 
 class CudnnFailure(Exception):
-    """cuDNN refused a call; carries its status (cudnnStatus_t)."""
+    """cuDNN refused a call; has its status (cudnnStatus_t)."""
 
     def __init__(self, status: int, what: str) -> None:
         super().__init__(f"cuDNN status {status} in {what}")
@@ -85,7 +89,7 @@ class CudnnFailure(Exception):
 
 
 class PlanFailure(CudnnFailure):
-    """cuDNN took the question, but the plan does not build."""
+    """cuDNN accepted the request, but the plan does not build."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +102,10 @@ class EngineConfig:
 
 
 def find_library(cudnn_dir: Path) -> Path:
-    """Return the library which has the backend API: libcudnn_graph.so.9, or the older single entry libcudnn.so.9.
+    """Return the library with the backend API: libcudnn_graph.so.9, or the older single entry libcudnn.so.9.
 
     Raises:
-        CudnnUnusable: neither is there.
+        CudnnUnusable: Neither exists.
     """
     for name in ("libcudnn_graph.so.9", "libcudnn.so.9"):
         if (cudnn_dir / name).is_file():
@@ -110,36 +114,37 @@ def find_library(cudnn_dir: Path) -> Path:
 
 
 class CublasLt:
-    """The stand-in for cuBLASLt in this process, and what it noted since the last question.
+    """The stand-in for cuBLASLt in this process, and its records since the last request.
 
     Args:
-        folder: Where it lies, from `oracle_libraries`.
+        folder: Its folder, from `oracle_libraries`.
     Attributes:
-        ask_for_limit: Has its heuristics ask for the largest workspace which they are allowed (True), or for none; returns
-            how many of them since the last call were allowed any.
+        ask_for_limit: Makes its heuristics request the largest allowed workspace (True), or none; returns how many of them
+            since
+            the last call were allowed any.
     Raises:
-        CudnnUnusable: it is not there or does not load, or another library of that name is in this process.
+        CudnnUnusable: It is missing or does not load, or another library of that name is in this process.
     """
 
     def __init__(self, folder: Path) -> None:
         path = next(folder.glob("libcublasLt.so.*"), None)
         if path is None:
-            raise CudnnUnusable(f"No stand-in for cublasLt in {folder}: cuDNN would leave out the engines which need it.")
+            raise CudnnUnusable(f"No stand-in for cublasLt in {folder}: cuDNN would leave out the engines that need it.")
         library = _loaded_first(path)
         self.cuda_major = path.name.rpartition(".")[2]
         try:
             self.ask_for_limit = _function(library, "vramcast_cublaslt_ask_for_limit", [ctypes.c_int])
             self._refused = _function(library, "vramcast_cublaslt_refused", result=ctypes.c_char_p)
         except AttributeError:
-            raise CudnnUnusable(f"Another {path.name} than vramcast's stand-in is in this process.") from None
+            raise CudnnUnusable(f"This process has a {path.name} other than vramcast's stand-in.") from None
 
     def refused(self) -> str:
-        """Return the name of the first function since the last call which it could not answer; "": none."""
+        """Return the name of the first function since the last call that it does not support; "": none."""
         return cast("bytes", self._refused()).decode()
 
 
 def _loaded_first(path: Path) -> ctypes.CDLL:
-    """Load a stand-in, and return what this process has by its SONAME: catches a preloaded or a second library."""
+    """Load a stand-in, and return the process's library with its SONAME: this detects a preloaded or a second library."""
     try:
         ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
         return ctypes.CDLL(path.name)
@@ -148,19 +153,18 @@ def _loaded_first(path: Path) -> ctypes.CDLL:
 
 
 def load(cudnn_dir: Path, libraries: Path) -> Backend:
-    """Load the installed cuDNN over a driver library which refuses.
+    """Load the installed cuDNN over a driver library that refuses all calls.
 
     Args:
         cudnn_dir: Folder of libcudnn_graph.so.9 (or libcudnn.so.9), e.g. site-packages/nvidia/cudnn/lib.
         libraries: Folder of the stand-ins, from `oracle_libraries`. cuDNN's libcudnn_engines_runtime_compiled.so.9 names
-            libcuda.so.1 NEEDED; in it each entry point must return an error.
-
+            libcuda.so.1 NEEDED; each entry point of that library must return an error.
     Raises:
-        CudnnUnusable: nothing to load, too old, or a driver is in this process that does not refuse.
+        CudnnUnusable: There is nothing to load, it is too old, or this process has a driver that does not refuse calls.
     """
     driver = _loaded_first(libraries / "libcuda.so.1")
     if driver.cuInit(0) == _CUDA_SUCCESS:
-        # A boundary, not a convenience: NVIDIA's libraries are never run against a driver which pretends a device.
+        # A legal boundary, not a convenience: NVIDIA's libraries never run on a driver that simulates a device.
         raise CudnnUnusable("libcuda.so.1 in this process does not refuse cuInit; cuDNN is not loaded over it.")
     cublaslt = CublasLt(libraries)
     path = find_library(cudnn_dir)
@@ -181,9 +185,9 @@ def load(cudnn_dir: Path, libraries: Path) -> Backend:
 
 
 def _has_nvrtc(cudnn_dir: Path, cuda_major: str) -> bool:
-    """Load NVRTC from where pip puts it, beside cuDNN or in this interpreter, else from the system's folders.
+    """Load NVRTC from pip's folders, next to cuDNN or in this interpreter, else from the system's folders.
 
-    It needs no device. Without it cuDNN leaves out the engines which it compiles at run time.
+    It needs no device. Without it cuDNN leaves out the engines that it compiles at run time.
     """
     name = f"libnvrtc.so.{cuda_major}"
     places = [cudnn_dir.parent.parent, *(Path(entry) / "nvidia" for entry in sys.path)]
@@ -208,14 +212,15 @@ def _function(
 
 @dataclass(frozen=True, slots=True)
 class PlanSize:
-    """What a plan needs as workspace.
+    """The workspace of a plan.
 
     Attributes:
         workspace_bytes: cuDNN's answer.
-        cublaslt_limit_bytes: How much more it could be: the engine lets cuBLASLt ask for a workspace, and here that asks for
-            none. 0 where the answer is cuDNN's alone.
-        withheld: How many of cuDNN's own suggestions for this graph it left out, where it leaves some out for want of a device
-            or of NVRTC: a real card may take one of them instead.
+        cublaslt_limit_bytes: Possible additional bytes: the engine lets cuBLASLt request a workspace, and here cuBLASLt
+            requests
+            none. 0 if the answer is cuDNN's alone.
+        withheld: Number of cuDNN's own suggestions for this graph that it left out because it had no device or no NVRTC; a real
+            card may take one of them instead.
     """
 
     workspace_bytes: int
@@ -230,12 +235,12 @@ class _Query:
     owner: ExitStack
     handles: list[ctypes.c_void_p]
     configs: list[EngineConfig]
-    limits_bytes: list[int]  # as in PlanSize, one a configuration
+    limits_bytes: list[int]  # as in PlanSize, one per configuration
     n_dropped: int
 
 
 class Backend:
-    """The few cuDNN calls, one caller at a time (the oracle holds a lock)."""
+    """The few cuDNN calls, for one caller at a time (the oracle holds a lock)."""
 
     def __init__(self, library: ctypes.CDLL, version: int, cublaslt: CublasLt, *, has_nvrtc: bool) -> None:
         self.version = version
@@ -251,7 +256,7 @@ class Backend:
         self.withholds = False
 
     def begin(self) -> None:
-        """Ask the first question of the process, and so find out whether this cuDNN withholds engines for want of a device."""
+        """Make the first query of the process, which also shows whether this cuDNN withholds engines without a device."""
         record = json.dumps(device(_FIRST_CARD).cudnn_record())
         self.withholds = self.dropped(record, 0, cg.parse(_FIRST_QUESTION)) > 0
 
@@ -271,36 +276,35 @@ class Backend:
         return self._query(record, mode, graph).configs
 
     def dropped(self, record: str, mode: int, graph: cg.Descriptor) -> int:
-        """Return how many more suggestions cuDNN's heuristics had, which then did not pass its own check of support."""
+        """Return how many further suggestions cuDNN's heuristics had that failed its own support check."""
         return self._query(record, mode, graph).n_dropped
 
     def plan(self, record: str, mode: int, index: int, graph: cg.Descriptor) -> PlanSize:
-        """Return the workspace of the plan of one suggestion.
+        """Return the workspace of one suggestion's plan.
 
         Raises:
-            PlanFailure: the plan does not build.
-            CudnnFailure: the query itself was refused.
-            IndexError: there is no such suggestion.
+            PlanFailure: The plan does not build.
+            CudnnFailure: The query itself was refused.
+            IndexError: There is no such suggestion.
         """
         query = self._query(record, mode, graph)
         if not 0 <= index < len(query.configs):
-            raise IndexError(f"Configuration {index} was asked, the heuristics gave {len(query.configs)}.")
+            raise IndexError(f"Configuration {index} was requested, but the heuristics gave {len(query.configs)}.")
         workspace_bytes = self._workspace_bytes(query.handles[index], query.configs[index].behavior_notes)
         is_judged = self.has_nvrtc and not (self.withholds and _device_version(record) >= _FIRST_WITHHELD)
         return PlanSize(workspace_bytes, query.limits_bytes[index], 0 if is_judged else query.n_dropped)
 
     def engine(self, record: str, engine: int, knobs: Sequence[tuple[int, int]], graph: cg.Descriptor) -> PlanSize:
-        """Return the workspace of the plan of a hand-made configuration.
+        """Return the workspace of a hand-made configuration's plan.
 
         Args:
             record: Device-property record, JSON.
             engine: Global index of the engine.
-            knobs: (cudnnBackendKnobType_t, value); what is not named keeps cuDNN's default.
+            knobs: (cudnnBackendKnobType_t, value); other knobs keep cuDNN's default.
             graph: The operation graph.
-
         Raises:
-            PlanFailure: the engine does not take the graph, a knob or the device.
-            CudnnFailure: the record or the graph was refused.
+            PlanFailure: The engine does not take the graph, a knob or the device.
+            CudnnFailure: The record or the graph was refused.
         """
         with ExitStack() as owner:
             device, operations = self._device(owner, record), self._build(owner, graph)
@@ -347,7 +351,7 @@ class Backend:
                 finally:
                     self._cublaslt.ask_for_limit(False)
             if refused := self._cublaslt.refused():
-                raise CudnnUnusable(f"cuDNN called {refused} in a way which vramcast's stand-in for cuBLASLt does not answer.")
+                raise CudnnUnusable(f"cuDNN called {refused} in a way that vramcast's stand-in for cuBLASLt does not support.")
             query = _Query(owner.pop_all(), handles, configs, limits_bytes, n_dropped)
         self._queries[key] = query
         if len(self._queries) > KEPT_QUERIES:
@@ -355,7 +359,7 @@ class Backend:
         return query
 
     def _suggestions(self, owner: ExitStack, record: str, mode: int, graph: cg.Descriptor) -> tuple[list[ctypes.c_void_p], int]:
-        """Return cuDNN's suggestions, and how many more it announced than it then gave."""
+        """Return cuDNN's suggestions, and how many more it announced than it gave."""
         heuristics = self._made(
             owner,
             _ENGINEHEUR,
@@ -371,12 +375,12 @@ class Backend:
     def _limits_bytes(
         self, handles: list[ctypes.c_void_p], configs: list[EngineConfig], record: str, mode: int, graph: cg.Descriptor
     ) -> list[int]:
-        """Return how much larger each suggestion's workspace is where cuBLASLt asks for all it may; it does so now."""
+        """Return the growth of each suggestion's workspace when cuBLASLt requests its limit, as it does now."""
         with ExitStack() as owner:
             greedy, _ = self._suggestions(owner, record, mode, graph)
             engines = [self._describe(handle).engine for handle in greedy]
             if engines != [config.engine for config in configs]:
-                raise CudnnUnusable("cuDNN's list depends on the workspace which cuBLASLt asks for, and nobody knows that.")
+                raise CudnnUnusable("cuDNN's list depends on the workspace that cuBLASLt requests, which is unknown.")
             return [self._growth_bytes(*pair) for pair in zip(handles, greedy, strict=True)]
 
     def _growth_bytes(self, config: ctypes.c_void_p, greedy: ctypes.c_void_p) -> int:
@@ -384,7 +388,7 @@ class Backend:
 
     def _device(self, owner: ExitStack, record: str) -> ctypes.c_void_p:
         if self.withholds and _device_version(record) >= _FIRST_FATAL:
-            raise CudnnUnusable(f"cuDNN {self.version} ends the process when asked about such a card without a device.")
+            raise CudnnUnusable(f"cuDNN {self.version} ends the process on queries about such a card without a device.")
         return self._made(owner, _DEVICEPROP, (_DEVICEPROP_JSON, cg.TYPE_CHAR, record.encode()))
 
     def _build(self, owner: ExitStack, node: cg.Descriptor) -> ctypes.c_void_p:
@@ -451,7 +455,7 @@ class Backend:
         return handle
 
     def _fill(self, handle: ctypes.c_void_p, name: int, into: Sequence[ctypes.c_void_p]) -> int:
-        """Have cuDNN fill descriptors which the caller created; return how many it did."""
+        """Let cuDNN fill descriptors created by the caller; return how many it filled."""
         array = (ctypes.c_void_p * len(into))(*into)
         return self._read(handle, name, cg.TYPE_DESCRIPTOR, len(into), array)
 
@@ -472,7 +476,7 @@ class Backend:
 
 
 def _laid_out(name: int, ctype: int, values: _Values) -> tuple[int, object]:
-    """Return how many values an attribute has, and their bytes as cuDNN reads them."""
+    """Return the number of an attribute's values, and their bytes in cuDNN's layout."""
     if ctype == cg.TYPE_DESCRIPTOR:
         return len(values), (ctypes.c_void_p * len(values))(*values)
     numbers = cast("Sequence[int]", values)

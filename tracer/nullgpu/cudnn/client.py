@@ -1,4 +1,4 @@
-"""The caller's end of the cuDNN oracle: starts its process, and asks it questions from Python."""
+"""The caller's end of the cuDNN oracle: starts its process, and sends it requests from Python."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from vramcast.tracer.processes.fork_safety import Lock, forget_in_forks
 from vramcast.tracer.processes.job_process import python_path
 
 START_LIMIT_S = 20.0  # arbitrary; it starts in about a tenth of a second
-_ENDING_S = 2.0  # arbitrary: from its last closed connection to its end a process takes milliseconds
+_ENDING_S = 2.0  # arbitrary: a process takes milliseconds from its last closed connection to its end
 ANSWER_LIMIT_S = 120.0  # arbitrary; the first question takes about a second on a cold disk
 
 
@@ -42,7 +42,7 @@ class PlanDoesNotBuild(NullGpuError):
 
 
 class _Talk:
-    """One connection to an oracle; a question without a whole answer ends it."""
+    """One connection to an oracle; a request without a complete answer ends it."""
 
     def __init__(self, path: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -55,7 +55,7 @@ class _Talk:
         self._lines = self._socket.makefile("r", encoding="ascii", newline="\n")
 
     def ask(self, request: str) -> list[str]:
-        """Return all lines of the answer; raises ConnectionError when the oracle is gone."""
+        """Return all lines of the answer; raise ConnectionError if the oracle is gone."""
         try:
             self._socket.sendall(request.encode("ascii") + b"\n")
             first = self._line()
@@ -73,7 +73,7 @@ class _Talk:
         return line.rstrip("\n")
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._lines.close()
         self._socket.close()
 
@@ -81,12 +81,13 @@ class _Talk:
 class CudnnOracle:
     """An oracle process and one connection to it; a context manager.
 
-    The process makes the folder of its socket, which is named here, and removes it when it ends. It ends when this process is
-    gone, however that ended. A fork of this process has no part in it.
+    The process makes the folder of its socket, under a name chosen here, and removes it when it ends. It ends when this
+    process is
+    gone, however that ended. Forks of this process do not share it.
 
     Args:
         cudnn_dir: Folder of the installed cuDNN's libraries.
-        libraries: Folder of the stand-ins beside it, from `oracle_libraries`.
+        libraries: Folder of its stand-ins, from `oracle_libraries`.
         cache: File of answers, or None.
         device: Device-property record; `set_device` may follow.
     """
@@ -95,17 +96,17 @@ class CudnnOracle:
         self, cudnn_dir: Path, libraries: Path, *, cache: Path | None = None, device: Mapping[str, object] | None = None
     ) -> None:
         paths = {"--cudnn-dir": cudnn_dir, "--libraries": libraries, "--cache": cache}
-        # Absolute: the process starts elsewhere.
+        # Absolute: the process starts in another folder.
         self._options = [word for name, path in paths.items() if path is not None for word in (name, os.path.abspath(path))]
         self._device = device
         self._lock = Lock()
-        self._talk: _Talk | None = None  # no question is open on it
+        self._talk: _Talk | None = None  # no request is pending on it
         self._is_ours = True
 
     def __enter__(self) -> Self:
-        # Named here, so that it can be removed whenever the process is killed, also before it has said anything.
+        # Named here, so that it can be removed whenever the process is killed, even before its first output.
         self._folder = Path(tempfile.gettempdir()) / f"vramcast-{secrets.token_hex(8)}"
-        # -P, and another folder: nothing of the current folder is imported.
+        # -P, and another folder: nothing is imported from the current folder.
         command = [sys.executable, "-P", "-m", "vramcast.tracer.nullgpu.cudnn.oracle", "--folder", str(self._folder)]
         environment = {**os.environ, "PYTHONPATH": python_path()}
         environment.pop("LD_PRELOAD", None)
@@ -128,20 +129,20 @@ class CudnnOracle:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs, and is this process's own."""
+        """Return whether the process is running and belongs to this process."""
         return self._is_ours and self.process.poll() is None
 
     @property
     def was_killed(self) -> bool:
-        """Whether it was killed from outside (out of memory?): no fault of cuDNN's."""
+        """Return whether it was killed from outside (out of memory?), through no fault of cuDNN's."""
         return self.process.poll() == -signal.SIGKILL
 
     def _await_socket(self) -> Path:
-        """Return the path of the socket, which the process says when it takes connections.
+        """Return the path of the socket, which the process prints once it takes connections.
 
         Raises:
-            WorkerError: it was killed; nobody must take that for a machine where no cuDNN answers.
-            OracleError: it does not start here.
+            WorkerError: It was killed; this must not look like a machine without a usable cuDNN.
+            OracleError: It does not start here.
         """
         assert self.process.stdout is not None
         with self.process.stdout as said:
@@ -159,7 +160,7 @@ class CudnnOracle:
         self._hang_up()
         if not self._is_ours:
             return
-        self._close_pipes()  # the process ends when its stdin does
+        self._close_pipes()  # the process ends with its stdin
         try:
             self.process.wait(timeout=START_LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -169,11 +170,11 @@ class CudnnOracle:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def forget(self) -> None:
-        """See `forks.Owner`: the process ends when our parent closes its stdin, also while this fork lives."""
+        """Drop the process in a fork; see `forks.Owner`. It ends when our parent closes its stdin, even before this fork."""
         self._is_ours = False
         self._hang_up()
         self._close_pipes()
-        self.process.returncode = 0  # it must not be waited for, nor missed
+        self.process.returncode = 0  # this fork must neither wait for it nor miss it
 
     def _hang_up(self) -> None:
         talk, self._talk = self._talk, None
@@ -186,14 +187,15 @@ class CudnnOracle:
                 pipe.close()
 
     def ask(self, request: str) -> str:
-        """Send one request line and return the first line of the answer, whatever it is."""
+        """Send one request line and return the first line of the answer."""
         return self._question(request)[0]
 
     def _question(self, request: str) -> list[str]:
         """Return all lines of an answer.
 
-        While a question is open its connection is nobody else's, and when anything interrupts it (a signal handler's
-        exception), it is closed: no later question gets this answer.
+        While a request is pending its connection serves no other one. If anything interrupts it (a signal handler's exception),
+        the
+        connection is closed, so no later request gets this answer.
         """
         with self._lock:
             talk, self._talk = self._talk, None
@@ -202,11 +204,12 @@ class CudnnOracle:
                 talk = talk or self._connect()
                 answer = talk.ask(request)
             except (ConnectionError, FileNotFoundError):
-                # A killed process closes its connections before it counts as ended: who asks `is_alive` next must see it.
+                # A killed process closes its connections before it counts as ended: the next check of `is_alive` must see its
+                # end.
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self.process.wait(_ENDING_S)
                 raise OracleError("The cuDNN oracle ended without an answer; its stderr says why.") from None
-            except TimeoutError:  # which a signal handler may raise as well
+            except TimeoutError:  # a signal handler may raise it as well
                 if time.monotonic() - started < ANSWER_LIMIT_S:
                     raise
                 raise OracleError(f"The cuDNN oracle did not answer within {ANSWER_LIMIT_S:.0f} s.") from None
@@ -222,7 +225,7 @@ class CudnnOracle:
         return talk
 
     def set_device(self, record: Mapping[str, object]) -> None:
-        """Set the device-property record of the following questions."""
+        """Set the device-property record of the following requests."""
         self._device = record
         self._ok(f"DEVICE {json.dumps(record)}")
 
@@ -236,16 +239,16 @@ class CudnnOracle:
         return [EngineConfig(int(engine), _notes(numerical), _notes(behavior)) for engine, numerical, behavior in lines]
 
     def plan(self, mode: int, index: int, graph: str) -> PlanSize:
-        """Return the workspace of the plan of one suggestion; raises PlanDoesNotBuild."""
+        """Return the workspace of one suggestion's plan; raise PlanDoesNotBuild if there is none."""
         return _plan_size(self._ok(f"PLAN {mode} {index} {graph}")[0])
 
     def engine(self, engine: int, graph: str, knobs: Mapping[int, int] | None = None) -> PlanSize:
-        """Return the workspace of the plan of a hand-made configuration; raises PlanDoesNotBuild."""
+        """Return the workspace of a hand-made configuration's plan; raise PlanDoesNotBuild if there is none."""
         text = ",".join(f"{knob}={value}" for knob, value in (knobs or {}).items()) or "-"
         return _plan_size(self._ok(f"ENGINE {engine} {text} {graph}")[0])
 
     def _ok(self, request: str) -> list[str]:
-        """Return what stands behind OK, and the further lines."""
+        """Return the text after OK, and the further lines."""
         first, *further = self._question(request)
         kind, _, rest = first.partition(" ")
         if kind == "FAIL":

@@ -1,12 +1,12 @@
-"""The text in which an operation graph travels from the null cuDNN to the cuDNN oracle.
+"""The text form of an operation graph, sent by the null cuDNN to the cuDNN oracle.
 
     desc   := type '{' attr* '}'
     attr   := name '=' ctype ':' values ';'
     values := integers, or for ctype 15 '[' desc (',' desc)* ']', comma-separated
 
-No blanks, no newlines; type, name and ctype are the decimal values of cuDNN's enumerations. Floating point values
-travel as their raw bits, a fraction as two integers. Handles and pointers do not travel. Tensors are linked by their
-unique id.
+There are no blanks and no newlines; type, name and ctype are the decimal values of cuDNN's enumerations. Floating point values
+are
+sent as their raw bits, a fraction as two integers. Handles and pointers are not sent. Tensors are linked by their unique id.
 
 The text comes from another process and is untrusted: sizes and nesting are bounded, anything else raises GraphError.
 """
@@ -40,7 +40,7 @@ _TOKEN = re.compile(r"-?[0-9]{1,20}|[{}=:;,\[\]]")
 
 
 class GraphError(ValueError):
-    """A graph text does not follow the grammar; the message says where."""
+    """A graph text does not follow the grammar; the message gives the place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """One backend descriptor, with its attributes in the order in which they are to be set."""
+    """One backend descriptor, with its attributes in the order of their set calls."""
 
     type: int
     attributes: tuple[Attribute, ...]
@@ -65,7 +65,7 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self._tokens = _TOKEN.findall(text)
         if sum(map(len, self._tokens)) != len(text):
-            raise GraphError("Graph text has a character or number that the grammar does not know.")
+            raise GraphError("Graph text has a character or number outside the grammar.")
         self._at = 0
 
     def peek(self) -> str:
@@ -124,14 +124,14 @@ class _Reader:
 
     def end(self) -> None:
         if self._at != len(self._tokens):
-            raise GraphError(f"Graph text goes on after its end with {self.peek()} as token {self._at}.")
+            raise GraphError(f"Graph text continues after its end with {self.peek()} as token {self._at}.")
 
 
 def parse(text: str) -> Descriptor:
     """Return the descriptor tree of a graph text.
 
     Raises:
-        GraphError: the text does not follow the grammar, or is deeper or longer than the bounds above.
+        GraphError: The text does not follow the grammar, or is deeper or longer than the bounds above.
     """
     reader = _Reader(text)
     root = reader.descriptor()
@@ -155,8 +155,9 @@ def _write_attribute(attribute: Attribute) -> str:
 def renumber(root: Descriptor) -> Descriptor:
     """Return the same graph with its tensor ids replaced by 1, 2, ... in the order of first appearance.
 
-    Callers number tensors as they like (PyTorch uses letters for convolutions and counters for attention), so only
-    after renumbering do equal graphs have equal texts.
+    Callers number tensors freely (PyTorch uses letters for convolutions and counters for attention), so equal graphs have equal
+    texts
+    only after renumbering.
     """
     ids: dict[int, int] = {}
 
@@ -183,7 +184,7 @@ def tensor(
         Attribute(TENSOR_UNIQUE_ID, TYPE_INT64, (uid,)),
         Attribute(TENSOR_BYTE_ALIGNMENT, TYPE_INT64, (alignment,)),
     )
-    # As PyTorch does, which sets it for virtual tensors only: equal graphs have equal texts, and share their answers.
+    # As in PyTorch, which sets it only for virtual tensors: equal graphs have equal texts, and share their answers.
     return Descriptor(TENSOR, attributes + (Attribute(TENSOR_IS_VIRTUAL, TYPE_BOOLEAN, (1,)),) * virtual)
 
 
@@ -221,19 +222,20 @@ def convolution_graph(
     channels_last: bool = False,
     alignments: tuple[int, int, int] = (32, 32, 32),
 ) -> str:
-    """Return the graph text of one convolution as PyTorch asks it.
+    """Return the graph text of one convolution in PyTorch's form.
 
     Args:
         operation: "forward", "backward_data" or "backward_filter".
         x: Sizes of the input, (batch, channels, *space).
         w: Sizes of the weight, (out channels, in channels / groups, *space); groups follow from x.
-        y: Sizes of the output; default: what x, w and the numbers give. Only a transposed convolution's may be others.
-        stride: One number for all spatial dimensions, or one for each; as are padding and dilation.
+        y: Sizes of the output; by default they follow from x, w and the numbers. Only a transposed convolution may have others.
+        stride: One number for all spatial dimensions, or one for each; padding and dilation have the same form.
         padding: Zeros added on both sides.
-        dilation: Distance of the filter's taps.
+        dilation: Distance between the filter's taps.
         dtype: cudnnDataType_t of all tensors: 0 float, 1 double, 2 half, 9 bfloat16. Computation is in float or double.
         channels_last: Memory format of all tensors.
-        alignments: Of x, w and y, as PyTorch states them: twice the true one, at most 32.
+        alignments: Alignments of x, w and y as PyTorch reports them: twice the true one, at most 32.
+
     Source: torch 2.11 aten/src/ATen/native/cudnn/Conv_v8.cpp, build_opgraph; uids are the letters x, w, y.
     """
     space = len(x) - 2
@@ -249,7 +251,7 @@ def convolution_graph(
     convolution = Descriptor(
         CONVOLUTION,
         (
-            Attribute(100, TYPE_DATA_TYPE, (int(dtype == 1),)),  # computation type: float, of doubles double
+            Attribute(100, TYPE_DATA_TYPE, (int(dtype == 1),)),  # computation type: float; double for doubles
             Attribute(101, TYPE_CONVOLUTION_MODE, (1,)),  # spec: CUDNN_CROSS_CORRELATION
             Attribute(106, TYPE_INT64, (space,)),
             Attribute(105, TYPE_INT64, paddings),

@@ -1,8 +1,9 @@
-"""Which cuDNN answers for a job: that of the job's stack where it is here, else the nearest, and what the result says of it.
+"""Choice of the cuDNN that answers for a job: the one in the job's stack if it is here, else the nearest, with a warning.
 
-A cuDNN may lie in $VRAMCAST_CUDNN_DIR, which then answers for every job; beside torch; elsewhere on the import path; or in the
-cache, where `vramcast doctor --get-cudnn` puts it (`download.py`). Nothing is loaded here: a version is read from the
-folder's name in the cache, or from what pip noted beside it.
+A cuDNN may lie in $VRAMCAST_CUDNN_DIR, which then answers for every job; next to torch; elsewhere on the import path; or in the
+cache, where `vramcast doctor --get-cudnn` puts it (`download.py`). Nothing is loaded here: the version comes from the folder's
+name
+in the cache, or from pip's metadata next to it.
 """
 
 from __future__ import annotations
@@ -22,17 +23,20 @@ from vramcast.hardware.stack import INSTALLED, Stack, cudnn_version
 from vramcast.tracer.nullgpu.cudnn.backend import OLDEST_VERSION
 from vramcast.tracer.nullgpu.library.build import find_torch
 
-FOLDER: Final = Path("nvidia", "cudnn", "lib")  # spec: where NVIDIA's wheels have it
+FOLDER: Final = Path("nvidia", "cudnn", "lib")  # spec: its place in NVIDIA's wheels
 CACHED: Final = "cudnn"  # in the cache folder, each in `VERSION-cuMAJOR`
 _VARIABLE: Final = "VRAMCAST_CUDNN_DIR"
 _CHOSEN: Final = f"in ${_VARIABLE}"
-OLDEST: Final = cudnn_version(str(OLDEST_VERSION)) or ""  # which can answer
-# The oldest which leaves no engine out for want of a device. 9.8 to 9.11 announce lists as long, and then leave out up to half
-# of what real cards of sm_80 and newer have: docs/cudnn-engines.md. So it is asked in place of all which are older.
-COMPLETE: Final = "9.12.0"  # measured: 60 lists of five cards, 2026-11
-_ANOTHER: Final = 3  # spec: `_strangeness`, from which on the answers are another cuDNN's
-# Versions whose order is the same, as far as they answer. 9.13 differs in later places, 9.19 in first ones.
-_ALIKE: Final = ((9, 8, 0), (9, 13, 0))  # measured: record of an A100, 2026-11; from the first on, before the second
+OLDEST: Final = cudnn_version(str(OLDEST_VERSION)) or ""  # the oldest that can answer
+# The oldest that leaves no engine out without a device. 9.8 to 9.11 announce lists of the same length, and then leave out up to
+# half of the engines on real cards of sm_80 and newer: docs/cudnn-engines.md. So it answers in place of all older ones.
+COMPLETE: Final = "9.12.0"  # measured: 60 lists for five cards, 2026-11
+_ANOTHER: Final = 3  # spec: the `_strangeness` from which the answers are another cuDNN's
+# Versions with the same order, as far as they answer. 9.13 differs in later places, 9.19 in first ones.
+_ALIKE: Final = (
+    (9, 8, 0),
+    (9, 13, 0),
+)  # measured: record of an A100, 2026-11; includes the first version, not the second
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +44,10 @@ class Library:
     """One cuDNN.
 
     Attributes:
-        folder: Of its files.
-        version: If that is known without loading it.
+        folder: Folder of its files.
+        version: Its version, if known without loading it.
         place: Where it was found.
-        cuda_major: What it is built for, if that is known.
+        cuda_major: Its CUDA version, if known.
     """
 
     folder: Path
@@ -56,18 +60,18 @@ class Library:
 
     @property
     def can_answer(self) -> bool:
-        """Whether it has a deviceless mode; one of unknown version is asked and says so itself."""
+        """Return whether it has a deviceless mode; one of unknown version is queried, and reports it itself."""
         return self.version is None or number_of(self.version) >= number_of(OLDEST)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which cuDNN answers.
+    """The chosen cuDNN.
 
     Attributes:
-        library: The one which is asked.
-        is_another: Its answers may differ from those of the job's stack: the bound is wider for it.
-        warning: What the reader should know; "" where there is nothing to say.
+        library: The cuDNN to query.
+        is_another: Whether its answers may differ from those of the job's stack; the bound is then wider.
+        warning: A note for the reader, or "".
     """
 
     library: Library
@@ -76,15 +80,15 @@ class Choice:
 
 
 def choose(stack: Stack | None) -> Choice:
-    """Return which cuDNN answers for a stack: the one place where that is decided.
+    """Return the cuDNN that answers for a stack; this is the only place for that decision.
 
     Args:
-        stack: The job's; where it does not say its cuDNN, or there is none, that of the torch which is installed.
+        stack: The job's stack; without one, or if it does not name its cuDNN, that of the installed torch counts.
     Raises:
-        NullGpuError: none here can answer.
+        NullGpuError: None here can answer.
     """
     if platform.system() != "Linux":
-        raise NullGpuError(f"cuDNN is asked on Linux only, this is {platform.system()}")
+        raise NullGpuError(f"cuDNN answers only on Linux, this is {platform.system()}")
     own = _torchs_own()
     wanted = (stack.cudnn if stack is not None else None) or (own.version if own is not None else None)
     here = found()
@@ -98,20 +102,20 @@ def choose(stack: Stack | None) -> Choice:
                 "folder of its libraries"
             )
         raise NullGpuError(
-            f"{here[0]} cannot answer without a GPU, {OLDEST} is the oldest which can: run vramcast doctor --get-cudnn "
+            f"{here[0]} cannot answer without a GPU, {OLDEST} is the oldest that can: run vramcast doctor --get-cudnn "
             f"{_named(wanted)}"
         )
     if wanted is None:
         first = able[0]
         if first == own:
             return Choice(first)
-        return Choice(first, True, f"the cuDNN of the job's stack is not known, {first} answers: say it with --stack")
+        return Choice(first, True, f"the cuDNN of the job's stack is unknown, {first} answers: set it with --stack")
     major = installed_stack().cuda_major
     best = min(able, key=lambda library: (_strangeness(library, wanted), _is_of_another_cuda(library, major)))
     advice = f"unset {_VARIABLE}" if best.place == _CHOSEN else f"vramcast doctor --get-cudnn {_named(wanted)}"
     said = f"the job's stack has cuDNN {wanted}"
     if _strangeness(best, wanted)[0] >= _ANOTHER:
-        return Choice(best, True, f"{said}, {best} answers: for its own, {advice}")
+        return Choice(best, True, f"{said}, {best} answers instead: to get the job's own, {advice}")
     if _is_of_another_cuda(best, major):
         why = f"is built for CUDA {best.cuda_major} and has no NVRTC here: it leaves attention out"
         return Choice(best, True, f"{said}, {best} answers, which {why}: vramcast doctor --get-cudnn {_named(wanted)}")
@@ -124,7 +128,7 @@ def choose(stack: Stack | None) -> Choice:
 
 
 def warning_of(stack: Stack | None) -> str:
-    """Return the remark on who answers; "" where there is nothing to say, or nobody answers."""
+    """Return the warning about the chosen cuDNN; "" if there is none, or no cuDNN can answer."""
     try:
         return choose(stack).warning
     except NullGpuError:
@@ -132,15 +136,15 @@ def warning_of(stack: Stack | None) -> str:
 
 
 def found() -> list[Library]:
-    """Return the cuDNNs of this machine: $VRAMCAST_CUDNN_DIR, beside torch, on the import path, in the cache.
+    """Return the cuDNNs of this machine: in $VRAMCAST_CUDNN_DIR, next to torch, on the import path, in the cache.
 
     Raises:
-        NullGpuError: $VRAMCAST_CUDNN_DIR is no folder.
+        NullGpuError: $VRAMCAST_CUDNN_DIR is not a folder.
     """
     libraries = []
     if chosen := os.environ.get(_VARIABLE):
         if not Path(chosen).is_dir():
-            raise NullGpuError(f"{_VARIABLE}: {chosen} is no folder: set it to the folder of libcudnn.so.9, or unset it")
+            raise NullGpuError(f"{_VARIABLE}: {chosen} is not a folder: set it to the folder of libcudnn.so.9, or unset it")
         libraries.append(_library(Path(chosen), _CHOSEN))
     own = _torchs_own()
     if own is not None:
@@ -155,7 +159,7 @@ def cached() -> list[Library]:
     """Return the cuDNNs in the cache, oldest first.
 
     Raises:
-        CacheError: others can write to it.
+        CacheError: Others can write to it.
     """
     try:
         folders = find_all(f"{CACHED}/*-cu*/{FOLDER}")
@@ -166,7 +170,7 @@ def cached() -> list[Library]:
 
 
 def installed_stack() -> Stack:
-    """Return the stack of this machine: what its torch is built for, and the cuDNN beside it."""
+    """Return the stack of this machine: that of its torch, and the cuDNN next to it."""
     try:
         torch = find_torch()
     except NullGpuError:  # a CPU-only build, or none
@@ -176,7 +180,7 @@ def installed_stack() -> Stack:
 
 
 def _torchs_own() -> Library | None:
-    """Return the cuDNN which the installed torch is built for; None: it is a CPU-only build, or has its cuDNN elsewhere."""
+    """Return the cuDNN that belongs to the installed torch; None for a CPU-only build, or one with its cuDNN elsewhere."""
     try:
         folder = find_torch().site / FOLDER
     except NullGpuError:
@@ -190,17 +194,19 @@ def _torch_site() -> Path | None:
 
 
 def _library(folder: Path, place: str) -> Library:
-    """Return the cuDNN in a folder with the version that its surroundings tell."""
+    """Return the cuDNN in a folder with the version that its surroundings show."""
     site = folder.parents[2] if len(folder.parents) > 2 else folder
-    told = {match[1] for path in site.glob("nvidia_cudnn_cu*.dist-info") if (match := re.search(r"-([\d.]+)\.dist", path.name))}
+    known = {
+        match[1] for path in site.glob("nvidia_cudnn_cu*.dist-info") if (match := re.search(r"-([\d.]+)\.dist", path.name))
+    }
     major = None
     if match := re.fullmatch(r"([\d.]+)-cu(\d+)", site.name):  # our cache
-        told, major = {match[1]}, int(match[2])
-    return Library(folder, cudnn_version(told.pop()) if len(told) == 1 else None, place, major)
+        known, major = {match[1]}, int(match[2])
+    return Library(folder, cudnn_version(known.pop()) if len(known) == 1 else None, place, major)
 
 
 def _is_of_another_cuda(library: Library, major: int | None) -> bool:
-    """Return whether its engines which are compiled at run time (attention) find no NVRTC beside the installed torch."""
+    """Return whether its engines compiled at run time (attention) find no NVRTC next to the installed torch."""
     return None not in (library.cuda_major, major) and library.cuda_major != major
 
 
@@ -210,7 +216,7 @@ def number_of(version: str) -> tuple[int, ...]:
 
 
 def _strangeness(library: Library, wanted: str) -> tuple[int, int]:
-    """Return how far a cuDNN's answers may be from those of the version wanted, the less the better.
+    """Return how far a cuDNN's answers may be from those of the requested version; less is better.
 
     Returns:
         0 itself, or the complete one in its place; 1 itself, leaving engines out; 2 alike; 3 by distance; 4 unknown.
@@ -226,5 +232,5 @@ def _strangeness(library: Library, wanted: str) -> tuple[int, int]:
 
 
 def _named(wanted: str | None) -> str:
-    """Return the version to ask and to fetch: three numbers, and one which leaves nothing out."""
+    """Return the version to query and to fetch: three numbers, and one that leaves nothing out."""
     return ".".join(map(str, number_of(max(wanted or COMPLETE, COMPLETE, key=number_of))))

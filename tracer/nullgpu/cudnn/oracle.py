@@ -1,23 +1,26 @@
-"""The cuDNN oracle: a process which answers questions on cuDNN's own heuristics for a GPU that is not there.
+"""The cuDNN oracle: a process that answers requests on cuDNN's own heuristics for an absent GPU.
 
     python -m vramcast.tracer.nullgpu.cudnn.oracle --cudnn-dir DIR --libraries DIR [--cache FILE]
 
-The null cuDNN inside PyTorch has no algorithms, so it asks here which engines cuDNN would suggest and how large a
-workspace their plans need. A process of its own, because the real library must not share one with the null libraries.
-It makes a folder with its socket, writes the socket's path to stdout when it takes connections, and removes the folder when
-it ends: when its stdin closes or its parent is gone. It must be started without LD_PRELOAD. One line a request, in ASCII; the
+The null cuDNN inside PyTorch has no algorithms, so it queries this process for the engines that cuDNN would suggest and for the
+workspaces of their plans. It is a separate process because the real library must not share one with the null libraries.
+
+It makes a folder with its socket, writes the socket's path to stdout when it takes connections, and removes the folder when it
+ends:
+when its stdin closes or its parent is gone. It must be started without LD_PRELOAD. Each request is one line of ASCII. The
 answers:
 
     DEVICE <json>               OK                   the device-property record of this connection
     VERSION                     OK <version>         or ERROR: no cuDNN, or one older than 9.8
     HEUR <mode> <graph>         OK <n>, then n lines "<engine> <numerical notes> <behaviour notes>", notes a,b,c or -
     PLAN <mode> <i> <graph>     OK <workspace bytes> <limit bytes> <withheld>, or FAIL <cudnn status>: the plan does not
-                                build; limit: how much more cuBLASLt could have asked for; withheld: how many engines
-                                cuDNN left out of the list for want of a device or of NVRTC; see PlanSize
+                                build; limit: further bytes that cuBLASLt could have requested; withheld: number of engines
+                                that cuDNN left out of the list because it had no device or no NVRTC; see PlanSize
     ENGINE <index> <knobs> <graph>                   as PLAN; knobs type=value,type=value or -
 
-Everything else is answered ERROR <text>. The graph's text is described in graph.py, the record's keys in
-cuDNN's documentation of deviceless compilation.
+All other requests get ERROR <text>. graph.py describes the graph's text, and cuDNN's documentation of deviceless compilation
+lists
+the record's keys.
 """
 
 from __future__ import annotations
@@ -44,8 +47,8 @@ from vramcast.tracer.nullgpu.cudnn.answer_cache import AnswerCache
 
 MAX_LINE_BYTES = 1 << 20  # arbitrary; the graph of an attention backward pass has some ten thousand
 _PARENT_CHECK_S = 1.0  # arbitrary
-_ENVIRONMENT_STATUS = {3008, 3009}  # spec: RUNTIME_PREREQUISITE_MISSING, SUBLIBRARY_UNAVAILABLE: not kept for ever
-# spec: NVIDIA's libraries, cuDNN among them, use no TF32 where this is 0, whatever the graph allows; read once in a process.
+_ENVIRONMENT_STATUS = {3008, 3009}  # spec: RUNTIME_PREREQUISITE_MISSING, SUBLIBRARY_UNAVAILABLE: not kept permanently
+# spec: if this is 0, NVIDIA's libraries, including cuDNN, use no TF32, whatever the graph allows; read once per process.
 _OVERRIDE = "NVIDIA_TF32_OVERRIDE"
 _KNOB = re.compile(r"(\d{1,6})=(-?\d{1,18})")
 
@@ -55,7 +58,7 @@ class RequestError(ValueError):
 
 
 class Oracle:
-    """Answers requests from the cache, else from cuDNN, which is loaded at the first question that needs it."""
+    """Answers requests from the cache, else from cuDNN, which is loaded for the first request that needs it."""
 
     def __init__(self, cudnn_dir: Path, libraries: Path, cache: AnswerCache) -> None:
         self._cudnn_dir = cudnn_dir
@@ -68,11 +71,11 @@ class Oracle:
 
     @property
     def loaded(self) -> bool:
-        """Whether cuDNN has been loaded into this process."""
+        """Return whether cuDNN has been loaded into this process."""
         return self._backend is not None
 
     def version(self) -> int:
-        """Return the version of cuDNN, e.g. 91900; raises CudnnUnusable."""
+        """Return the version of cuDNN, e.g. 91900; raise CudnnUnusable if there is none."""
         library = backend.find_library(self._cudnn_dir)
         version = self._cache.version(library)
         if version is None:
@@ -82,7 +85,7 @@ class Oracle:
         return version
 
     def ask(self, record: str, request: str, compute: Callable[[backend.Backend], str]) -> str:
-        """Return the answer to a canonical request; raises CudnnFailure and CudnnUnusable."""
+        """Return the answer to a canonical request; raise CudnnFailure or CudnnUnusable if there is none."""
         circumstances = f"{record} {_OVERRIDE}={self._override}" if self._override else record
         device = digest(circumstances, digits=64)
         version = self.version()
@@ -108,7 +111,7 @@ class Oracle:
 
 
 def _lasting(answer: str) -> bool:
-    """Tell whether an answer depends on nothing but its key: not on memory, compilers or files of this machine."""
+    """Return whether an answer depends only on its key: not on memory, compilers or files of this machine."""
     if answer.startswith("OK"):
         return True
     status = int(answer.removeprefix("FAIL "))
@@ -129,11 +132,11 @@ class Session:
             if verb in _QUESTIONS:
                 return self._question(verb, rest)
             if verb not in ("DEVICE", "VERSION"):
-                raise RequestError(f"{verb[:40]!r} is no request; DEVICE, VERSION, HEUR, PLAN and ENGINE are.")
+                raise RequestError(f"{verb[:40]!r} is not a request: expected DEVICE, VERSION, HEUR, PLAN or ENGINE.")
             return self._device(rest) if verb == "DEVICE" else self._version(rest)
         except (RequestError, IndexError, cudnn_graph.GraphError, backend.CudnnFailure, backend.CudnnUnusable) as error:
             return _error(str(error))
-        except Exception as error:  # one request must not end the service of the others
+        except Exception as error:  # one request must not end the service for the others
             return _error(f"{type(error).__name__}: {error}")
 
     def _device(self, rest: str) -> str:
@@ -145,7 +148,7 @@ class Session:
             raise RequestError("The device record is not a JSON object.")
         version = record.get("deviceVer")
         if not isinstance(version, int) or version < 300 or version % 10:
-            # cuDNN takes 806 for an unknown Ampere and quietly suggests next to nothing. measured: cuDNN 9.19, 2026-11
+            # cuDNN treats 806 as an unknown Ampere and silently suggests almost nothing. measured: cuDNN 9.19, 2026-11
             raise RequestError(f"deviceVer is {version!r}, expected 100 x major + 10 x minor, e.g. 860 for sm_86.")
         self._record = json.dumps(record, sort_keys=True, separators=(",", ":"))
         return "OK"
@@ -156,7 +159,7 @@ class Session:
         return f"OK {self._oracle.version()}"
 
     def _question(self, verb: str, rest: str) -> str:
-        """Answer what depends on a card and a graph; the cache knows it by its canonical text."""
+        """Answer a request that depends on a card and a graph; the cache stores it by its canonical text."""
         readers, answer = _QUESTIONS[verb]
         *options, text = _split(rest, len(readers) + 1)
         if (record := self._record) is None:
@@ -219,7 +222,7 @@ def _notes(notes: tuple[int, ...]) -> str:
     return ",".join(map(str, notes)) or "-"
 
 
-# How the words before the graph are read, and what then answers.
+# Readers for the words before the graph, and the function that answers.
 _QUESTIONS: dict[str, tuple[tuple[Callable[[str], Any], ...], Callable[..., str]]] = {
     "HEUR": ((_number,), _listed),
     "PLAN": ((_number, _number), lambda cudnn, *question: _built(cudnn.plan, *question)),
@@ -228,7 +231,7 @@ _QUESTIONS: dict[str, tuple[tuple[Callable[[str], Any], ...], Callable[..., str]
 
 
 def serve(oracle: Oracle, path: Path) -> socket.socket:
-    """Take connections on a new socket file, in threads; return the listening socket.
+    """Accept connections on a new socket file, in threads; return the listening socket.
 
     The file gets its name only when it takes connections, so a client may wait for it to appear.
     """
@@ -261,7 +264,7 @@ def _converse(oracle: Oracle, connection: socket.socket) -> None:
 
 
 def wait_for_parent() -> None:
-    """Return when stdin is closed or the parent process is gone; a fork of it may still hold a copy of its end."""
+    """Return when stdin is closed or the parent process is gone; a fork of the parent may still hold a copy of its end."""
     parent = os.getppid()
     while os.getppid() == parent:
         readable, _, _ = select.select([0], [], [], _PARENT_CHECK_S)
@@ -270,7 +273,7 @@ def wait_for_parent() -> None:
 
 
 class _Leave(BaseException):
-    """A signal asks this process to end."""
+    """A signal to end this process."""
 
 
 def _leave(*_: object) -> NoReturn:
@@ -280,20 +283,20 @@ def _leave(*_: object) -> NoReturn:
 def main() -> None:
     """Serve from the command line."""
     parser = argparse.ArgumentParser(prog="cudnn_oracle", description="Answers on cuDNN's heuristics, without a GPU.")
-    parser.add_argument("--folder", type=Path, required=True, help="of the socket: made here, and removed at the end")
+    parser.add_argument("--folder", type=Path, required=True, help="folder of the socket, made here and removed at the end")
     parser.add_argument("--cudnn-dir", type=Path, required=True, help="folder of libcudnn_graph.so.9")
-    parser.add_argument("--libraries", type=Path, required=True, help="folder of the stand-ins which cuDNN finds")
-    parser.add_argument("--cache", type=Path, help="sqlite3 file of answers; without it nothing is kept")
+    parser.add_argument("--libraries", type=Path, required=True, help="folder of the stand-ins that cuDNN finds")
+    parser.add_argument("--cache", type=Path, help="sqlite3 file of answers; without it no answer is kept")
     arguments = parser.parse_args()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     folder: Path = arguments.folder
-    folder.mkdir(mode=0o700)  # it must be new, and ours alone
+    folder.mkdir(mode=0o700)  # it must be new, and accessible only to us
     try:
         serve(Oracle(arguments.cudnn_dir, arguments.libraries, AnswerCache(arguments.cache)), folder / "oracle")
         with contextlib.suppress(BrokenPipeError):  # the parent is gone already
             print(folder / "oracle", flush=True)
-        os.dup2(2, 1)  # what cuDNN prints is no answer
+        os.dup2(2, 1)  # cuDNN's own output is not an answer
         wait_for_parent()
     except _Leave:
         pass
@@ -302,7 +305,7 @@ def main() -> None:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     sys.stderr.flush()
-    os._exit(0)  # other threads may stand inside cuDNN
+    os._exit(0)  # other threads may still be inside cuDNN
 
 
 if __name__ == "__main__":

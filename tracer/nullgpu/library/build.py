@@ -1,7 +1,7 @@
 """Compiles the null GPU for the installed torch build, once, into a cache folder.
 
-The C sources are compiled against the CUDA headers which come with torch's own NVIDIA wheels, so that every structure has
-the layout of that very version; nothing of NVIDIA's is in this repository or in the wheel.
+The C sources are compiled against the CUDA headers in torch's own NVIDIA wheels, so that every structure has the layout of that
+version. Neither this repository nor the wheel contains anything of NVIDIA's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vramcast.core.files import digest
 from vramcast.tracer.nullgpu.library import entry_points
 from vramcast.tracer.nullgpu.library.entry_points import CSRC, Symbol
 
-# Which hand-written files make which library; all others are generated only. libcuda holds the common state.
+# The hand-written files of each library; all others are generated only. libcuda holds the common state.
 _SOURCES: dict[str, tuple[str, ...]] = {
     "libcuda": ("ledger.c", "device.c", "memory.c", "streams.c", "watchdog.c", "driver.c", "report.c"),
     "libcudart": ("runtime.c",),
@@ -38,18 +38,18 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     "libcupti": ("cupti.c",),
     "libnvidia-ml": ("nvml.c",),
 }
-TOOLS = "tools"  # the folder beside the libraries with programs which a job finds
+TOOLS = "tools"  # the folder next to the libraries with programs that a job finds
 # The interpreter and the program are those of the job (loader.py): the folder serves several of both.
 _SMI = '#!/bin/sh\nexec "$NULLGPU_PYTHON" -IS "$NULLGPU_SMI" "$@"\n'
-# spec: cuDNN 9's own files; Transformer Engine's wheel is linked to all of them, although it calls cuDNN itself
+# spec: cuDNN 9's own files; Transformer Engine's wheel links all of them, although it calls only cuDNN itself
 _CUDNN_PARTS = ("adv", "cnn", "engines_precompiled", "engines_runtime_compiled", "graph", "heuristic", "ops")
-_FLAGS = (*FLAGS, "-Wno-deprecated-declarations", "-Wno-unused-parameter")  # a stand-in ignores most of what it is given
-# A generated stub stands for a call with other arguments: it ignores them, so its declaration may differ from the header's.
+_FLAGS = (*FLAGS, "-Wno-deprecated-declarations", "-Wno-unused-parameter")  # a stand-in ignores most of its arguments
+# A generated stub stands for a call with other arguments, which it ignores, so its declaration may differ from the header's.
 
 
 @dataclass(frozen=True, slots=True)
 class TorchBuild:
-    """The installed torch, as far as the null GPU must know it; found without importing it."""
+    """The facts about the installed torch that the null GPU needs; found without importing it."""
 
     version: str
     cuda: str | None
@@ -80,12 +80,12 @@ def find_torch() -> TorchBuild:
 
 @dataclass(frozen=True, slots=True)
 class KnownBuild:
-    """A build of torch under which the null GPU was tested; one entry of known_good.json.
+    """A build of torch with which the null GPU was tested; one entry of known_good.json.
 
     Attributes:
-        entry_points: `entry_points_digest` of it.
-        tested: The day.
-        deviations: What `python -m benchmarks.new_torch` found there.
+        entry_points: Its `entry_points_digest`.
+        tested: Date of the test.
+        deviations: Findings of `python -m benchmarks.new_torch`.
     """
 
     torch: str
@@ -96,21 +96,23 @@ class KnownBuild:
 
 
 def entry_points_digest(torch: TorchBuild) -> str:
-    """Return a digest of what this build needs of NVIDIA's libraries; the driver's functions are asked for by name."""
+    """Return a digest of the symbols that this build needs from NVIDIA's libraries; the driver's functions are looked up by
+    name.
+    """
     needed = entry_points.needed_symbols(torch.lib)
     lines = [f"{soname} {s.name}@{s.version}" for soname in sorted(needed) if soname != "libcuda.so.1" for s in needed[soname]]
     return digest(*lines)
 
 
 def known_build(torch: TorchBuild) -> KnownBuild | None:
-    """Return the entry of known_good.json for this very build; None: it was not tested."""
+    """Return the entry of known_good.json for this exact build; None: it was not tested."""
     known = [KnownBuild(**one) for one in json.loads((Path(__file__).parents[1] / "known_good.json").read_text())]
     same = [one for one in known if (one.torch, one.cuda) == (torch.version.partition("+")[0], torch.cuda)]
     return next((one for one in same if one.entry_points == entry_points_digest(torch)), None) if same else None
 
 
 def include_folders(site: Path) -> list[Path]:
-    """Return the folders with NVIDIA's public headers in the wheels beside torch."""
+    """Return the folders with NVIDIA's public headers in the wheels next to torch."""
     nvidia = site / "nvidia"
     folders = sorted({path.parent for path in nvidia.glob("*/include/*.h")})
     names = {path.name for folder in folders for path in folder.glob("*.h")}
@@ -136,21 +138,22 @@ def _key(torch: TorchBuild) -> str:
         + [here, here.with_name("entry_points.py")]
     ):
         found.update(path.read_bytes())
-    # torch wheels of one version differ by CUDA version: their libraries' sizes tell them apart without reading 1 GB.
+    # torch wheels of one version differ by CUDA version: the sizes of their libraries identify them without reading 1 GB.
     for path in sorted(torch.lib.glob("lib*cuda*.so")):
         found.update(f"{path.name}:{path.stat().st_size}".encode())
     return f"{torch.version}-{found.hexdigest()[:12]}"
 
 
 def build(torch: TorchBuild | None = None, *, sanitize: bool = False) -> Path:
-    """Return the folder with the stand-in libraries for `torch`, compiling them if need be.
+    """Return the folder with the stand-in libraries for `torch`, compiling them if needed.
 
     Args:
         torch: The build to serve; default: the installed one.
-        sanitize: Compile with address and undefined-behaviour sanitizers (for CI), into a folder of its own.
+        sanitize: Compile with address and undefined-behaviour sanitizers (for CI), into a separate folder.
     Raises:
-        NullGpuError: no compiler, no headers, or the cache folder cannot be written; the message says what to do.
-        CacheError: others can write to the cache.
+        NullGpuError: There is no compiler, there are no headers, or the cache folder cannot be written; the message gives the
+            next step.
+        CacheError: Others can write to the cache.
     """
     found, extra = torch or find_torch(), SANITIZERS if sanitize else ()
     try:
@@ -164,11 +167,11 @@ def _build_all(torch: TorchBuild, work: Path, extra: Sequence[str]) -> None:
     work.mkdir()
     includes = [f"-I{CSRC}", f"-I{CSRC / 'shim'}"]
     includes += [part for folder in include_folders(torch.site) for part in ("-isystem", str(folder))]
-    # NVML is loaded by name: by torch where it asks for it, and by nvidia-ml-py.
+    # NVML is loaded by name: by torch when it needs it, and by nvidia-ml-py.
     by_soname = {**entry_points.needed_symbols(torch.lib), "libnvidia-ml.so.1": []}
     for soname in sorted(by_soname, key=lambda s: s != "libcuda.so.1"):  # the others are linked to libcuda
         _build_one(soname, entry_points.exported(by_soname[soname], soname), compiler, work, includes, extra)
-    (work / "libcuda.so").symlink_to("libcuda.so.1")  # what Triton before 3.6 links its launchers to (-lcuda)
+    (work / "libcuda.so").symlink_to("libcuda.so.1")  # Triton before 3.6 links its launchers to it (-lcuda)
     cudnn = [soname for soname in by_soname if soname.startswith("libcudnn.")]
     for soname in (name.replace("libcudnn", f"libcudnn_{part}") for name in cudnn for part in _CUDNN_PARTS):
         path = work / f"null-{soname[3:].split('.so')[0]}.so"

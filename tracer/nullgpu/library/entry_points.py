@@ -1,8 +1,10 @@
 """The list of entry points (csrc/entry_points.txt) and the stand-in libraries' generated C.
 
-The kinds of entry point are those of the list's own head: `body` is written by hand, `as` is another name of such a one, `noop`
-and `handle` are generated and counted, `refuse` is generated and fails loudly. What a torch build needs is read from its own
-undefined symbols, so that a new build with a new symbol still loads, and refuses when it is called.
+The list's own head defines the kinds of entry point: `body` is written by hand, `as` is another name of such a function, `noop`
+and
+`handle` are generated and counted, `refuse` is generated and fails loudly. The symbols that a torch build needs are its own
+undefined
+symbols, so a new build with a new symbol still loads, and a call of that symbol is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ CSRC = Path(__file__).parents[1] / "csrc"
 KINDS = ("body", "handle", "noop", "refuse", "as SYMBOL")
 _KIND = re.compile("|".join(KINDS).replace("SYMBOL", r"\w+"))
 
-# The status each library documents for "not supported".
+# The status that each library documents for "not supported".
 _NOT_SUPPORTED = {
     "libcuda": 801,  # spec: CUDA_ERROR_NOT_SUPPORTED
     "libcudart": 801,  # spec: cudaErrorNotSupported
@@ -40,7 +42,7 @@ _OTHERWISE = 1  # spec: any non-zero status is an error in the remaining librari
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """One symbol which a torch build needs: its name, its version node ("" for none) and the library's SONAME."""
+    """One symbol that a torch build needs: its name, its version node ("" for none) and the library's SONAME."""
 
     name: str
     version: str
@@ -53,7 +55,7 @@ class Symbol:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield (number, section, line) of a list, without remarks and empty lines."""
+    """Yield (number, section, line) of a list, without comments and empty lines."""
     section = ""
     for number, raw in enumerate(path.read_text().splitlines(), 1):
         line = raw.split("#")[0].strip()
@@ -64,18 +66,20 @@ def _lines(path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def read_list(path: Path = CSRC / "entry_points.txt") -> dict[str, tuple[str, str]]:
-    """Return {symbol: (library, kind)} from the list; raises ValueError on a malformed or doubled line."""
+    """Return {symbol: (library, kind)} from the list; raise ValueError for a malformed or duplicate line."""
     entries: dict[str, tuple[str, str]] = {}
     for number, library, line in _lines(path):
         name, _, kind = line.partition(" ")
         if not _KIND.fullmatch(kind) or not library or name in entries:
-            raise ValueError(f"{path.name}:{number}: '{line}' is not 'symbol kind' with a kind of {KINDS}, or stands twice.")
+            raise ValueError(f"{path.name}:{number}: '{line}' is not 'symbol kind' with a kind of {KINDS}, or is a duplicate.")
         entries[name] = (library, kind)
     return entries
 
 
 def read_wheels(path: Path = CSRC / "wheels.txt") -> dict[str, dict[str, str]]:
-    """Return {wheel and version: {symbol: library}}: what other libraries look up (`benchmarks.hardware.looked_up`)."""
+    """Return {wheel and version: {symbol: library}}: the symbols that other libraries look up
+    (`benchmarks.hardware.looked_up`).
+    """
     wheels: dict[str, dict[str, str]] = {}
     for _, wheel, line in _lines(path):
         library, _, names = line.partition(": ")
@@ -84,13 +88,13 @@ def read_wheels(path: Path = CSRC / "wheels.txt") -> dict[str, dict[str, str]]:
 
 
 def exported(needed: Iterable[Symbol], soname: str) -> list[Symbol]:
-    """Return all symbols of the stand-in for one library: what torch needs of it, what the list and what other wheels name.
+    """Return all symbols of the stand-in for one library: those that torch needs, and those in the list and in other wheels.
 
-    A listed body is left out where torch does not need it: whether this version of CUDA has it, the C file knows.
+    A listed body that torch does not need is left out: only the C file shows whether this version of CUDA has it.
     """
     symbols = {symbol.name: symbol for symbol in needed}
     library = soname.split(".so")[0]
-    # A versioned library's symbols all have its one node; PyTorch's build says whether there is one.
+    # All symbols of a versioned library have its single node; PyTorch's build shows whether there is one.
     version = next((symbol.version for symbol in symbols.values() if symbol.version), "")
     listed = read_list()
     names = [name for name, (owner, kind) in listed.items() if owner == library and kind != "body"]
@@ -102,10 +106,10 @@ def exported(needed: Iterable[Symbol], soname: str) -> list[Symbol]:
 
 
 def run_tool(*command: str) -> str:
-    """Return what a program of binutils prints.
+    """Return the output of a program of binutils.
 
     Raises:
-        NullGpuError: it is not installed.
+        NullGpuError: It is not installed.
     """
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -119,7 +123,8 @@ def run_tool(*command: str) -> str:
 def needed_symbols(torch_lib: Path) -> dict[str, list[Symbol]]:
     """Return {SONAME: symbols} that the libraries in `torch_lib` need from NVIDIA's, from their own dynamic sections.
 
-    A library may be needed without any symbol; it is there with an empty list.
+    A library may be needed without any symbol; it has an empty list.
+
     Source: ELF DT_NEEDED and the undefined dynamic symbols, by `readelf` and `nm` of binutils.
     """
     own = {path.name for path in torch_lib.iterdir()}
@@ -140,7 +145,7 @@ def needed_symbols(torch_lib: Path) -> dict[str, list[Symbol]]:
         soname = version if version in sonames else by_library.get(library)
         if library and soname:
             needed[soname].append(Symbol(name, version, soname))
-    # Reached by name, not linked: cuGetProcAddress and the runtime's entry point query.
+    # Looked up by name, not linked: by cuGetProcAddress and the runtime's entry point query.
     linked = {symbol.name for symbol in needed["libcuda.so.1"]}
     needed["libcuda.so.1"] += [
         Symbol(n, "", "libcuda.so.1") for n, (lib, _) in listed.items() if lib == "libcuda" and n not in linked
@@ -148,13 +153,13 @@ def needed_symbols(torch_lib: Path) -> dict[str, list[Symbol]]:
     return needed
 
 
-# Most libraries are named as their functions begin.
+# Most libraries have the prefix of their functions as their name.
 _PREFIX = re.compile("cusparseLt|cublasLt|cublas|cusparse|cusolver|cufft|curand|cudnn|cupti|nccl|nvrtc")
 _OTHER_PREFIXES = {"cuFile": "cufile", "nvml": "nvidia-ml", "nvshmem": "nvshmem_host", "__cuda": "cudart", "cuda": "cudart"}
 
 
 def guess(name: str) -> str:
-    """The library of a symbol which the list lacks, by its prefix; "" if it is none of NVIDIA's."""
+    """Return the library of an unlisted symbol, by its prefix; "" if it is none of NVIDIA's."""
     if found := _PREFIX.match(name):
         return f"lib{found[0]}"
     by_prefix = (f"lib{library}" for prefix, library in _OTHER_PREFIXES.items() if name.startswith(prefix))
@@ -162,14 +167,14 @@ def guess(name: str) -> str:
 
 
 def other_names(symbols: Iterable[Symbol]) -> list[str]:
-    """Return the linker's options which give hand-written functions their other names."""
+    """Return the linker options that give hand-written functions their other names."""
     listed = read_list()
     kinds = ((symbol.name, listed.get(symbol.name, ("", ""))[1]) for symbol in symbols)
     return [f"-Wl,--defsym={name}={kind.removeprefix('as ')}" for name, kind in kinds if kind.startswith("as ")]
 
 
 def stub_source(symbols: Iterable[Symbol], written: set[str]) -> str:
-    """Return C for all `symbols` of one library which are not in `written` (the hand-written ones), nor other names of such."""
+    """Return C code for all `symbols` of one library, except hand-written ones (`written`) and their other names."""
     listed = read_list()
     lines = ["/* Generated by entry_points.py from entry_points.txt. */", '#include "nullgpu.h"', ""]
     for symbol in symbols:
@@ -181,7 +186,7 @@ def stub_source(symbols: Iterable[Symbol], written: set[str]) -> str:
         arguments, body = "void", f'NG_HIT({ledger}, "{symbol.name}", 0); return {value};'
         if kind == "handle":
             arguments, body = "void **out", f'NG_HIT(NG_NOOP, "{symbol.name}", 0); *out = ng_new_handle(); return 0;'
-        elif symbol.library == "libnvidia-ml":  # what a card has not; nothing of the job depends on it
+        elif symbol.library == "libnvidia-ml":  # missing on a card; nothing in the job depends on it
             body = f"return {status};"
         head = f"int {symbol.name}({arguments})"
         lines.append(f"EXPORT {head};\n{head} {{ {body} }}")
@@ -189,7 +194,7 @@ def stub_source(symbols: Iterable[Symbol], written: set[str]) -> str:
 
 
 def driver_table_source(names: Iterable[str]) -> str:
-    """Return the table behind cuGetProcAddress: documented base name -> function."""
+    """Return the table for cuGetProcAddress: documented base name -> function."""
     unique = sorted(set(names))
     lines = ["/* Generated by entry_points.py from entry_points.txt. */", '#include "nullgpu.h"', ""]
     lines += ["struct ng_symbol { const char *name; void *function; };"]

@@ -1,7 +1,8 @@
-"""Loads the null GPU into this process, before torch: the one way in, used by the worker and by tests.
+"""Loads the null GPU into this process, before torch; both the worker and tests use it.
 
-glibc matches a library that is needed by its SONAME against those already loaded. So it is enough to load the stand-ins,
-globally, before `import torch`: no LD_PRELOAD, which would leak into every child (compilers, data loaders).
+glibc matches a needed library by its SONAME against those already loaded. So it is enough to load the stand-ins, globally,
+before
+`import torch`. There is no LD_PRELOAD, which would leak into every child (compilers, data loaders).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from vramcast.tracer.format.ledger import Entry
 from vramcast.tracer.nullgpu.library.build import TOOLS
 from vramcast.tracer.protocol.job_result import Taken
 
-_WATCHDOG_MS: Final = 2000  # arbitrary: twenty times its period; a group without one is waited for once
+_WATCHDOG_MS: Final = 2000  # arbitrary: twenty times its period; a group without a watchdog is waited for only once
 
 
 class NullGpu:
@@ -30,7 +31,7 @@ class NullGpu:
         """Load all stand-ins from `folder`, as made by `build()`; torch must not be loaded yet.
 
         Raises:
-            NullGpuError: torch is already there, or a library does not load.
+            NullGpuError: torch is already loaded, or a library does not load.
         """
         if "torch" in sys.modules:
             raise NullGpuError("torch is already loaded in this process: the null GPU must come first. Use the worker process.")
@@ -56,7 +57,7 @@ class NullGpu:
         os.environ["NULLGPU_DEVICE"] = device
 
     def show_tools(self) -> None:
-        """Let the job's processes see nvidia-smi, and all of them what they hold of the card together."""
+        """Make nvidia-smi visible to the job's processes, and share their total memory on the card with all of them."""
         account = _nameless_file("nullgpu-account")
         os.ftruncate(account, 8)
         os.environ["NULLGPU_ACCOUNT"] = f"/proc/{os.getpid()}/fd/{account}"
@@ -65,25 +66,25 @@ class NullGpu:
         os.environ["PATH"] = os.pathsep.join(filter(None, (str(self._folder / TOOLS), os.environ.get("PATH", os.defpath))))
 
     def know(self, reads: Sequence[bytes]) -> int:
-        """Say what the next reads of the device give; return how many answers of the last call nobody took."""
+        """Set the answers to the next reads from the device; return how many answers were left from the last call."""
         sizes = (ctypes.c_uint64 * len(reads))(*map(len, reads))
         return int(self._driver.nullgpu_know(b"".join(reads), sizes, len(reads)))
 
     def let_watchdog_look(self) -> None:
         """Wait until the watchdog of NCCL's groups, if there is one, has seen the end of each collective so far.
 
-        It looks every 100 ms, as often as on a card, where steps are longer than that.
+        It looks every 100 ms, as on a real card, where steps take longer than that.
         """
         self._driver.nullgpu_await_watchdog(_WATCHDOG_MS)
 
     def taken(self) -> Taken:
-        """Return the card's own account of what was taken from it."""
+        """Return the card's own account of the memory taken from it."""
         ever, now = ctypes.c_uint64(), ctypes.c_uint64()
         self._driver.nullgpu_taken(ctypes.byref(ever), ctypes.byref(now))
         return Taken(ever.value, now.value)
 
     def ledger(self) -> list[Entry]:
-        """Return the calls which were not fully answered so far."""
+        """Return the calls so far that were not fully answered."""
         size = self._driver.nullgpu_report(None, 0) + 4096  # arbitrary: room for lines that appear in between
         buffer = ctypes.create_string_buffer(size)
         self._driver.nullgpu_report(buffer, size)
@@ -91,7 +92,7 @@ class NullGpu:
 
 
 def _nameless_file(name: str) -> int:
-    """Return the descriptor of a file which no folder shows: in memory, or on disk where that is refused, as in a sandbox."""
+    """Return the descriptor of a file without a name: in memory, or on disk if that is refused, as in a sandbox."""
     try:
         return os.memfd_create(name)
     except OSError:
@@ -102,7 +103,7 @@ def _nameless_file(name: str) -> int:
 
 
 def foreign_libraries() -> list[str]:
-    """Return the files of NVIDIA's own driver and CUDA libraries which are mapped into this process; must be empty.
+    """Return the files of NVIDIA's own driver and CUDA libraries that are mapped into this process; must be empty.
 
     Source: the licence boundary in docs/null-gpu.md; Linux /proc/self/maps.
     """

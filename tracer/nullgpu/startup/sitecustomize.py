@@ -1,7 +1,8 @@
-"""Gives torch the null GPU in each Python which a job starts: it runs there, for its folder is first on PYTHONPATH.
+"""Gives torch the null GPU in each Python that a job starts; it runs there because its folder is first on PYTHONPATH.
 
-A process which never imports torch pays for nothing but this file: vramcast itself is imported when torch is. The user's own
-sitecustomize, which this one hides, runs as it would. See tracer/nullgpu/child/observer.py.
+A process that never imports torch pays only for this file: vramcast itself is imported with torch. The user's own
+sitecustomize,
+which this one hides, still runs. See tracer/nullgpu/child/observer.py.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class _BeforeTorch:
-    """An import hook which is asked once, for torch."""
+    """An import hook that runs once, for torch."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return where torch is, with the null GPU loaded before it and the rest of ours run after it."""
+        """Return the spec of torch, with the null GPU loaded before it and our other code run after it."""
         if name != "torch":
             return None
         import importlib.util
@@ -55,7 +56,7 @@ class _BeforeTorch:
 
 
 def _run_the_users_own() -> None:
-    """Run the sitecustomize which stands behind ours."""
+    """Run the sitecustomize that ours hides."""
     spec = PathFinder.find_spec("sitecustomize", [entry for entry in sys.path if os.path.abspath(entry) != _HERE])
     if spec is not None and spec.loader is not None:
         import importlib.util
