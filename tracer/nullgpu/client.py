@@ -47,8 +47,7 @@ class NullGpuTracer:
     """A warm worker for one interpreter; jobs run one after the other, each in its own process.
 
     Use `NullGpuTracer.shared()`: starting one costs seconds, a job on it milliseconds. Each cuDNN that jobs query has its own
-    oracle
-    process, from the first such job until `close`.
+    oracle process, from the first such job until `close`.
 
     Args:
         ask_cudnn: Whether cuDNN is queried at all; if not, its workspaces count as 0.
@@ -126,8 +125,7 @@ class NullGpuTracer:
         """Run `job` and return its result (status ok or oom).
 
         A job that read from the card runs a second time, with its values followed on the host. The first run shows that most
-        jobs do not
-        need this.
+        jobs do not need this.
 
         Args:
             job: The job to run.

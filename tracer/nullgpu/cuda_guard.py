@@ -2,8 +2,7 @@
 forks.
 
 Some packages query the card while they are imported (torchao, and with it transformers). The answer is that there is a card:
-each
-job has one. Any further query ends the import of the package; the job, which has a card, imports it again.
+each job has one. Any further query ends the import of the package; the job, which has a card, imports it again.
 """
 
 from __future__ import annotations

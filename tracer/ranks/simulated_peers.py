@@ -56,8 +56,7 @@ class AbsentStore(_Store):  # type: ignore[misc]
     """Stands for every store of a process: waits end at once, and absent ranks' keys have values.
 
     The key of an absent rank has its value on the tape, or the value that this rank set under its own number. The id of a
-    communicator
-    is zeros, as in the null NCCL.
+    communicator is zeros, as in the null NCCL.
 
     Args:
         rank: Number of this process.
@@ -402,8 +401,7 @@ def unprofiled(cut: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that cuts a parameter into views for all ranks, unseen by the profiler; FSDP2 keeps one of the views.
 
     The profiler would write three events for each view, of some 2.5 KB: 2.2 GiB for Llama-3 8B over 1,024 ranks. Views request
-    no
-    memory, so leaving them out loses nothing.
+    no memory, so leaving them out loses nothing.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:

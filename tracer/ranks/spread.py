@@ -1,10 +1,8 @@
 """A model on one rank of many, in the usual form: `DistributedDataParallel`, or FSDP2's `fully_shard`, block by block.
 
 Blocks are found by one rule. A block is a child of a `ModuleList`, `ModuleDict` or `Sequential` that has another child of the
-same
-class. It has parameters, is not such a container itself, and lies in no other block: the layers of a transformer, the
-bottlenecks
-of a ResNet. Modules outside all blocks (embeddings, the head) are sharded with the model, as a whole.
+same class. It has parameters, is not such a container itself, and lies in no other block: the layers of a transformer, the
+bottlenecks of a ResNet. Modules outside all blocks (embeddings, the head) are sharded with the model, as a whole.
 """
 
 from __future__ import annotations

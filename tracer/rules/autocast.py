@@ -1,8 +1,7 @@
 """CUDA's autocast for tensors that C++ does not recognize as CUDA's: the same casts, the same cache of weights.
 
 PyTorch's dispatcher lists the operators to cast: those with their own kernel under CUDA's autocast key. The kind of cast is
-listed
-here. spec: the lists of aten/src/ATen/autocast_mode.h, torch 2.11; operators on none of them run in float32.
+listed here. spec: the lists of aten/src/ATen/autocast_mode.h, torch 2.11; operators on none of them run in float32.
 """
 
 from __future__ import annotations

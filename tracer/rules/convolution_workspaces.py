@@ -148,8 +148,7 @@ class Workspace:
     """The workspace of one convolution, in bytes.
 
     `search_bytes` is the workspace that cudnn.benchmark takes first, to try all plans. It is freed and the cache emptied before
-    the
-    request for the workspace itself. None: there is no search. `cublaslt_limit_bytes` and `withheld` are `PlanSize`'s.
+    the request for the workspace itself. None: there is no search. `cublaslt_limit_bytes` and `withheld` are `PlanSize`'s.
     """
 
     size_bytes: int

@@ -62,8 +62,7 @@ def _differentiate_with_cudnn(call: Call, convolution: Convolution, memory_forma
     """Make the requests of a backward pass in cuDNN.
 
     The gradient is copied once if it is in the other format, and for each operation if it has gaps in the right one. A tensor
-    of 1x1
-    images is in both formats, so each operation may take another.
+    of 1x1 images is in both formats, so each operation may take another.
     """
     gradient, tensor, weight = call.args[:3]
     of_input, of_weight = call.args[-1][:2]

@@ -15,8 +15,7 @@ class History:
     """A growing list of requests and frees.
 
     A storage dies with its last tensor, wherever that happens (Python, autograd's graph). The C++ storage keeps its Python
-    object
-    alive, so a weak reference to it ends with the storage itself.
+    object alive, so a weak reference to it ends with the storage itself.
     """
 
     def __init__(self) -> None:

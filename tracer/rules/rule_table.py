@@ -1,8 +1,7 @@
 """Requests of CUDA's operators in addition to their results, in order: one small function per operator.
 
 Each gets the `Call` and replays it: `call.begin(i)` requests result i, `call.ask(n)` requests n bytes that `call.free(...)`
-returns.
-Results that are not begun lie on the host in reality, or use another's memory.
+returns. Results that are not begun lie on the host in reality, or use another's memory.
 
 measured: request by request on the null GPU, torch 2.11.0+cu130, a100-40gb, unless a line says otherwise.
 """

@@ -7,8 +7,7 @@
     int(total), numpy.mean([total])       makes a plain, untracked number: further runs have others
 
 To formats, JSON, NumPy and torch they are `float` and `int`. Uses by other C code (`range`, `math.exp`) are not seen; an
-integer
-without any observed use is assumed to decide something.
+integer without any observed use is assumed to decide something.
 """
 
 from __future__ import annotations

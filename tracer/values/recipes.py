@@ -1,16 +1,14 @@
 """Recipes for the contents of a tensor, worked out on the host only on request: most values are never needed.
 
 A recipe is a call with recipes in place of its tensors, down to leaves: data from the host (known), and unknown results
-(weights,
-products, convolutions). Unknown leaves are drawn (`unknown_values.py`) on request, and are the same each time.
+(weights, products, convolutions). Unknown leaves are drawn (`unknown_values.py`) on request, and are the same each time.
 
     scores = linear(x)                  leaf: drawn
     ids = (scores * 100).long()         recipe: long(mul(leaf, 100))
     torch.bincount(ids)                 request: the host draws the scores, multiplies, and gives the card the largest id
 
 A recipe holds no card tensor, so it does not extend the life of its memory. A `Budget` limits the work; beyond that the values
-are
-unknown.
+are unknown.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@ Host copies of card tensors are kept by storage, so that views of one tensor sta
        or  the derivations of ids, ids[0] and ids.T             recipes: for large values and those that depend on unknown ones
 
 Both are valid while the tensor has the recorded version. PyTorch raises the version at every in-place change, so other writes
-on
-the card make the value unknown, never wrong.
+on the card make the value unknown, never wrong.
 """
 
 from __future__ import annotations

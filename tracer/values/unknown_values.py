@@ -8,8 +8,7 @@ Numbered cases:
      points into a dimension about as long as itself (rows, classes, lengths), and zeros would point at nothing.
   4. If the distinct values are requested, all are different.
 Matrix products and similar results are not computed but drawn afresh. So are the results of softmax and sigmoid: numbers
-between
-0 and 1, some of which pass a threshold, as in a trained model.
+between 0 and 1, some of which pass a threshold, as in a trained model.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Triton's kernels on the null GPU: large ones are compiled without their body, since no card runs them.
 
 Triton compiles most kernels in a second. A sort of 512 numbers, which it unrolls, takes five minutes here (masks of flex
-attention
-need such sorts), and each of its configurations takes as long again. Without its body a kernel keeps its name and its
-arguments, and
-is loaded and launched like any other. The only loss is the card's answer that its shared memory is too small. Small kernels
-rely on
-that answer, among them templates of products and of attention, so they are compiled unchanged.
+attention need such sorts), and each of its configurations takes as long again. Without its body a kernel keeps its name and its
+arguments, and is loaded and launched like any other. The only loss is the card's answer that its shared memory is too small.
+Small kernels rely on that answer, among them templates of products and of attention, so they are compiled unchanged.
 """
 
 from __future__ import annotations

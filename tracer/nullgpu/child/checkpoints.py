@@ -1,8 +1,7 @@
 """Checkpoints written by a traced command: their weights are meaningless, so none remains, and no real one is replaced.
 
 An existing file stays as it is, and its replacement goes elsewhere. A new file is written, with holes in place of large
-storages,
-because the script may read it again. It is removed when the job has ended.
+storages, because the script may read it again. It is removed when the job has ended.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Optimizer steps that DeepSpeed compiles on first use, replaced so that no compiler is needed.
 
 Its Adam for the card needs nvcc; its Adam for the host (offloaded states) needs a C++ compiler, nvcc's version and ninja. A
-machine
-without a GPU seldom has all of them, and the compiled code would take a minute to build and compute nothing here. The steps
-change
-tensors in place and take no memory on the card, so leaving them out gives the same bytes. Offloaded weights keep their values.
+machine without a GPU seldom has all of them, and the compiled code would take a minute to build and compute nothing here. The
+steps change tensors in place and take no memory on the card, so leaving them out gives the same bytes. Offloaded weights keep
+their values.
 """
 
 from __future__ import annotations

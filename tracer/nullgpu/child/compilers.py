@@ -4,10 +4,8 @@ On several cores Inductor compiles Triton's kernels in fresh processes, which wo
 process; a job that sets several gets forks of it, which have the null GPU too.
 
 Compiled code is kept for the next job, in our own folder. The user's folder must not receive code chosen on a card without
-time, or
-kernels without their bodies (`bare_kernels.py`). Results of a benchmark, the *choices*, are never kept: a benchmark takes
-memory, so
-a job with kept choices would request less than the first one did.
+time, or kernels without their bodies (`bare_kernels.py`). Results of a benchmark, the *choices*, are never kept: a benchmark
+takes memory, so a job with kept choices would request less than the first one did.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Checkpoints written by torch.distributed.checkpoint in a traced command: redirected to a folder removed with the job.
 
 No real checkpoint is replaced by one with meaningless weights, and none remains. Large shards are not written at all: the
-estimating
-machine need not have the job's disk. Redirected checkpoints are read back from the same folder.
+estimating machine need not have the job's disk. Redirected checkpoints are read back from the same folder.
 """
 
 from __future__ import annotations

@@ -6,10 +6,8 @@
     child 3                               |- 5 GiB -|                        1 + 5 GiB, and two contexts
 
 A process's progress at the start of another one depends on the card's speed, so each counts with its peak for its whole
-lifetime.
-A process that was stopped after enough was seen ends earlier here than on a card. If no process has waited for it when another
-one
-begins, both count as alive at once; if one has, the second follows the first.
+lifetime. A process that was stopped after enough was seen ends earlier here than on a card. If no process has waited for it
+when another one begins, both count as alive at once; if one has, the second follows the first.
 """
 
 from __future__ import annotations

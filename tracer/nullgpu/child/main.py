@@ -29,8 +29,7 @@ def kernel_arch(built_for: str, major: int, minor: int) -> int:
     """Return the architecture (10 x major + minor) of the kernels in a torch build that run on a card.
 
     Machine code runs on cards of the same major version and the same or a higher minor one; PTX ("compute_90") runs on every
-    newer
-    card.
+    newer card.
 
     Args:
         built_for: torch's own list, "sm_75 sm_80 sm_86 sm_90 compute_90".

@@ -10,8 +10,7 @@
     of the others at the same time
 
 Libraries are loaded by ctypes as in the worker, not by LD_PRELOAD, so compilers and shells are unaffected. A process that does
-not
-import torch pays for a small file; one that does not touch CUDA (data loaders) pays for loading the stand-ins.
+not import torch pays for a small file; one that does not touch CUDA (data loaders) pays for loading the stand-ins.
 
 Known limitations: a Python that ignores its environment (`python -I`, `-E`, an empty `env`) has no null GPU. A process that
 touches CUDA outside its main thread cannot be stopped by a limit.

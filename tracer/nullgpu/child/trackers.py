@@ -1,8 +1,7 @@
 """Experiment trackers of a traced command: their data stays on this machine, in a folder removed with the job.
 
 The losses are meaningless, and would appear in a project next to real ones. The libraries run as usual, because their work on
-the
-card (histograms of gradients) belongs to the job.
+the card (histograms of gradients) belongs to the job.
 """
 
 from __future__ import annotations

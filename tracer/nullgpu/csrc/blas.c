@@ -16,7 +16,7 @@ struct cublasContext {
 };
 
 EXPORT cublasStatus_t cublasCreate_v2(cublasHandle_t *handle) {
-    NG_HIT(NG_NOOP, "cublasCreate_v2", 0); /* the process has loaded cuBLAS: its context is larger for it */
+    NG_HIT(NG_NOOP, "cublasCreate_v2", 0); /* the process has loaded cuBLAS, which enlarges its context */
     *handle = calloc(1, sizeof **handle);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -40,7 +40,7 @@ EXPORT size_t cublasLtGetVersion(void) { return CUBLAS_VERSION; }
 
 DOES(cublasLtCreate(cublasLtHandle_t *handle), *handle = ng_new_handle())
 
-/* PyTorch allocates its own cuBLASLt workspace before it asks, whatever the algorithm then needs: zero is enough. */
+/* PyTorch allocates its own cuBLASLt workspace before this call, whatever the algorithm needs: zero is enough. */
 EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
                                                      cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                                      cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -62,8 +62,8 @@ EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* The batched decompositions tell on the host whether their arguments were well formed (0: yes); how the decompositions went
- * lies on the device. */
+/* The batched decompositions report to the host whether their arguments were well formed (0: yes); their outcome lies on the
+ * device. */
 DOES(cublasSgetrsBatched(cublasHandle_t h, cublasOperation_t op, int n, int columns, const float *const a[], int lda,
                          const int *pivots, float *const b[], int ldb, int *info, int batch), *info = 0)
 DOES(cublasSgeqrfBatched(cublasHandle_t h, int m, int n, float *const a[], int lda, float *const tau[], int *info, int batch),

@@ -1,4 +1,4 @@
-/* libnccl: communicators know their size and rank; collectives are counted and do nothing. Several ranks never really exist. */
+/* libnccl: communicators know their size and rank; collectives are counted and do nothing. No other ranks ever exist. */
 #include "nullgpu.h"
 
 #include <nccl.h>
@@ -15,7 +15,7 @@ static const char *const call_names[N_CALLS] = {
     "made", "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "send", "recv", "all_to_all", "gather", "scatter",
 };
 
-/* What was counted of a communicator stays in the ledger when it is destroyed, so none is ever freed. */
+/* A communicator's counters stay in the ledger after its end, so none is ever freed. */
 struct ncclComm {
     int size, rank;
     struct ng_counter calls[N_CALLS];
@@ -25,8 +25,8 @@ struct ncclComm {
 static struct ncclComm *communicators;
 static int n_communicators;
 
-/* Which of the parent's ranks go into a part, only the parent's ranks together know: whoever reads the ledger is told the
- * color, and may know from PyTorch how many there are. */
+/* Only the parent's ranks together know which of them join a part. The ledger gives the color, and its reader may know from
+ * PyTorch how many ranks have it. */
 static ncclResult_t new_communicator(ncclComm_t *out, int size, int rank, int color) {
     struct ncclComm *c = calloc(1, sizeof *c);
     if (!c) return ncclSystemError;

@@ -1,4 +1,4 @@
-/* libcupti: PyTorch's profiler looks whether device activity can be recorded. There is none. */
+/* libcupti: PyTorch's profiler checks whether device activity can be recorded. There is none. */
 #include "nullgpu.h"
 
 #include <cupti.h>
@@ -9,7 +9,7 @@ DOES(cuptiGetVersion(uint32_t *version), *version = CUPTI_API_VERSION)
 DOES(cuptiGetResultString(CUptiResult result, const char **text),
      *text = result == CUPTI_SUCCESS ? "CUPTI_SUCCESS" : "the null GPU records no device activity")
 
-/* Without a subscriber the profiler gives up on the device and records the host only, which is what we want of it. */
+/* Without a subscriber the profiler gives up on the device and records only the host, as intended. */
 EXPORT CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback, void *data) {
     return CUPTI_ERROR_NOT_SUPPORTED;
 }

@@ -1,4 +1,4 @@
-/* The device model: what a card answers when it is asked for its properties. See nullgpu.h. */
+/* The device model: a card's answers to queries of its properties. See nullgpu.h. */
 #include "nullgpu.h"
 
 #include <cuda.h>
@@ -58,7 +58,7 @@ static void set_field(const char *key, const char *value) {
     fatal("unknown key", key);
 }
 
-/* Reads "key=value;key=value"; every integer field must come. */
+/* Reads "key=value;key=value"; every integer field is required. */
 static void configure(const char *text) {
     char *copy = strdup(text), *state = NULL;
     memset(&device, 0, sizeof device);
@@ -106,7 +106,7 @@ int ng_kernel_attribute(int attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: return 1024;
     case CU_FUNC_ATTRIBUTE_NUM_REGS: return REGISTERS_PER_THREAD;
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-    /* What the kernel was compiled to, not the card's own: CUB looks it up among the versions it was compiled for. */
+    /* The target of the kernel, not the card's own version: CUB looks it up among the versions that it was compiled for. */
     case CU_FUNC_ATTRIBUTE_BINARY_VERSION: return ng_device()->kernel_arch;
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: return 49152;
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT: return -1;

@@ -1,5 +1,5 @@
-/* libcudnn.so.9, the older calls: descriptors, batch normalisation, dropout and recurrent layers. The graph API, which
- * convolutions and attention use, is in dnn_graph.c. */
+/* libcudnn.so.9, the older calls: descriptors, batch normalisation, dropout and recurrent layers. The graph API, used by
+ * convolutions and attention, is in dnn_graph.c. */
 #include "nullgpu.h"
 
 #include <cudnn.h>
@@ -30,7 +30,7 @@ EXPORT void cudnnGetLastErrorString(char *message, size_t capacity) {
 }
 
 EXPORT cudnnStatus_t cudnnCreate(cudnnHandle_t *handle) {
-    NG_HIT(NG_NOOP, "cudnnCreate", 0); /* the process has loaded cuDNN: its context is larger for it */
+    NG_HIT(NG_NOOP, "cudnnCreate", 0); /* the process has loaded cuDNN, which enlarges its context */
     *handle = calloc(1, sizeof **handle);
     return CUDNN_STATUS_SUCCESS;
 }
@@ -82,7 +82,7 @@ EXPORT cudnnStatus_t cudnnGetTensorNdDescriptor(const cudnnTensorDescriptor_t de
 
 /* ---------------------------------------------------------------------------------------- batch normalisation
  * Without a fused activation cuDNN needs no extra space for the plain (NCHW) mode. For the persistent (NHWC) mode it may
- * ask for some: we have no public way to know how much without a GPU, so that zero is an assumption and says so. */
+ * request some. There is no public way to get the size without a GPU, so zero is an assumption, and is recorded as one. */
 static cudnnStatus_t batch_norm_space(cudnnBatchNormMode_t mode, size_t *size_bytes) {
     if (mode == CUDNN_BATCHNORM_SPATIAL_PERSISTENT)
         NG_HIT(NG_ASSUMED, NG_CHANNELS_LAST_NORM, 0);
@@ -105,8 +105,8 @@ BATCH_NORM(TrainingExReserveSpace, cudnnHandle_t handle, cudnnBatchNormMode_t mo
 
 /* ---------------------------------------------------------------------------------------- dropout state */
 EXPORT cudnnStatus_t cudnnDropoutGetStatesSize(cudnnHandle_t handle, size_t *size_bytes) {
-    /* One generator state per resident thread: blocks x threads x 24 B gives 3,244,032 B on an A100 (108 SMs), which is
-     * what the prototype typed in. Scaled by the SMs; an assumption until measured. */
+    /* One generator state per resident thread: blocks x threads x 24 B gives 3,244,032 B on an A100 (108 SMs), the number in
+     * the prototype. Scaled by the SMs; an assumption until measured. */
     NG_HIT(NG_ASSUMED, "cuDNN dropout state size", 0);
     *size_bytes = (size_t)3244032 / 108 * (size_t)ng_device()->sm_count; /* arbitrary */
     return CUDNN_STATUS_SUCCESS;
@@ -169,7 +169,7 @@ static void matrix_shape(const struct cudnnRNNStruct *d, int pseudo_layer, int l
     }
 }
 
-/* Elements before matrix `linear` of `pseudo_layer`; with one pseudo layer past the last, all matrices. */
+/* Elements before matrix `linear` of `pseudo_layer`; for one pseudo layer past the last, all matrices. */
 static size_t matrix_offset(const struct cudnnRNNStruct *d, int pseudo_layer, int linear) {
     const int n_linear = 2 * gates(d) + projected(d);
     size_t offset = 0, rows, columns;
@@ -190,7 +190,7 @@ static size_t weight_elements(const struct cudnnRNNStruct *d) {
 DOES(cudnnGetRNNWeightSpaceSize(cudnnHandle_t handle, cudnnRNNDescriptor_t d, size_t *size_bytes),
      *size_bytes = weight_elements(d) * bytes_of(d->type))
 
-/* The caller leaves out the descriptor (and the address) of what it does not ask for. */
+/* The caller omits the descriptor (and the address) of anything it does not need. */
 static void describe(cudnnTensorDescriptor_t t, cudnnDataType_t type, size_t rows, size_t columns) {
     if (!t) return;
     const int dims[3] = {1, (int)rows, (int)columns};
@@ -220,8 +220,9 @@ EXPORT cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t handle, cudnnRNNDescr
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* cuDNN does not publish how much it reserves. What backward cannot do without, per layer, direction and time step: the
- * gates' activations, the cell state and the output; as workspace the gates of one layer. An assumption, and said so. */
+/* cuDNN does not publish the size of its reserve. The backward pass needs at least, per layer, direction and time step, the
+ * gates' activations, the cell state and the output; the workspace holds the gates of one layer. An assumption, recorded as
+ * one. */
 EXPORT cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t handle, cudnnRNNDescriptor_t d, cudnnForwardMode_t mode,
                                                cudnnRNNDataDescriptor_t x, size_t *workspace_bytes,
                                                size_t *reserve_bytes) {
@@ -237,8 +238,8 @@ EXPORT cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t handle, cudnnRNNDes
 }
 
 /* ---------------------------------------------------------------------------------------- CTC loss
- * Not published either. The forward and backward variables are the least there can be; the number of labels is not in the
- * descriptors, so the size of the probabilities stands for each. */
+ * Not published either. The forward and backward variables are the minimum; the descriptors do not give the number of labels,
+ * so the size of the probabilities stands for each. */
 static cudnnStatus_t ctc_space(const cudnnTensorDescriptor_t probabilities, size_t *size_bytes) {
     size_t n = bytes_of(probabilities->type);
     for (int i = 0; i < probabilities->n_dims; i++) n *= (size_t)probabilities->dims[i];

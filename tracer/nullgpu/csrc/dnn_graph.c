@@ -1,10 +1,9 @@
 /* libcudnn.so.9, the graph (backend) API.
  *
- * Descriptors only keep what they are told. When PyTorch asks for engines or for a plan's workspace, the operation graph
- * is written out as text and put to the cuDNN oracle (oracle.py): another process, in which the installed, real
- * cuDNN answers in its documented deviceless mode. No NVIDIA code runs here. graph.py describes the
- * text. cuDNN copies at finalize, so a child may be gone before its
- * parent is used: a child's text is taken over when it is set.
+ * Descriptors only store what is set. When PyTorch requests engines or a plan's workspace, the operation graph is written out
+ * as text and sent to the cuDNN oracle (oracle.py): another process, in which the installed, real cuDNN answers in its
+ * documented deviceless mode. No NVIDIA code runs here. graph.py describes the text. cuDNN copies at finalize, so a child may
+ * be gone before its parent is used; the parent therefore copies a child's text when it is set.
  */
 #include "nullgpu.h"
 
@@ -19,7 +18,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Attributes which the headers of cuDNN 9.1 (torch 2.6) do not name yet. spec: cuDNN 9 backend API */
+/* Attributes that the headers of cuDNN 9.1 (torch 2.6) do not name yet. spec: cuDNN 9 backend API */
 enum { ENGINECFG_WORKSPACE_SIZE = 303, ENGINECFG_SHARED_MEMORY_USED = 304 };
 
 /* ---------------------------------------------------------------------------------------- growing text */
@@ -45,8 +44,8 @@ static void add(struct text *t, const char *format, ...) {
 }
 
 /* ---------------------------------------------------------------------------------------- the oracle
- * One connection a process, opened at the first question. Without an oracle every answer is "unknown". A fork of the job opens
- * its own: on this one it would take answers which the job waits for. */
+ * One connection per process, opened for the first request. Without an oracle every answer is "unknown". A fork of the job
+ * opens its own: on this one it would take answers meant for the job. */
 static pthread_mutex_t oracle_lock = PTHREAD_MUTEX_INITIALIZER;
 static FILE *oracle;
 static int oracle_tried;
@@ -90,11 +89,11 @@ static void open_oracle(void) {
     free(answer);
 }
 
-/* Returns the first line of the answer (to be freed), or NULL; `*lines` gets `n` further lines when it says "OK n". */
+/* Returns the first line of the answer (to be freed), or NULL; `*lines` gets `n` further lines if it is "OK n". */
 static char *ask(const char *question, char ***lines, int64_t *n_lines) {
     pthread_mutex_lock(&oracle_lock);
     if (!oracle_tried || oracle_owner != getpid()) {
-        oracle = NULL; /* not closed: what its buffer holds is not to be written twice */
+        oracle = NULL; /* not closed: its buffer must not be written twice */
         open_oracle();
     }
     char *answer = NULL;
@@ -126,10 +125,10 @@ struct attribute {
     struct attribute *next;
 };
 
-/* One configuration of an engine, as far as we must know it. */
+/* One configuration of an engine: the facts needed here. */
 struct engine {
     char *graph;         /* text of the operation graph                                  */
-    int mode;            /* heuristic mode which gave it, or -1: made by hand             */
+    int mode;            /* heuristic mode of its list, or -1: made by hand               */
     int64_t index;       /* place in that mode's list                                     */
     int64_t global;      /* cuDNN's number of the engine                                  */
     char *knobs;         /* by hand: "type=value,...", or NULL                            */
@@ -142,11 +141,11 @@ struct descriptor {
     struct attribute *attributes, **last;
     char *text;
     struct engine engine;    /* ENGINE, ENGINECFG, EXECUTION_PLAN                              */
-    char **results;          /* ENGINEHEUR: one line an engine                                  */
+    char **results;          /* ENGINEHEUR: one line per engine                                 */
     int64_t n_results;
     int64_t workspace_bytes; /* EXECUTION_PLAN                                                  */
-    int64_t limit_bytes;     /* EXECUTION_PLAN: how much more cuBLASLt could have asked for     */
-    int64_t withheld;        /* EXECUTION_PLAN: engines which only a device would have let in   */
+    int64_t limit_bytes;     /* EXECUTION_PLAN: further bytes that cuBLASLt could request       */
+    int64_t withheld;        /* EXECUTION_PLAN: engines left out without a device               */
     int known;               /* EXECUTION_PLAN: the workspace is cuDNN's answer                 */
 };
 
@@ -227,7 +226,7 @@ static char *texts_of(struct descriptor *const *children, int64_t count) {
     return t.s;
 }
 
-/* What a parent must know of the descriptor it is made from. */
+/* The facts that a parent needs from the descriptor it is made from. */
 static void inherit(struct descriptor *d, cudnnBackendAttributeName_t name, struct descriptor *const *children, int64_t count) {
     if (count < 1 || !children[0]) return;
     switch ((int)name) {
@@ -323,7 +322,7 @@ static cudnnStatus_t find_engines(struct descriptor *d) {
     char *answer = ask(question.s, &d->results, &d->n_results);
     free(question.s);
     if (!answer || strncmp(answer, "OK ", 3)) {
-        /* One engine of which nothing is known: the job goes on, and its workspace counts as unknown. */
+        /* One unknown engine: the job continues, and its workspace counts as unknown. */
         d->results = calloc(1, sizeof *d->results);
         d->results[0] = strdup("-1 - -");
         d->n_results = 1;
@@ -412,7 +411,7 @@ EXPORT cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const des
     int64_t unused, *count = count_out ? count_out : &unused;
     switch ((int)name) {
     case CUDNN_ATTR_ENGINEHEUR_RESULTS:
-        /* Without a place to put them: how many there are; with one: how many were put there. */
+        /* Without an output array: the number of results; with one: the number written to it. */
         *count = out && wanted < d->n_results ? wanted : d->n_results;
         for (int64_t i = 0; out && i < *count; i++) fill_engine(((struct descriptor **)out)[i], d, i);
         return CUDNN_STATUS_SUCCESS;
@@ -432,7 +431,7 @@ EXPORT cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const des
         *count = 1;
         if (out && wanted > 0) *(int32_t *)out = 0;
         return CUDNN_STATUS_SUCCESS;
-    case CUDNN_ATTR_ENGINE_KNOB_INFO:       /* the engine's knobs stay as the heuristics set them */
+    case CUDNN_ATTR_ENGINE_KNOB_INFO:       /* the engine keeps the knobs set by the heuristics */
     case CUDNN_ATTR_ENGINECFG_KNOB_CHOICES:
         *count = 0;
         return CUDNN_STATUS_SUCCESS;

@@ -1,4 +1,4 @@
-/* libcuda.so.1: the driver's documented calls which PyTorch, Triton and NVRTC users reach directly. The state of the
+/* libcuda.so.1: the driver's documented calls that users of PyTorch, Triton and NVRTC reach directly. The state of the
  * null GPU (ledger.c, device.c, memory.c) is linked into this library. */
 #include "nullgpu.h"
 
@@ -154,7 +154,7 @@ EXPORT CUresult cuGetProcAddress_v2(const char *name, void **function, int versi
     return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-/* NVIDIA's own runtime asks here for undocumented tables, and then whether the driver is genuine. It gets no answer, so
+/* NVIDIA's own runtime requests undocumented tables here, and then checks whether the driver is genuine. It gets no answer, so
  * it never runs on this driver: see docs/null-gpu.md, "Licence boundary". */
 EXPORT CUresult cuGetExportTable(const void **table, const CUuuid *id) {
     NG_HIT(NG_REFUSED, "cuGetExportTable", 0);

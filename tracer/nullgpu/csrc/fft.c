@@ -11,7 +11,7 @@ EXPORT cufftResult cufftCreate(cufftHandle *plan) {
 }
 
 /* cuFFT's manual: sizes that factor into small primes need about as much room as the data, others up to eight times as
- * much. We say once the data, in the transform's complex type, and that it is an assumption. */
+ * much. The answer is the size of the data, in the transform's complex type, recorded as an assumption. */
 EXPORT cufftResult cufftXtMakePlanMany(cufftHandle plan, int rank, long long int *n, long long int *in_embed,
                                        long long int in_stride, long long int in_distance, cudaDataType in_type,
                                        long long int *out_embed, long long int out_stride, long long int out_distance,

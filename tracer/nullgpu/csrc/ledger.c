@@ -1,4 +1,4 @@
-/* The ledger: which calls were not fully answered, and how often. See nullgpu.h. */
+/* The ledger: calls that were not fully answered, and their number. See nullgpu.h. */
 #include "nullgpu.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ static uint64_t changes;
 void ng_device_changed(void) { __atomic_add_fetch(&changes, 1, __ATOMIC_RELAXED); }
 uint64_t ng_device_changes(void) { return __atomic_load_n(&changes, __ATOMIC_RELAXED); }
 
-/* A library's mathematics changes device memory; synchronising does not, nor a collective of equal ranks, nor a setting. */
+/* A library's mathematics changes device memory; synchronization does not, nor do collectives of equal ranks or settings. */
 static int changes_memory(const struct ng_counter *c) {
     static const char *const settings[] = {"Attribute", "Descriptor", "SetStream", "estroy"};
     if (c->kind != NG_NOOP || !strncmp(c->name, "nccl", 4) || !strncmp(c->name, "cuda", 4)) return 0;

@@ -1,11 +1,11 @@
-/* Device memory without a device: addresses from one reserved range, exact accounts, and a real end of the card.
+/* Device memory without a device: addresses from one reserved range, exact accounts, and a card of real size.
  *
- * Rules of the driver which the caching allocator can see:
+ * Rules of the driver that the caching allocator can see:
  *   - cudaMalloc and cuMemCreate charge whole 2 MiB pages against total - context, and fail with error 2 beyond that;
- *   - addresses come in chunks of 32 MiB or a multiple, from above: a new one lies in the highest gap that fits. What a chunk has
- *     left serves later requests, the newest chunk first; one in which nothing is left goes back (docs/simulator.md);
+ *   - addresses come in chunks of a multiple of 32 MiB, from above: a new chunk takes the highest gap that fits. The rest of a
+ *     chunk serves later requests, the newest chunk first; a chunk without live ranges is returned (docs/simulator.md);
  *   - reserving addresses (expandable segments) costs nothing, only mapping physical memory does;
- *   - managed memory is the host's: a card takes its pages when it uses them, and a full card gives them back.
+ *   - managed memory belongs to the host: a card takes its pages when it uses them, and a full card returns them.
  */
 #define _GNU_SOURCE /* dladdr */
 #include "nullgpu.h"
@@ -19,22 +19,21 @@
 #include <unistd.h>
 
 #define PAGE_BYTES (2ull << 20)    /* spec: cuMemGetAllocationGranularity on current GPUs */
-#define CHUNK_BYTES (32ull << 20)  /* measured: simulator/card.py, which has the same rule */
+#define CHUNK_BYTES (32ull << 20)  /* measured: simulator/card.py has the same rule */
 #define ARENA_BYTES (16ull << 40)  /* arbitrary: far above any card, within 47-bit addresses */
 #define ARENA_HINT 0x600000000000u /* arbitrary: between the heap (0x55...) and libraries (0x7f...) of Linux on x86-64 */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* ------------------------------------------------------------------------------- addresses
- * `ranges` covers every chunk without gaps, sorted by address: a range is live or free, no two free neighbours in one chunk. */
+/* `ranges` covers every chunk without gaps, sorted by address: a range is live or free, no two free neighbours in one chunk. */
 struct range {
-    uint64_t address, size, chunk; /* chunks are numbered as they come, from 1 */
+    uint64_t address, size, chunk; /* chunks are numbered in order, from 1 */
     int live;
-    int outside; /* given past PyTorch's allocator */
+    int outside; /* not for PyTorch's allocator */
 };
 static struct range *ranges;
 static size_t n_ranges, ranges_capacity;
-static uint64_t arena, arena_end, n_chunks, used_bytes, ever_bytes; /* `used` is all, `ever` the allocator's alone */
+static uint64_t arena, arena_end, n_chunks, used_bytes, ever_bytes; /* `used` is the total, `ever` only the allocator's */
 
 static uint64_t round_up(uint64_t size) { return (size + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1); }
 
@@ -51,7 +50,7 @@ static void open_arena(void) {
 
 static int in_arena(uint64_t address) { return arena && address >= arena && address < arena_end; }
 
-/* Index of the last range which starts at or below `address`, or -1. */
+/* Index of the last range that starts at or below `address`, or -1. */
 static long find(uint64_t address) {
     long low = 0, high = (long)n_ranges - 1, found = -1;
     while (low <= high) {
@@ -82,7 +81,7 @@ static void drop(size_t at) {
     n_ranges--;
 }
 
-/* Index of the free range which serves `size`: the lowest in the newest chunk which has one; -1: there is none. */
+/* Index of the free range to serve `size`: the lowest one in the newest chunk that has one; -1: there is none. */
 static long find_slack(uint64_t size) {
     long found = -1;
     for (size_t i = 0; i < n_ranges; i++)
@@ -90,7 +89,7 @@ static long find_slack(uint64_t size) {
     return found;
 }
 
-/* Opens a chunk in the highest gap which fits; returns the index of its only range, or -1 when there are no more addresses. */
+/* Opens a chunk in the highest gap that fits; returns the index of its only range, or -1 if there are no addresses left. */
 static long open_chunk(uint64_t size) {
     const uint64_t chunk = (size + CHUNK_BYTES - 1) & ~(CHUNK_BYTES - 1);
     uint64_t end = arena_end;
@@ -118,7 +117,7 @@ static uint64_t take(uint64_t size, int outside) {
 
 static int same_chunk(size_t i, size_t k) { return i < n_ranges && k < n_ranges && ranges[i].chunk == ranges[k].chunk; }
 
-/* Frees the live range at `address`; returns its size, or 0 when there is none, and whether it lay past the allocator. */
+/* Frees the live range at `address`; returns its size (0: there is none), and whether it was outside the allocator. */
 static uint64_t give_back(uint64_t address, int *outside) {
     const long found = find(address);
     if (found < 0 || ranges[found].address != address || !ranges[found].live) return 0;
@@ -134,15 +133,15 @@ static uint64_t give_back(uint64_t address, int *outside) {
         ranges[i - 1].size += ranges[i].size;
         drop(i--);
     }
-    if (!same_chunk(i, i + 1) && !(i && same_chunk(i, i - 1))) drop(i); /* nothing is left in the chunk */
+    if (!same_chunk(i, i + 1) && !(i && same_chunk(i, i - 1))) drop(i); /* the chunk is empty */
     return size;
 }
 
 /* -------------------------------------------------------------------------------- accounts */
 static uint64_t outside_bytes, outside_peak_bytes, managed_bytes, managed_peak_bytes;
-static char outside_by[64]; /* arbitrary: a file's name; of the first library which asked */
+static char outside_by[64]; /* arbitrary: a file's name; the first library outside the allocator */
 
-/* Whether it is not PyTorch's caching allocator, which lives in libc10_cuda, that asks. */
+/* Whether the caller is other than PyTorch's caching allocator, which lives in libc10_cuda. */
 static int is_outside(const void *caller) {
     Dl_info info;
     const char *file = dladdr(caller, &info) && info.dli_fname ? info.dli_fname : "unknown code";
@@ -153,7 +152,7 @@ static int is_outside(const void *caller) {
     return 1;
 }
 
-/* What the job's processes hold of the card together, in a file of 8 bytes which nvidia-smi's stand-in reads too. */
+/* Total memory of the job's processes on the card, in a file of 8 bytes that nvidia-smi's stand-in reads too. */
 static uint64_t own_account, *account = &own_account;
 static pthread_once_t account_opened = PTHREAD_ONCE_INIT;
 
@@ -295,8 +294,7 @@ int ng_range_of(uint64_t address, uint64_t *start, uint64_t *size_bytes) {
     return 0;
 }
 
-/* ------------------------------------------------------------------------------ host memory
- * Pinned memory is real memory, but untouched pages of it cost nothing. */
+/* Pinned memory is real memory, but its untouched pages cost nothing. */
 enum pin_kind { REGISTERED, MAPPED, MANAGED };
 struct pinned {
     uint64_t address, size;
@@ -362,17 +360,17 @@ enum ng_place ng_place_of(uint64_t address) {
 }
 
 /* ----------------------------------------------------------------------------------- copies
- * Nothing is ever computed on the device: what the host reads from it is zero, and each such read is recorded. Two things are
- * known: what the caller of nullgpu_know says, and what was uploaded and is read back before anything else ran on the device.
- * DistributedDataParallel plans its buckets that way (copy, broadcast, copy back), and crashes on zeros. */
-#define MAX_UPLOAD_BYTES (1ull << 20) /* = BIG_BYTES of meta_model.py: from there on host tensors have no content */
+ * Nothing is ever computed on the device: the host reads zeros from it, and each such read is recorded. Two things are known:
+ * answers set by nullgpu_know, and uploads that are read back before anything else ran on the device. DistributedDataParallel
+ * plans its buckets that way (copy, broadcast, copy back), and crashes on zeros. */
+#define MAX_UPLOAD_BYTES (1ull << 20) /* = BIG_BYTES of meta_model.py: larger host tensors have no content */
 static struct {
-    uint64_t address, size, changes; /* good while the device has seen no more changes than these */
+    uint64_t address, size, changes; /* valid until the device has seen further changes */
     unsigned char bytes[MAX_UPLOAD_BYTES];
 } upload; /* size 0: none */
 
-/* What the next reads of the host should give, as somebody beside the job worked out (vramcast.tracer.values). A read takes
- * the next answer if it has its size; one which has none counts like any other. */
+/* Answers to the host's next reads, worked out outside the job's code (vramcast.tracer.values). A read takes the next answer if
+ * the sizes are equal; a read without an answer counts like any other. */
 static struct {
     unsigned char *bytes;
     uint64_t *sizes;
@@ -432,7 +430,7 @@ static void keep_upload(uint64_t destination, uint64_t source, uint64_t size_byt
     }
 }
 
-/* Zeros where there are none: host memory which nobody wrote to has its first page when it is written, not when it is read. */
+/* Zeros where there are none yet: untouched host memory gets its pages when written to, not when read. */
 static void clear(unsigned char *p, uint64_t size_bytes) {
     const uint64_t step = 4096; /* spec: x86-64, the smallest page */
     while (size_bytes) {

@@ -1,8 +1,8 @@
-/* The null GPU: what all stand-in libraries share.
+/* The null GPU: declarations shared by all stand-in libraries.
  *
- * libcuda.so.1 holds the state (ledger.c, device.c, memory.c); libcudart, libcublas, libcudnn, ... are linked to it. Memory calls
- * keep exact accounts, launches and maths do nothing, and every call which is not fully answered is entered in the
- * ledger, which Python reads after the job (nullgpu_report).
+ * libcuda.so.1 holds the state (ledger.c, device.c, memory.c); libcudart, libcublas, libcudnn, ... are linked to it. Memory
+ * calls keep exact accounts, launches and maths do nothing, and every call without a full answer is entered in the ledger,
+ * which Python reads after the job (nullgpu_report).
  */
 #ifndef NULLGPU_H
 #define NULLGPU_H
@@ -21,7 +21,7 @@
         return success;                        \
     }
 
-/* Holds a lock to the end of the block. */
+/* Holds a lock until the end of the block. */
 #define NG_HOLD(lock)                                                   \
     __attribute__((cleanup(ng_release))) pthread_mutex_t *held_ = &lock; \
     pthread_mutex_lock(held_)
@@ -31,13 +31,13 @@ static inline void ng_release(pthread_mutex_t **held) { pthread_mutex_unlock(*he
  * One counter per (kind, name). A counter is a static object of its call site; it enters the list at its first hit. */
 enum ng_kind {
     NG_NOOP,    /* a reviewed call without results: did nothing and succeeded              */
-    NG_REFUSED, /* a call which should have returned numbers we do not have: failed loudly */
-    NG_ASSUMED, /* answered with a number which is an assumption, not NVIDIA's answer       */
+    NG_REFUSED, /* a call that should have returned numbers we do not have: failed loudly */
+    NG_ASSUMED, /* answered with an assumed number, not NVIDIA's answer                     */
     NG_READ,    /* the host read device memory and got zeros                                */
-    NG_BOUNDED, /* answered with 0 where at most so many bytes are possible: the ledger's bytes add up these limits */
+    NG_BOUNDED, /* answered with 0, although more is possible: the ledger's bytes add up the upper limits */
     NG_COMMUNICATOR, /* a call on one of NCCL's communicators: "NUMBER/RANKS/COLOR/CALL"              */
     NG_CONTEXT,      /* the process made its context on a device: the device's number                 */
-    NG_SPEED         /* whether an event has happened: the card's speed decides                       */
+    NG_SPEED         /* whether an event has happened depends on the card's speed                     */
 };
 struct ng_counter {
     enum ng_kind kind;
@@ -53,24 +53,24 @@ EXPORT void ng_hit(struct ng_counter *counter, uint64_t bytes);
         ng_hit(&counter_, (uint64_t)(bytes));                      \
     } while (0)
 
-/* Sizes which a library was handed as workspace: the trace calls blocks of these sizes workspaces. */
+/* Sizes that a library was given as workspace: the trace marks blocks of these sizes as workspaces. */
 EXPORT void ng_workspace(uint64_t size_bytes);
 
-/* Hands each line of the ledger to `line`, with `to`. */
+/* Passes each line of the ledger to `line`, with `to`. */
 typedef void ng_line(void *to, const char *kind, const char *name, uint64_t hits, uint64_t bytes);
 void ng_list(ng_line *line, void *to);
-uint64_t ng_launches(void); /* of kernels; ng_count_launch counts one */
+uint64_t ng_launches(void); /* number of kernels; ng_count_launch counts one */
 
 /* ---- device model (device.c) --------------------------------------------------------------------------------------
  * Set once per process, before the first CUDA call, from vramcast/hardware/device.py through nullgpu_configure. */
 struct ng_device {
     char name[96];
     uint64_t total_bytes, context_bytes;
-    uint64_t capacity_bytes; /* where allocations end; beyond total_bytes to see what a job would need */
+    uint64_t capacity_bytes; /* upper end of allocations; above total_bytes to see how much a job needs */
     int major, minor, sm_count, clock_khz, memory_clock_khz, memory_bus_bits, l2_bytes;
     int shared_per_sm_bytes, shared_per_block_optin_bytes, threads_per_sm, blocks_per_sm, device_count;
-    int is_slow;     /* whether the card is infinitely slow: nothing is done for which the host did not wait */
-    int kernel_arch; /* what the kernels were compiled for, 10 x major + minor: an 8.9 card runs kernels for 8.6 */
+    int is_slow;     /* whether the card is infinitely slow: only work that the host waited for is done */
+    int kernel_arch; /* target of the compiled kernels, 10 x major + minor: an 8.9 card runs kernels for 8.6 */
 };
 EXPORT const struct ng_device *ng_device(void);
 EXPORT int ng_attribute(int cuda_device_attribute);
@@ -78,53 +78,53 @@ EXPORT int ng_kernel_attribute(int cuda_function_attribute);
 EXPORT int ng_blocks_per_sm(int threads_per_block, size_t dynamic_shared_bytes);
 EXPORT void ng_count_launch(void);
 EXPORT void *ng_new_handle(void); /* a fresh, unique, non-null handle */
-EXPORT void ng_activate_context(int device); /* the runtime makes a device's primary context at its first use */
+EXPORT void ng_activate_context(int device); /* the runtime makes a device's primary context on first use */
 EXPORT void *ng_driver_symbol(const char *name);
 
-/* ---- what the host knows to be done (streams.c) ---------------------------------------------------------------------
- * Streams by their handles; those of which `ng_stream_made` says nothing do not wait for the legacy default stream. */
+/* ---- work that the host knows to be done (streams.c) --------------------------------------------------------------
+ * Streams are identified by their handles; without `ng_stream_made` they do not wait for the legacy default stream. */
 struct ng_clock {
     uint32_t *at;
     int n;
 };
-struct ng_moment { /* of an event; all zero: it was never recorded */
+struct ng_moment { /* time of an event; all zero: it was never recorded */
     struct ng_clock clock;
     int stream;
 };
 EXPORT void ng_stream_made(const void *stream, int with_legacy);
 EXPORT void ng_moment_record(struct ng_moment *moment, const void *stream);
 EXPORT void ng_moment_forget(struct ng_moment *moment);
-EXPORT int ng_moment_is_over(const struct ng_moment *moment); /* on every card, for the host has waited for it */
+EXPORT int ng_moment_is_over(const struct ng_moment *moment); /* on every card, because the host has waited for it */
 EXPORT void ng_host_waits(const struct ng_moment *moment);
 EXPORT void ng_stream_waits(const void *stream, const struct ng_moment *moment);
 EXPORT void ng_host_waits_for_stream(const void *stream);
 EXPORT void ng_host_waits_for_all(void);
-EXPORT int ng_stream_is_over(const void *stream); /* all events on it are */
+EXPORT int ng_stream_is_over(const void *stream); /* whether all events on it are over */
 
 /* ---- the watchdog of NCCL's groups (watchdog.c) -------------------------------------------------------------------- */
-EXPORT void ng_collective(void);        /* libnccl: this thread makes one */
-EXPORT void ng_group(int begins);       /* libnccl: a group of this thread's collectives begins, or ends */
-EXPORT int ng_records_work(void);       /* whether this thread's next event stands for a collective's end; asked once */
-struct ng_work { /* such an event, which waits to be looked at */
+EXPORT void ng_collective(void);        /* libnccl: this thread runs one */
+EXPORT void ng_group(int begins);       /* libnccl: a group of this thread's collectives begins or ends */
+EXPORT int ng_records_work(void);       /* whether this thread's next event marks a collective's end; resets on each call */
+struct ng_work { /* such an event, which the watchdog has not checked yet */
     const struct ng_moment *end;
     struct ng_work *next, **before;
 };
 EXPORT void ng_work_begin(struct ng_work *work, const struct ng_moment *end);
-EXPORT int ng_work_may_be_seen(void); /* whether the watchdog looks now */
-EXPORT void ng_works_end(void); /* libnccl: a communicator ends, and with it what runs; PyTorch waits for its watchdog there */
-EXPORT void ng_work_seen(struct ng_work *work); /* somebody has seen its end, or nobody will ask again */
-/* Wait until somebody has looked at the end of each collective which is over; returns how many are left when the time is up. */
+EXPORT int ng_work_may_be_seen(void); /* whether the watchdog may see ends now */
+EXPORT void ng_works_end(void); /* libnccl: a communicator ends with its running work; PyTorch then waits for its watchdog */
+EXPORT void ng_work_seen(struct ng_work *work); /* its end was seen, or will not be queried again */
+/* Waits until the end of each finished collective was seen; returns how many are left when the time is up. */
 EXPORT int nullgpu_await_watchdog(int limit_ms);
 
 /* ---- memory (memory.c): 0 or a CUDA error number ------------------------------------------------------------------ */
 #define NG_INVALID_VALUE 1 /* spec: CUDA driver and runtime API, CUDA_ERROR_INVALID_VALUE */
 #define NG_OUT_OF_MEMORY 2 /* spec: CUDA driver and runtime API, CUDA_ERROR_OUT_OF_MEMORY */
 enum ng_place { NG_UNREGISTERED, NG_HOST, NG_DEVICE, NG_MANAGED };
-/* `caller`: an address in the code which asks; what is not PyTorch's allocator is counted apart (nullgpu_outside). */
+/* `caller`: an address in the calling code; memory from outside PyTorch's allocator is counted separately (nullgpu_outside). */
 EXPORT int ng_malloc(uint64_t *address, uint64_t size_bytes, const void *caller);
 EXPORT int ng_free(uint64_t address);
 EXPORT void ng_memory_info(uint64_t *free_bytes, uint64_t *total_bytes);
-EXPORT uint64_t ng_used_on_card(void); /* by all processes of the job, their contexts included */
+EXPORT uint64_t ng_used_on_card(void); /* by all processes of the job, including their contexts */
 EXPORT void ng_use_context(void);
 EXPORT int ng_reserve_range(uint64_t *address, uint64_t size_bytes);
 EXPORT int ng_release_range(uint64_t address);
@@ -138,15 +138,16 @@ EXPORT void ng_host_register(void *address, uint64_t size_bytes);
 EXPORT void ng_host_unregister(void *address);
 EXPORT enum ng_place ng_place_of(uint64_t address);
 EXPORT void ng_copy(uint64_t destination, uint64_t source, uint64_t size_bytes);
-EXPORT void ng_device_changed(void); /* something ran on the device: nothing in its memory is known any more */
+EXPORT void ng_device_changed(void); /* something ran on the device: its memory is now unknown */
 EXPORT uint64_t ng_device_changes(void);
 EXPORT void ng_set(uint64_t destination, int value, uint64_t size_bytes);
-/* Say what the next n reads of the device give, their bytes one after the other; returns how many answers of the last call
- * nobody took. n = 0: nothing is known any more. */
+/* Sets the answers to the next n reads from the device, as consecutive bytes; returns how many answers were left from the last
+ * call. n = 0: nothing is known any more. */
 EXPORT size_t nullgpu_know(const void *bytes, const uint64_t *sizes, size_t n);
-/* The allocator's account, in pages: bytes ever given, and those not given back. */
+/* The allocator's account, in pages: bytes ever given, and those not returned yet. */
 EXPORT void nullgpu_taken(uint64_t *ever, uint64_t *now);
-/* Peaks beside it, for the report: pages given past the allocator, by whom, and bytes of managed memory. */
+/* Peaks outside the allocator, for the report: pages given to others, the first library that took some, bytes of managed
+ * memory. */
 EXPORT void ng_beside(uint64_t *outside, const char **by, uint64_t *managed);
 
 #endif

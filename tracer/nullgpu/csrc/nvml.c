@@ -1,6 +1,6 @@
-/* libnvidia-ml.so.1: what monitoring asks of a card. Names and memory are those of the null GPU; load, temperature and power are
- * arbitrary. Declared here, as NVML's header is in none of torch's wheels; from NVIDIA's public NVML API reference. What is not
- * here answers "not supported", as cards do which lack a thing. */
+/* libnvidia-ml.so.1: queries of monitoring tools. Names and memory are those of the null GPU; load, temperature and power are
+ * arbitrary. The declarations come from NVIDIA's public NVML API reference, because none of torch's wheels has NVML's header.
+ * Calls missing here answer "not supported", as cards do that lack a feature. */
 #include "nullgpu.h"
 
 #include <cuda.h>
@@ -59,7 +59,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *
     return SUCCESS;
 }
 
-static void uuid_of(unsigned index, char out[64]) { /* as cudaGetDeviceProperties says it */
+static void uuid_of(unsigned index, char out[64]) { /* as in cudaGetDeviceProperties */
     snprintf(out, 64, "GPU-11111111-1111-1111-1111-1111111111%02x", index);
 }
 
@@ -115,7 +115,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int 
 DOES(nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, unsigned *bits), *bits = (unsigned)ng_device()->memory_bus_bits)
 
 /* ---------------------------------------------------------------------------------------- memory
- * The total is the runtime's; NVML's own is larger by what firmware keeps. Used is what the job's processes took so far. */
+ * The total is the runtime's; NVML's own is larger by the firmware's share. Used is the job's current total. */
 struct memory {
     unsigned long long total, free, used;
 };
@@ -179,7 +179,7 @@ DOES(nvmlDeviceGetUtilizationRates(nvmlDevice_t device, struct utilization *rate
 DOES(nvmlDeviceGetTemperature(nvmlDevice_t device, int sensor, unsigned *celsius), *celsius = 50)     /* arbitrary */
 DOES(nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *milliwatts), *milliwatts = 200000)         /* arbitrary */
 DOES(nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned *milliwatts), *milliwatts = 400000) /* arbitrary */
-/* arbitrary: the null GPU is infinitely fast, and takes no time to use more */
+/* arbitrary: the null GPU is infinitely fast, so it never uses more */
 DOES(nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *millijoules), *millijoules = 1000000)
 /* spec: nvmlClockType_t, 2 is the memory's */
 DOES(nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, int type, unsigned *mhz),
@@ -187,10 +187,11 @@ DOES(nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, int type, unsigned *mhz),
 DOES(nvmlDeviceGetPerformanceState(nvmlDevice_t device, int *state), *state = 0) /* spec: P0, the highest */
 DOES(nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned *mode), *mode = 1)
 DOES(nvmlDeviceGetComputeMode(nvmlDevice_t device, unsigned *mode), *mode = 0)
-/* spec: nvmlGpuP2PStatus_t, 5 is "not supported", as cudaDeviceCanAccessPeer says */
+/* spec: nvmlGpuP2PStatus_t, 5 is "not supported", like cudaDeviceCanAccessPeer */
 DOES(nvmlDeviceGetP2PStatus(nvmlDevice_t device, nvmlDevice_t peer, int capability, unsigned *status), *status = 5)
 
-/* spec: nvmlGpuFabricInfoV_t as far as all its versions have it; state 0 is "not supported": a card without NVLink switches */
+/* spec: the fields of nvmlGpuFabricInfoV_t common to all its versions; state 0 is "not supported": a card without NVLink
+ * switches */
 struct fabric {
     unsigned version;
     unsigned char cluster[16];

@@ -1,4 +1,4 @@
-/* libnvrtc: a program compiles to nothing, at once. PyTorch asks for the image only to load it into the null driver. */
+/* libnvrtc: a program compiles to nothing, at once. PyTorch requests the image only to load it into the null driver. */
 #include "nullgpu.h"
 
 #include <cuda_runtime_api.h>

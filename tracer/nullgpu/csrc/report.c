@@ -1,4 +1,4 @@
-/* The report: the ledger and what memory was taken beside PyTorch's allocator, as text. */
+/* The report: the ledger and memory taken outside PyTorch's allocator, as text. */
 #include "nullgpu.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@ static void add_line(void *to, const char *kind, const char *name, uint64_t hits
                                   (unsigned long long)hits, (unsigned long long)bytes);
 }
 
-/* Writes lines "kind<TAB>name<TAB>hits<TAB>bytes" into `text`; returns the length it needs. */
+/* Writes lines "kind<TAB>name<TAB>hits<TAB>bytes" into `text`; returns the length required. */
 EXPORT size_t nullgpu_report(char *text, size_t capacity) {
     struct report r = {text, capacity, 0};
     uint64_t outside, managed;

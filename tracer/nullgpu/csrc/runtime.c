@@ -1,4 +1,4 @@
-/* libcudart.so.12 / .13: the CUDA runtime's documented calls, as far as PyTorch is linked to them. */
+/* libcudart.so.12 / .13: the CUDA runtime's documented calls that PyTorch links. */
 #define _GNU_SOURCE /* dladdr */
 #include "nullgpu.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define DOES(call, action) NG_DOES(cudaError_t, cudaSuccess, call, action)
-/* The same for one which is counted besides. */
+/* The same for a counted entry point. */
 #define COUNTED(name, action, ...)       \
     EXPORT cudaError_t name(__VA_ARGS__) { \
         NG_HIT(NG_NOOP, #name, 0);       \
@@ -43,7 +43,7 @@ DOES(cudaRuntimeGetVersion(int *version), *version = CUDART_VERSION)
 /* spec: cudaDeviceAttr has the values of CUdevice_attribute */
 DOES(cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device), *value = ng_attribute((int)attribute))
 
-/* CUDA 12's headers rename it by a macro: there it is cudaGetDeviceProperties_v2(p, device). */
+/* CUDA 12's headers rename it by a macro to cudaGetDeviceProperties_v2(p, device). */
 EXPORT cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "%s", ng_device()->name);
@@ -97,7 +97,7 @@ static const struct error {
     cudaError_t number;
     const char *name, *text;
 } errors[] = {
-    {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"}, /* and whatever is not below */
+    {cudaErrorUnknown, "cudaErrorUnknown", "unknown error"}, /* and all numbers not listed below */
     {cudaSuccess, "cudaSuccess", "no error"},
     {cudaErrorMemoryAllocation, "cudaErrorMemoryAllocation", "out of memory"},
     {cudaErrorInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
@@ -150,7 +150,8 @@ EXPORT cudaError_t cudaFree(void *pointer) {
     return result(ng_free((uint64_t)pointer));
 }
 
-/* Managed memory is the host's until a card takes its pages, and a full card gives them back: it is not charged, but said. */
+/* Managed memory belongs to the host until a card takes its pages, and a full card returns them: it is reported, not charged.
+ */
 EXPORT cudaError_t cudaMallocManaged(void **pointer, size_t size, unsigned int flags) {
     return result(ng_managed_malloc(pointer, size));
 }
@@ -192,13 +193,14 @@ EXPORT cudaError_t cudaMemcpy2DAsync(void *destination, size_t destination_pitch
 }
 
 DOES(cudaMemset(void *pointer, int value, size_t size), ng_set((uint64_t)pointer, value, size))
-/* A module's global variable lives in the module's image, outside all accounts: its host shadow stands for it. */
+/* A module's global variable lives in the module's image, outside all accounts; its host copy stands for it. */
 DOES(cudaGetSymbolAddress(void **pointer, const void *symbol), *pointer = (void *)symbol)
 
 /* ---------------------------------------------------------------------------------------- streams and events
- * The card is infinitely fast: every event has happened, every stream is idle. Or it is infinitely slow (is_slow): only that is
- * done for which the host has waited (streams.c). Events of the driver's own calls have always happened. Between two events as much time passes as kernels were launched and library
- * calls made, each as long as any other: who benchmarks ends soon, chooses the first of several, and two runs are one. */
+ * The card is infinitely fast: every event has happened, every stream is idle. Or it is infinitely slow (is_slow): only work
+ * that the host waited for is done (streams.c). Events of the driver's own calls have always happened. The time between two
+ * events is proportional to the kernels launched and library calls made in between, all of equal length: so a benchmark ends
+ * soon and chooses the first of several candidates, and repeated runs agree. */
 #define KERNEL_MS 0.05f /* arbitrary: real ones take 5 us to 5 ms; with 1 us Triton repeats each of its benchmarks 10^5 times */
 #define MAX_CAPTURES 64 /* arbitrary: streams captured at the same time */
 static struct {
@@ -226,7 +228,7 @@ EXPORT cudaError_t cudaStreamCreate(cudaStream_t *stream) { return cudaStreamCre
 
 EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority) {
     cudaStreamCreateWithFlags(stream, flags);
-    if (*stream) *(int *)*stream = priority; /* what a handle points to is ours; of other streams it is 0 */
+    if (*stream) *(int *)*stream = priority; /* a handle points to our memory; other streams have 0 */
     return cudaSuccess;
 }
 
@@ -288,7 +290,7 @@ DOES(cudaGraphInstantiateWithFlags(cudaGraphExec_t *executable, cudaGraph_t grap
 
 EXPORT cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count) {
     if (nodes && *count) nodes[0] = ng_new_handle();
-    *count = 1; /* arbitrary: PyTorch only asks whether the captured graph is empty */
+    *count = 1; /* arbitrary: PyTorch only checks whether the captured graph is empty */
     return cudaSuccess;
 }
 
@@ -300,20 +302,20 @@ EXPORT cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMod
     return cudaSuccess;
 }
 
-/* What a handle of an event points to is ours. */
+/* The memory that an event's handle points to. */
 struct event {
-    uint64_t at;      /* ng_device_changes when it was recorded */
+    uint64_t at;      /* ng_device_changes at the time of recording */
     struct ng_moment moment;
-    int is_work;      /* it stands for the end of a collective, which nobody has seen */
+    int is_work;      /* it marks the end of a collective that was not seen yet */
     struct ng_work work;
-    pthread_t thread; /* which recorded it */
+    pthread_t thread; /* thread that recorded it */
 };
 
 static void seen(struct event *e) {
     if (__atomic_exchange_n(&e->is_work, 0, __ATOMIC_ACQ_REL)) ng_work_seen(&e->work);
 }
 
-/* Whether blocks of the card depend on a question: torch's allocator of pinned host memory asks too, out of libtorch_cuda. */
+/* Whether blocks on the card depend on a query: torch's allocator of pinned host memory queries too, from libtorch_cuda. */
 static int is_about_blocks(const void *caller) {
     Dl_info info;
     const char *file = dladdr(caller, &info) ? info.dli_fname : NULL;
@@ -383,7 +385,7 @@ EXPORT cudaError_t cudaStreamQuery(cudaStream_t stream) {
 
 EXPORT cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end) {
     const uint64_t from = start ? ((const struct event *)start)->at : 0, to = end ? ((const struct event *)end)->at : 0;
-    *milliseconds = to > from ? KERNEL_MS * (float)(to - from) : 0.001f; /* arbitrary: > 0, as callers divide by it */
+    *milliseconds = to > from ? KERNEL_MS * (float)(to - from) : 0.001f; /* arbitrary: > 0, because callers divide by it */
     return cudaSuccess;
 }
 
@@ -391,8 +393,7 @@ DOES(cudaStreamAddCallback(cudaStream_t stream, cudaStreamCallback_t callback, v
      callback(stream, cudaSuccess, data))
 DOES(cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *data), function(data))
 
-/* ---------------------------------------------------------------------------------------- kernels
- * The compiler's registration calls are what a program with kernels is made of; nothing is kept of them. */
+/* Registration calls by the compiler are part of every program with kernels; nothing is kept of them. */
 EXPORT void **__cudaRegisterFatBinary(void *image) { return ng_new_handle(); }
 EXPORT void __cudaRegisterFatBinaryEnd(void **handle) {}
 
@@ -443,7 +444,8 @@ EXPORT cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, 
 
 DOES(cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *kernel, int threads, size_t shared),
      *blocks = ng_blocks_per_sm(threads, shared))
-/* As the driver's query of the same name: how many clusters of a kernel run at once, which decides grids and no memory. */
+/* Like the driver's query of the same name: the number of concurrent clusters of a kernel, which affects grids but not memory.
+ */
 DOES(cudaOccupancyMaxActiveClusters(int *clusters, const void *kernel, const cudaLaunchConfig_t *config),
      *clusters = ng_device()->sm_count / 2) /* arbitrary */
 /* spec: CUDA C++ Programming Guide, the portable cluster size */

@@ -1,5 +1,5 @@
-/* libcusolver: how much room a decomposition wants. The decompositions themselves do nothing, and their status lies on the
- * device, where it reads as zero: done. NVIDIA does not publish the sizes, so each is an assumption and says so: LAPACK's
+/* libcusolver: workspace of decompositions. The decompositions themselves do nothing, and their status lies on the device,
+ * where it reads as zero: done. NVIDIA does not publish the sizes, so each is an assumption, and is recorded as one: LAPACK's
  * order of magnitude, the matrix once for factorisations and twice for eigenvalues and singular values. */
 #include "nullgpu.h"
 
@@ -26,8 +26,7 @@ static cusolverStatus_t bytes(int64_t rows, int64_t columns, int64_t batch, cuda
     return assumed((size_t)(rows * columns * batch) * bytes_of(type), 1, on_device);
 }
 
-/* ---------------------------------------------------------------------------------------- one name a type
- * T is the type's letter; symmetric and orthogonal (real) are called Hermitian and unitary (complex) in the others. */
+/* T is the type's letter; symmetric and orthogonal (real) are called Hermitian and unitary (complex) in the other types. */
 #define SIZE(name, rows, columns, batch, element, ...) \
     EXPORT cusolverStatus_t cusolverDn##name##_bufferSize(__VA_ARGS__) {                                                      \
         return elements(rows, columns, batch, sizeof(element), size);                                                         \

@@ -1,5 +1,6 @@
-/* libcusparse: matrix descriptors are opaque handles, products do nothing. The room which a product wants is not published:
- * none is an assumption and says so. Products whose result's size is data (sparse times sparse) stay refused. */
+/* libcusparse: matrix descriptors are opaque handles, products do nothing. The buffer size of a product is not published: zero
+ * is an assumption, and is recorded as one. Products with results of a data-dependent size (sparse times sparse) stay refused.
+ */
 #include "nullgpu.h"
 
 #include <cusparse.h>

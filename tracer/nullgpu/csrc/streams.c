@@ -1,10 +1,11 @@
-/* What the host knows to be done: happens-before between streams, by vector clocks.
+/* Work that the host knows to be done: happens-before between streams, by vector clocks.
  *
- * A stream's own time goes on by one with each event recorded on it; its clock has, for each stream, the time which it comes
- * after. The host's clock has what it waited for, directly or through what comes before that. An event of which the host knows
- * is over on every card. Of any other one the card's speed decides: an infinitely fast card has done it, an infinitely slow one
- * has not. Work that nobody waited for is never over here, even where it could be told (a stream on which nothing ran).
- * Source: CUDA runtime API, "Stream synchronization behavior", cudaStreamWaitEvent, cudaEventRecord. */
+ * A stream's own time advances by one with each event recorded on it; its clock has, for each stream, the time that it comes
+ * after. The host's clock covers all it waited for, directly or through earlier work. An event known to the host is over on
+ * every card. For any other event the card's speed decides: an infinitely fast card has done it, an infinitely slow one has
+ * not. Work that was not waited for is never over here, even in obvious cases (a stream on which nothing ran).
+ * Source: CUDA runtime API, "Stream synchronization behavior", cudaStreamWaitEvent, cudaEventRecord.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +21,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stream *streams;
 static int n_streams, room;
 static struct ng_clock host;
-static __thread char own_stream; /* its address names the thread's own default stream */
+static __thread char own_stream; /* its address serves as the name of the thread's own default stream */
 
 static uint32_t at(const struct ng_clock *clock, int i) { return i < clock->n ? clock->at[i] : 0; }
 
@@ -56,7 +57,7 @@ static int added(const void *name, int with_legacy) {
     return n_streams++;
 }
 
-/* The legacy stream is always the first. One whose making was not seen stands alone, as PyTorch's do. */
+/* The legacy stream is always the first. A stream without an observed creation is independent, like PyTorch's own. */
 static int index_of(const void *name) {
     if (!n_streams) added(NULL, 0);
     for (int i = 0; i < n_streams; i++)
@@ -64,7 +65,7 @@ static int index_of(const void *name) {
     return added(name, name == &own_stream);
 }
 
-/* Whatever is put on a stream now comes after this. */
+/* The clock that the next work on a stream comes after. */
 static struct ng_clock *before_next(const void *name) {
     const int own = index_of(resolved(name));
     if (streams[own].with_legacy) join(&streams[own].clock, &streams[0].clock);
@@ -75,7 +76,7 @@ static struct ng_clock *before_next(const void *name) {
 
 void ng_stream_made(const void *stream, int with_legacy) {
     NG_HOLD(lock);
-    const int own = index_of(stream); /* which may move `streams` */
+    const int own = index_of(stream); /* this may move `streams` */
     streams[own].with_legacy = with_legacy;
 }
 

@@ -1,13 +1,14 @@
-/* When PyTorch's watchdog of NCCL's groups has looked.
+/* Checks by PyTorch's watchdog of NCCL's groups.
  *
- * A collective holds on to its tensors until the watchdog, a thread which looks every 100 ms, has seen its end. A step on a
- * card takes longer than that, one on the null GPU does not: peaks would depend on how fast this machine is. So whoever runs
- * a job lets the watchdog look after each step (nullgpu_await_watchdog). It looks by cudaEventQuery, at the event which the
- * thread that made the collective recorded behind it, or behind its group of them.
+ * A collective keeps its tensors alive until the watchdog, a thread that checks every 100 ms, has seen its end. A step on a
+ * card takes longer than that, one on the null GPU does not, so peaks would depend on the speed of this machine. Therefore the
+ * tracer waits for the watchdog after each step (nullgpu_await_watchdog). The watchdog calls cudaEventQuery on the event that
+ * the collective's thread recorded after it, or after its group.
  *
- * On an infinitely slow card it looks then and at no other time, and sees the ends for which the host has waited: later it
- * could only be where a step takes less than its period.
- * Source: torch 2.11, ProcessGroupNCCL::Watchdog::runLoop, kWatchdogThreadSleepMillis; WorkNCCL's stashed tensors. */
+ * On an infinitely slow card it checks only at that time, and sees the ends that the host has waited for; a real watchdog could
+ * be later only if a step takes less than its period.
+ * Source: torch 2.11, ProcessGroupNCCL::Watchdog::runLoop, kWatchdogThreadSleepMillis; WorkNCCL's stashed tensors.
+ */
 #include <errno.h>
 #include <time.h>
 
@@ -59,10 +60,10 @@ int ng_work_may_be_seen(void) {
 void ng_works_end(void) {
     ng_host_waits_for_all();
     NG_HOLD(lock);
-    is_awaited = 1; /* until it was awaited again */
+    is_awaited = 1; /* until the next wait for the watchdog */
 }
 
-/* How many are over, and nobody has looked. */
+/* Number of finished collectives that the watchdog has not seen. */
 static int waiting(void) {
     int n = 0;
     for (const struct ng_work *work = works; work; work = work->next) n += !ng_device()->is_slow || ng_moment_is_over(work->end);

@@ -1,9 +1,8 @@
 """Answers of the cuDNN oracle, kept on disk: cuDNN's heuristics change only with its version and the record.
 
 One sqlite3 file, shared by any number of processes. The cache is a convenience, and no fault of it ends the oracle. A damaged
-file
-is set aside; a full disk is reported once on stderr, and the oracle continues without the cache. From a file of another owner,
-answers are read, but new ones are not kept.
+file is set aside; a full disk is reported once on stderr, and the oracle continues without the cache. From a file of another
+owner, answers are read, but new ones are not kept.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """cuDNN's heuristics and plans for a described device: the documented deviceless mode, through ctypes.
 
 Only documented entry points are called (create, set, finalize, get, destroy, version) on the installed, unchanged library. No
-device
-is simulated for it: the driver library it finds refuses every call, and a device-property record describes the device, as cuDNN
-documents for ahead-of-time compilation (cuDNN >= 9.8). Engines that call cuBLASLt find our stand-in (stand_ins.py); without it
-they
-would drop out of the lists.
+device is simulated for it: the driver library it finds refuses every call, and a device-property record describes the device,
+as cuDNN documents for ahead-of-time compilation (cuDNN >= 9.8). Engines that call cuBLASLt find our stand-in (stand_ins.py);
+without it they would drop out of the lists.
 
 A plan's workspace is read in one of two ways, because a plan with kernels compiled at run time cannot be finished if no driver
 takes the compiled module (status 5001 after about a second of NVRTC):
@@ -36,8 +34,7 @@ OLDEST_VERSION = 90800  # measured: 9.8.0 takes a record and answers like 9.10.2
 KEPT_QUERIES = 4  # arbitrary: a client requests HEUR, then PLAN 0, 1, ... of the same graph
 
 # cuDNN decides once per process whether TF32 is possible, by the first card in a query: after a V100 it gave an A100 5
-# suggestions
-# instead of 27. So every process starts with this query.
+# suggestions instead of 27. So every process starts with this query.
 # measured: 4,788 lists; with any order of cards after it, equal to lists from separate processes; V100 first, 1,098 differ,
 # 2026-11
 _FIRST_CARD = "a100-40gb"
@@ -120,8 +117,7 @@ class CublasLt:
         folder: Its folder, from `oracle_libraries`.
     Attributes:
         ask_for_limit: Makes its heuristics request the largest allowed workspace (True), or none; returns how many of them
-            since
-            the last call were allowed any.
+            since the last call were allowed any.
     Raises:
         CudnnUnusable: It is missing or does not load, or another library of that name is in this process.
     """
@@ -217,8 +213,7 @@ class PlanSize:
     Attributes:
         workspace_bytes: cuDNN's answer.
         cublaslt_limit_bytes: Possible additional bytes: the engine lets cuBLASLt request a workspace, and here cuBLASLt
-            requests
-            none. 0 if the answer is cuDNN's alone.
+            requests none. 0 if the answer is cuDNN's alone.
         withheld: Number of cuDNN's own suggestions for this graph that it left out because it had no device or no NVRTC; a real
             card may take one of them instead.
     """

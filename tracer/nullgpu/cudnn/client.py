@@ -81,9 +81,8 @@ class _Talk:
 class CudnnOracle:
     """An oracle process and one connection to it; a context manager.
 
-    The process makes the folder of its socket, under a name chosen here, and removes it when it ends. It ends when this
-    process is
-    gone, however that ended. Forks of this process do not share it.
+    The process makes the folder of its socket, under a name chosen here, and removes it when it ends. It ends when this process
+    is gone, however that ended. Forks of this process do not share it.
 
     Args:
         cudnn_dir: Folder of the installed cuDNN's libraries.
@@ -194,8 +193,7 @@ class CudnnOracle:
         """Return all lines of an answer.
 
         While a request is pending its connection serves no other one. If anything interrupts it (a signal handler's exception),
-        the
-        connection is closed, so no later request gets this answer.
+        the connection is closed, so no later request gets this answer.
         """
         with self._lock:
             talk, self._talk = self._talk, None

@@ -5,8 +5,8 @@
     values := integers, or for ctype 15 '[' desc (',' desc)* ']', comma-separated
 
 There are no blanks and no newlines; type, name and ctype are the decimal values of cuDNN's enumerations. Floating point values
-are
-sent as their raw bits, a fraction as two integers. Handles and pointers are not sent. Tensors are linked by their unique id.
+are sent as their raw bits, a fraction as two integers. Handles and pointers are not sent. Tensors are linked by their unique
+id.
 
 The text comes from another process and is untrusted: sizes and nesting are bounded, anything else raises GraphError.
 """
@@ -156,8 +156,7 @@ def renumber(root: Descriptor) -> Descriptor:
     """Return the same graph with its tensor ids replaced by 1, 2, ... in the order of first appearance.
 
     Callers number tensors freely (PyTorch uses letters for convolutions and counters for attention), so equal graphs have equal
-    texts
-    only after renumbering.
+    texts only after renumbering.
     """
     ids: dict[int, int] = {}
 

@@ -2,8 +2,7 @@
 
 A cuDNN may lie in $VRAMCAST_CUDNN_DIR, which then answers for every job; next to torch; elsewhere on the import path; or in the
 cache, where `vramcast doctor --get-cudnn` puts it (`download.py`). Nothing is loaded here: the version comes from the folder's
-name
-in the cache, or from pip's metadata next to it.
+name in the cache, or from pip's metadata next to it.
 """
 
 from __future__ import annotations

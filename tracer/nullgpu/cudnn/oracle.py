@@ -6,8 +6,7 @@ The null cuDNN inside PyTorch has no algorithms, so it queries this process for 
 workspaces of their plans. It is a separate process because the real library must not share one with the null libraries.
 
 It makes a folder with its socket, writes the socket's path to stdout when it takes connections, and removes the folder when it
-ends:
-when its stdin closes or its parent is gone. It must be started without LD_PRELOAD. Each request is one line of ASCII. The
+ends: when its stdin closes or its parent is gone. It must be started without LD_PRELOAD. Each request is one line of ASCII. The
 answers:
 
     DEVICE <json>               OK                   the device-property record of this connection
@@ -19,8 +18,7 @@ answers:
     ENGINE <index> <knobs> <graph>                   as PLAN; knobs type=value,type=value or -
 
 All other requests get ERROR <text>. graph.py describes the graph's text, and cuDNN's documentation of deviceless compilation
-lists
-the record's keys.
+lists the record's keys.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@
     libcublasLt.so.12/13 descriptors and heuristics without mathematics (csrc/oracle/cublaslt.c)
 
 cuDNN looks their functions up by name, and silently drops the engines that need a missing one from its suggestions. So the
-names
-are read from the installed cuDNN.
+names are read from the installed cuDNN.
 """
 
 from __future__ import annotations

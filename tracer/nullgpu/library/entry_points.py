@@ -1,10 +1,8 @@
 """The list of entry points (csrc/entry_points.txt) and the stand-in libraries' generated C.
 
 The list's own head defines the kinds of entry point: `body` is written by hand, `as` is another name of such a function, `noop`
-and
-`handle` are generated and counted, `refuse` is generated and fails loudly. The symbols that a torch build needs are its own
-undefined
-symbols, so a new build with a new symbol still loads, and a call of that symbol is refused.
+and `handle` are generated and counted, `refuse` is generated and fails loudly. The symbols that a torch build needs are its own
+undefined symbols, so a new build with a new symbol still loads, and a call of that symbol is refused.
 """
 
 from __future__ import annotations

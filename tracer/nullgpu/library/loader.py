@@ -1,8 +1,7 @@
 """Loads the null GPU into this process, before torch; both the worker and tests use it.
 
 glibc matches a needed library by its SONAME against those already loaded. So it is enough to load the stand-ins, globally,
-before
-`import torch`. There is no LD_PRELOAD, which would leak into every child (compilers, data loaders).
+before `import torch`. There is no LD_PRELOAD, which would leak into every child (compilers, data loaders).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Gives torch the null GPU in each Python that a job starts; it runs there because its folder is first on PYTHONPATH.
 
 A process that never imports torch pays only for this file: vramcast itself is imported with torch. The user's own
-sitecustomize,
-which this one hides, still runs. See tracer/nullgpu/child/observer.py.
+sitecustomize, which this one hides, still runs. See tracer/nullgpu/child/observer.py.
 """
 
 from __future__ import annotations

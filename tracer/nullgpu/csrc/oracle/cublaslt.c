@@ -1,14 +1,14 @@
 /* A cuBLASLt for the cuDNN oracle's process: descriptors and heuristics, no mathematics and no device.
  *
- * Some of cuDNN's engines call cuBLASLt. NVIDIA's own needs a device as soon as a handle is made, so that in cuDNN's
- * deviceless mode these engines drop out of the lists in which a real card has them first. This library has the documented
- * entry points that cuDNN looks up. Descriptors keep what was set. The heuristic answers with one algorithm and no
- * workspace; what cuBLASLt would really ask for is not known without a device, but it is at most the limit that cuDNN
- * states: the oracle can have it answer with that limit, and so sees how much a plan could need. Whatever would run on a
- * device, and whatever is not understood, is refused and kept by name.
+ * Some of cuDNN's engines call cuBLASLt. NVIDIA's own library needs a device as soon as a handle is made, so in cuDNN's
+ * deviceless mode these engines drop out of lists that they lead on a real card. This library has the documented entry points
+ * that cuDNN looks up. Descriptors keep the values set. The heuristic answers with one algorithm and no workspace. The real
+ * request of cuBLASLt is unknown without a device, but is at most the limit that cuDNN states: the oracle can switch the answer
+ * to that limit, to see how much a plan could need. Calls that would run on a device, and calls not understood, are refused and
+ * recorded by name.
  *
- * Written from NVIDIA's public cuBLAS documentation; it needs no header of NVIDIA's, so that a cuDNN without a CUDA toolkit
- * can be asked too. spec: cuBLAS 13 documentation, "Using the cuBLASLt API"
+ * Written from NVIDIA's public cuBLAS documentation; it needs none of NVIDIA's headers, so a cuDNN without a CUDA toolkit can
+ * answer too. spec: cuBLAS 13 documentation, "Using the cuBLASLt API"
  */
 #include <pthread.h>
 #include <stdint.h>
@@ -22,11 +22,11 @@ typedef enum { SUCCESS = 0, ALLOC_FAILED = 3, INVALID_VALUE = 7, NOT_SUPPORTED =
 
 /* ---------------------------------------------------------------------------------------- what the oracle reads */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int asks_for_limit;          /* whether heuristics answer with the largest workspace that is allowed, or with none */
-static int n_limited;               /* heuristics since the last reading which were allowed a workspace */
-static const char *refused = "";    /* the first call since the last reading which could not be answered */
+static int asks_for_limit;          /* whether heuristics answer with the largest allowed workspace, or with none */
+static int n_limited;               /* heuristics since the last reading with an allowed workspace */
+static const char *refused = "";    /* the first refused call since the last reading */
 
-/* From now on heuristics ask for all the workspace they are allowed (1) or for none (0). Returns how many since the last
+/* Makes heuristics request all the workspace they are allowed (1) or none (0) from now on. Returns how many since the last
  * call were allowed any. */
 EXPORT int vramcast_cublaslt_ask_for_limit(int on) {
     pthread_mutex_lock(&lock);
@@ -37,7 +37,7 @@ EXPORT int vramcast_cublaslt_ask_for_limit(int on) {
     return n;
 }
 
-/* Returns the name of the first call since the last reading which could not be answered; "" if all could. */
+/* Returns the name of the first refused call since the last reading; "" if there is none. */
 EXPORT const char *vramcast_cublaslt_refused(void) {
     pthread_mutex_lock(&lock);
     const char *name = refused;
@@ -46,7 +46,7 @@ EXPORT const char *vramcast_cublaslt_refused(void) {
     return name;
 }
 
-/* Returns what a function answers, and keeps its name if that is no success. */
+/* Returns a function's status, and keeps the function's name if that is not success. */
 static status answer(const char *name, status what) {
     pthread_mutex_lock(&lock);
     if (what != SUCCESS && !*refused) refused = name;
@@ -56,8 +56,8 @@ static status answer(const char *name, status what) {
 #define ANSWER(what) return answer(__func__, what)
 
 /* ---------------------------------------------------------------------------------------- descriptors
- * All kinds are alike: a list of attributes. What the caller holds is a cell with a pointer to it, in memory of our own
- * (Create) or in the caller's (Init, which the caller's inline functions use; nobody tells us when such a one ends). */
+ * All kinds are alike: a list of attributes. The caller holds a cell with a pointer to it, in our own memory (Create) or in the
+ * caller's (Init, which the caller's inline functions use, without any call at the end). */
 enum {
     MAX_ATTRIBUTES = 48,      /* arbitrary: cuBLAS 13 documents 39 for a multiplication, the most of any descriptor */
     MAX_ATTRIBUTE_BYTES = 8,  /* spec: pointers and 64-bit numbers are the largest attributes */
@@ -92,12 +92,12 @@ static status get(const struct descriptor *d, int name, void *value, size_t size
     for (int i = 0; a && i < a->count; i++) {
         if (a->of[i].name != name) continue;
         if (written) *written = a->of[i].size_bytes;
-        if (size_bytes == 0 && written) return SUCCESS; /* spec: asks for the size alone */
+        if (size_bytes == 0 && written) return SUCCESS; /* spec: queries only the size */
         if (!value || size_bytes != a->of[i].size_bytes) return INVALID_VALUE;
         memcpy(value, a->of[i].value, size_bytes);
         return SUCCESS;
     }
-    return INVALID_VALUE; /* a default which nobody set: better refused than guessed */
+    return INVALID_VALUE; /* a default that was never set: better refused than guessed */
 }
 
 static status init(struct descriptor *d, size_t size_bytes) {
@@ -121,7 +121,7 @@ static status destroy(struct descriptor *d) {
     return SUCCESS;
 }
 
-/* The entry points which every kind of descriptor has. */
+/* The entry points common to every kind of descriptor. */
 #define KIND(kind)                                                                                               \
     EXPORT status cublasLt##kind##SetAttribute(struct descriptor *d, int name, const void *value, size_t size) { \
         ANSWER(set(d, name, value, size));                                                                       \
@@ -150,7 +150,7 @@ static status describe_layout(struct descriptor *d, int type, uint64_t rows, uin
     return set(d, 4, &leading, sizeof leading);
 }
 
-/* In the caller's memory, or in our own; `described` sets what `d` is made with. */
+/* In the caller's memory, or in our own; `described` sets the initial attributes of `d`. */
 #define MADE(kind, described, ...)                                                                  \
     EXPORT status cublasLt##kind##Init_internal(struct descriptor *d, size_t size, ##__VA_ARGS__) { \
         ANSWER(init(d, size) ?: (described));                                                       \
@@ -184,7 +184,7 @@ EXPORT status cublasLtMatmulAlgoGetHeuristic(void *handle, struct descriptor *ma
     if (!handle || !matmul || !a || !b || !c || !d || wanted < 1 || !results || !found) ANSWER(INVALID_VALUE);
     if (preference) get(preference, PREFERENCE_MAX_WORKSPACE_BYTES, &limit, sizeof limit, NULL);
     memset(results, 0, sizeof *results); /* state 0: the algorithm can be used */
-    results->waves = 1.0f;               /* arbitrary: nobody reads it as a time */
+    results->waves = 1.0f;               /* arbitrary: it is not read as a time */
     pthread_mutex_lock(&lock);
     n_limited += limit > 0;
     if (asks_for_limit) results->workspace_bytes = limit;
@@ -206,7 +206,7 @@ EXPORT status cublasLtDestroy(void *handle) {
     return SUCCESS;
 }
 
-/* CUDA's major version is that of the name under which cuDNN looks this library up; the rest moves no answer.
+/* CUDA's major version is that of the name under which cuDNN looks this library up; the other parts affect no answer.
  * measured: cuDNN 9.19's lists of 467 questions are the same for 12.0, 13.1 and 13.4, 2026-11 */
 enum { MAJOR = CUDA_MAJOR, MINOR = 0, PATCH = 0 };
 
@@ -224,5 +224,5 @@ EXPORT status cublasLtMatmul(void) { ANSWER(NOT_SUPPORTED); }
 
 EXPORT status cublasLtMatrixTransform(void) { ANSWER(NOT_SUPPORTED); }
 
-/* Looked up by cuDNN 9.26; the groups' sizes lie on the device, so that nobody could say what one takes. */
+/* Looked up by cuDNN 9.26; the groups' sizes lie on the device, so the workspace is unknown. */
 EXPORT status cublasLtGroupedMatrixLayoutCreate(void) { ANSWER(NOT_SUPPORTED); }
