@@ -1,4 +1,4 @@
-"""Compiling the stand-ins: once, by one of several, and with a clear word when it cannot be."""
+"""Compilation of the stand-ins: once, by one of several processes, and with a clear error if it fails."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ builds = pytest.mark.usefixtures("needs_null_gpu")  # the installed torch, for w
 
 
 @builds
-def test_the_second_build_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_build_reuses_first(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = build()
     monkeypatch.setattr(build_module, "_build_all", None)  # calling it would fail
     assert build() == folder
 
 
 @builds
-def test_nothing_half_made_stays_in_the_cache() -> None:
+def test_leaves_nothing_incomplete_in_cache() -> None:
     build()
     assert list((cache_folder() / "nullgpu").glob(".build-*")) == []
 
 
 @builds
 @pytest.mark.parametrize("compiler", ["/no/such/compiler", ""])
-def test_without_a_compiler_it_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str) -> None:
+def test_missing_compiler_error_gives_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiler: str) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
     monkeypatch.setenv("CC", compiler)
     torch = find_torch()
-    monkeypatch.setenv("PATH", str(tmp_path))  # neither cc nor gcc here
+    monkeypatch.setenv("PATH", str(tmp_path))  # contains neither cc nor gcc
     with pytest.raises(NullGpuError, match=r"No C compiler found.*apt-get install gcc"):
         build(torch)
 
 
 @builds
-def test_without_binutils_it_says_how_to_get_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_binutils_error_gives_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path / "cache"))
     (tmp_path / "gcc").symlink_to(str(shutil.which("gcc")))
     monkeypatch.delenv("CC", raising=False)
@@ -57,7 +57,7 @@ def test_without_binutils_it_says_how_to_get_them(tmp_path: Path, monkeypatch: p
 
 
 @builds
-def test_a_compiler_which_fails_shows_its_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shows_message_of_failing_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiler = tmp_path / "cc"
     compiler.write_text("#!/bin/sh\necho 'no rule for this machine' >&2; exit 1\n")
     compiler.chmod(0o755)
@@ -81,8 +81,8 @@ def fake_site(folder: Path, version_text: str) -> Path:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("text", ["cuda: Optional[str] = None\n", "cuda = None\n", "", "cuda: Optional[str] = '13.0'\n"])
-def test_a_cpu_only_torch_is_refused_without_importing_it(tmp_path: Path, text: str) -> None:
-    # The last has the version but not the library: an install which lost its parts.
+def test_rejects_cpu_only_torch_without_import(tmp_path: Path, text: str) -> None:
+    # The last case has the version but not the library: an install that lost its parts.
     site = fake_site(tmp_path, text)
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
@@ -95,13 +95,13 @@ def test_a_cpu_only_torch_is_refused_without_importing_it(tmp_path: Path, text: 
     assert "install a CUDA build" in said.stdout
 
 
-def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_torch_error_gives_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build_module.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(NullGpuError, match="torch is not installed here: run pip install"):
         find_torch()
 
 
-def test_without_the_headers_it_names_them(tmp_path: Path) -> None:
+def test_names_missing_headers(tmp_path: Path) -> None:
     (tmp_path / "nvidia" / "cu13" / "include").mkdir(parents=True)
     (tmp_path / "nvidia" / "cu13" / "include" / "cuda.h").touch()
     with pytest.raises(NullGpuError, match=r"headers cuda_runtime_api.h, .*cudnn.h.*Install torch with its dependencies"):
@@ -109,7 +109,7 @@ def test_without_the_headers_it_names_them(tmp_path: Path) -> None:
 
 
 @builds
-def test_a_cache_that_cannot_be_made_names_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_cache_error_names_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     for place in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/vramcast")):
         monkeypatch.setenv("VRAMCAST_CACHE", str(place))
@@ -118,7 +118,7 @@ def test_a_cache_that_cannot_be_made_names_the_variable(tmp_path: Path, monkeypa
 
 
 @builds
-def test_a_full_cache_names_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_cache_error_names_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
 
     def full(*arguments: object) -> None:
@@ -130,7 +130,7 @@ def test_a_full_cache_names_the_variable(tmp_path: Path, monkeypatch: pytest.Mon
     assert list((tmp_path / "nullgpu").iterdir()) == []
 
 
-def test_the_cache_stands_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_sets_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path / "a" / "b"))
     assert cache_folder() == tmp_path / "a" / "b"
     monkeypatch.delenv("VRAMCAST_CACHE")
@@ -140,7 +140,7 @@ def test_the_cache_stands_where_the_environment_says(tmp_path: Path, monkeypatch
 
 @pytest.mark.release
 @builds
-def test_two_builds_at_once_end_with_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_builds_share_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
     torch = find_torch()
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -151,13 +151,13 @@ def test_two_builds_at_once_end_with_one_folder(tmp_path: Path, monkeypatch: pyt
 
 
 @builds
-def test_another_torch_has_a_folder_of_its_own() -> None:
+def test_other_torch_has_own_folder() -> None:
     torch = find_torch()
     assert build_module._key(torch) != build_module._key(dataclasses.replace(torch, version="2.11.1"))
 
 
 @builds
-def test_the_build_is_the_same_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_build_is_independent_of_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = build()
     monkeypatch.chdir(tmp_path)
     assert build() == before
@@ -169,7 +169,7 @@ def listed_builds() -> list[KnownBuild]:
     return [KnownBuild(**one) for one in json.loads((Path(build_module.__file__).parents[1] / "known_good.json").read_text())]
 
 
-def test_a_known_build_is_told_by_what_it_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_recognizes_known_build_by_entry_points(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (first, *_) = listed_builds()
     torch = TorchBuild(f"{first.torch}+cu{first.cuda.replace('.', '')}", first.cuda, tmp_path, tmp_path)
     monkeypatch.setattr(build_module, "entry_points_digest", lambda torch: first.entry_points)
@@ -180,7 +180,7 @@ def test_a_known_build_is_told_by_what_it_needs(monkeypatch: pytest.MonkeyPatch,
     assert known_build(dataclasses.replace(torch, cuda="11.8")) is None
 
 
-def test_the_pinned_torch_was_tested_and_nothing_differs(needs_null_gpu: None) -> None:
+def test_pinned_torch_has_no_deviations(needs_null_gpu: None) -> None:
     torch = find_torch()
     if not torch.version.startswith("2.11.0"):
         pytest.skip("another torch is installed")
@@ -189,6 +189,6 @@ def test_the_pinned_torch_was_tested_and_nothing_differs(needs_null_gpu: None) -
     assert list(found.deviations) == []
 
 
-def test_each_known_build_stands_once() -> None:
+def test_known_builds_are_unique() -> None:
     builds = [(one.torch, one.cuda, one.entry_points) for one in listed_builds()]
     assert len(builds) == len(set(builds)) >= 5

@@ -1,4 +1,4 @@
-"""Blocks of several streams come back at once on a fast card, and on a slow one when the host has waited."""
+"""Blocks shared by several streams are freed at once on a fast card, and on a slow one after the host has waited."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vramcast.tracer.protocol.job_result import Result
 from vramcast.tracer.protocol.run_options import RunOptions
 
 MIB = 1 << 20
-# A block of a side stream is used on the job's own four times; the host waits after the third.
+# A block of a side stream is used four times on the job's own stream; the host waits after the third.
 SHARED = """
     import sys, torch
     torch.zeros(1, device="cuda")
@@ -44,13 +44,13 @@ DDP = """
         model(torch.randn(4, 512, device="cuda")).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-    dist.destroy_process_group()  # which waits for what was not waited for
+    dist.destroy_process_group()  # waits for all outstanding work
 """
 
 
 @pytest.fixture
 def run(tracer: Callable[[], NullGpuTracer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Returns what comes of a script on a fast card, or on a slow one."""
+    """Return a function that traces a script on a fast or a slow card."""
     monkeypatch.chdir(tmp_path)
 
     def traced(script: str, *words: str, slow: bool = False) -> Result:
@@ -72,7 +72,7 @@ def _is_decided(result: Result) -> bool:
     return any(entry.kind is Entered.SPEED for entry in result.ledger)
 
 
-def test_a_block_which_two_streams_use_comes_back_when_the_host_has_waited(run: Callable[..., Result]) -> None:
+def test_frees_shared_block_after_host_wait(run: Callable[..., Result]) -> None:
     fast, slow = run(SHARED, "shared"), run(SHARED, "shared", slow=True)
     assert _is_decided(fast)
     assert _peaks(slow)[1] - _peaks(fast)[1] == 2 * 64 * MIB
@@ -81,7 +81,7 @@ def test_a_block_which_two_streams_use_comes_back_when_the_host_has_waited(run: 
     assert _peaks(alone) == _peaks(run(SHARED, "own", slow=True))
 
 
-def test_both_ends_of_a_job_of_two_ranks_are_in_its_answer(
+def test_estimate_has_fast_and_slow_card(
     tracer: Callable[[], NullGpuTracer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -103,8 +103,8 @@ def test_both_ends_of_a_job_of_two_ranks_are_in_its_answer(
     assert "on a slow card" in str(both)
 
 
-def test_the_device_is_synchronized_with_the_newest_stream_too(probe: Callable[..., tuple[dict[str, Any], Result]]) -> None:
-    # torch makes its streams all at once, so that one of the program's own is newer.
+def test_synchronization_covers_newest_stream(probe: Callable[..., tuple[dict[str, Any], Result]]) -> None:
+    # torch makes all its streams at once, so a stream made by the program is newer.
     said, _ = probe(
         """
         import ctypes

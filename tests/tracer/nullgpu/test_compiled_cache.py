@@ -1,4 +1,4 @@
-"""The folder of compiled code: emptied above its limit, never while somebody uses it."""
+"""The folder of compiled code: emptied above its limit, but never while it is in use."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.rglob("*") if path.is_file() and path.name != "in-use")
 
 
-def test_it_stays_at_its_limit(folder: Path) -> None:
+def test_keeps_folder_at_limit(folder: Path) -> None:
     with entered(folder, 1200):
         assert names(folder) == ["graph", "kernel.cubin"]
 
 
-def test_above_its_limit_all_of_it_goes(folder: Path) -> None:
+def test_empties_folder_above_limit(folder: Path) -> None:
     with entered(folder, 1199):
         assert [path.name for path in folder.iterdir()] == ["in-use"]
 
 
-def test_nothing_goes_while_somebody_uses_it(folder: Path) -> None:
+def test_keeps_folder_in_use(folder: Path) -> None:
     with entered(folder, 1200):
         an_hour_later(folder)
         with entered(folder, 0):
@@ -59,7 +59,7 @@ def test_nothing_goes_while_somebody_uses_it(folder: Path) -> None:
         assert names(folder) == []
 
 
-def test_it_looks_once_an_hour(folder: Path) -> None:
+def test_checks_once_an_hour(folder: Path) -> None:
     with entered(folder, 1200):
         pass
     with entered(folder, 0):
@@ -69,7 +69,7 @@ def test_it_looks_once_an_hour(folder: Path) -> None:
         assert names(folder) == []
 
 
-def test_a_clock_which_went_back_does_not_keep_it_for_ever(folder: Path) -> None:
+def test_checks_again_after_clock_went_back(folder: Path) -> None:
     with entered(folder, 1200):
         pass
     os.utime(folder / "in-use", (time.time() + 10**6,) * 2)
@@ -77,7 +77,7 @@ def test_a_clock_which_went_back_does_not_keep_it_for_ever(folder: Path) -> None
         assert names(folder) == []
 
 
-def test_what_a_link_names_stays(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_keeps_targets_of_links(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "mine").write_text("kept")
     (folder / "link").symlink_to(elsewhere)
@@ -85,7 +85,7 @@ def test_what_a_link_names_stays(folder: Path, tmp_path_factory: pytest.TempPath
         assert (elsewhere / "mine").read_text() == "kept"
 
 
-def test_a_folder_which_cannot_be_locked_is_left_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaves_folder_without_locks_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(95, "Operation not supported")
 

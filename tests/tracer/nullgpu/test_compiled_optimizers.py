@@ -1,4 +1,4 @@
-"""Optimizer steps which DeepSpeed would compile: they change no memory, and what they change is not known any more."""
+"""Optimizer steps that DeepSpeed would compile: they change no memory, and the values they change become unknown."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Values:
 
 
 class _Builder:
-    """DeepSpeed's `OpBuilder`, as far as it matters."""
+    """The relevant part of DeepSpeed's `OpBuilder`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -39,7 +39,7 @@ def builder(monkeypatch: pytest.MonkeyPatch) -> type[_Builder]:
     return _Builder
 
 
-def test_a_step_on_the_card_forgets_what_it_changed(builder: type[_Builder]) -> None:
+def test_card_step_forgets_changed_values(builder: type[_Builder]) -> None:
     values = _Values()
     with not_compiled(values):
         step = builder("fused_adam").jit_load(verbose=False).multi_tensor_adam
@@ -47,7 +47,7 @@ def test_a_step_on_the_card_forgets_what_it_changed(builder: type[_Builder]) -> 
     assert values.forgotten == ["p1", "p2", "m1", "m2", "v1", "v2"]
 
 
-def test_steps_on_the_host_do_nothing_and_others_are_compiled(builder: type[_Builder]) -> None:
+def test_host_steps_do_nothing_and_others_compile(builder: type[_Builder]) -> None:
     with not_compiled(None):
         adam = builder("cpu_adam").jit_load()
         assert adam.create_adam(0, 1e-3) is adam.adam_update(0, 1) is adam.destroy_adam(0) is None
@@ -56,7 +56,7 @@ def test_steps_on_the_host_do_nothing_and_others_are_compiled(builder: type[_Bui
     assert builder("cpu_adam").jit_load() == "cpu_adam is compiled"
 
 
-def test_deepspeeds_extensions_have_these_functions() -> None:
+def test_deepspeed_extensions_have_listed_functions() -> None:
     pytest.importorskip("deepspeed")
     import deepspeed
 

@@ -1,4 +1,4 @@
-"""torch.compile on the null GPU: every mode ends, takes a card's memory, and a second run says what the first one said."""
+"""torch.compile on the null GPU: every mode ends, takes a card's memory, and a second run gives the same result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Probe = Callable[..., Any]
 NET = """
 import os, warnings
 import torch.nn as nn
-torch.set_float32_matmul_precision("high")  # as Inductor's own warning asks for
+torch.set_float32_matmul_precision("high")  # as Inductor's own warning recommends
 def net(n=2, width=256):
     block = lambda: nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
     return nn.Sequential(*(block() for _ in range(n))).cuda()
@@ -32,12 +32,10 @@ def train(model, steps=3):
 
 
 # ------------------------------------------------------------------------------------------------ settings
-def test_the_compilers_work_in_the_jobs_process_and_in_a_folder_of_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compilers_use_job_process_and_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
-    monkeypatch.setattr(torch, "compile", torch.compile)  # as it is now, again afterwards
+    monkeypatch.setattr(torch, "compile", torch.compile)  # restored after the test
     monkeypatch.delitem(sys.modules, "torch._inductor.config", raising=False)
     environ = {"TORCHINDUCTOR_CACHE_DIR": "/the/users/own"}
     compilers.prepare(environ)
@@ -49,7 +47,7 @@ def test_the_compilers_work_in_the_jobs_process_and_in_a_folder_of_ours(
     }
 
 
-def test_the_users_number_of_compilers_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keeps_user_number_of_compilers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
     monkeypatch.setattr(torch, "compile", torch.compile)
@@ -60,7 +58,7 @@ def test_the_users_number_of_compilers_counts(tmp_path: Path, monkeypatch: pytes
 
 
 # ------------------------------------------------------------------------------------------------ modes
-def test_a_second_run_compiles_less_and_says_the_same(probe: Probe, tmp_path: Path) -> None:
+def test_second_run_hits_cache_with_same_result(probe: Probe, tmp_path: Path) -> None:
     source = (
         NET
         + f"""
@@ -80,13 +78,13 @@ note(said=[str(w.message)[:60] for w in said if "hooks" in str(w.message)], rese
     assert (second["hits"], second["misses"]) == (2, 0)
     assert first["said"] == []
     assert first["reserved"] == second["reserved"]
-    # The passes over the first one's graph try their constants out on the card: 48 blocks of 2 and 4 bytes.
+    # Passes over the first run's graph evaluate their constants on the card: 48 blocks of 2 and 4 bytes.
     sizes = [[size for size in result.trace.size_bytes.tolist() if size > 4] for result in (one, two)]
     assert sizes[0] == sizes[1]
 
 
-def test_the_compilers_of_a_pool_see_the_null_gpu(probe: Probe, tmp_path: Path) -> None:
-    """A pool is used once it is ready, which a small job would not live to see."""
+def test_pool_compilers_see_null_gpu(probe: Probe, tmp_path: Path) -> None:
+    """Compile in a pool; it is used only once it is ready, so the job has to wait for it."""
     noted, result = probe(
         NET
         + f"""
@@ -105,7 +103,7 @@ note(ended=True)
     assert noted == {"ready": True, "ended": True}
 
 
-def test_cuda_graphs_keep_their_memory_and_say_what_was_overwritten(probe: Probe) -> None:
+def test_cuda_graphs_keep_memory_and_detect_overwrites(probe: Probe) -> None:
     noted, result = probe(
         NET
         + """
@@ -136,7 +134,7 @@ with torch.no_grad():
 
 
 @pytest.mark.release
-def test_benchmarks_of_kernels_end_and_leave_nothing(probe: Probe, tmp_path: Path) -> None:
+def test_kernel_benchmarks_end_and_leave_nothing(probe: Probe, tmp_path: Path) -> None:
     noted, result = probe(
         NET
         + f"""
@@ -169,11 +167,11 @@ note(left=torch.cuda.memory_allocated() - before - y.nbytes, chosen=chosen)
 
 
 @pytest.mark.release
-def test_the_other_ways_to_compile(probe: Probe) -> None:
+def test_other_ways_to_compile(probe: Probe) -> None:
     noted, result = probe(
         NET
         + """
-# an optimizer, of blocks which are compiled one by one
+# an optimizer, with blocks compiled one by one
 model = net(2)
 for block in model:
     block.compile()
@@ -202,7 +200,7 @@ def sine_op(x: torch.Tensor) -> torch.Tensor:
     return y
 @torch.library.custom_op("vramcast_test::attention", mutates_args=())
 def attention(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.empty_like(x), torch.empty_like(x)  # as FlashAttention's own operators: results and what backward needs
+    return torch.empty_like(x), torch.empty_like(x)  # like FlashAttention's operators: results and data for backward
 @attention.register_fake
 def _(x):
     return torch.empty_like(x), torch.empty_like(x)
@@ -232,7 +230,7 @@ note(fp8=torch.cuda.memory_allocated() - before)
 
 # ------------------------------------------------------------------------------------------------ choices
 @pytest.mark.release
-def test_a_search_among_configurations_takes_the_memory_of_its_first_benchmark(probe: Probe) -> None:
+def test_configuration_search_takes_memory_of_first_benchmark(probe: Probe) -> None:
     source = (
         NET
         + """
@@ -241,7 +239,7 @@ from torch._inductor.runtime.coordinate_descent_tuner import CoordescTuner
 from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 torch._inductor.config.coordinate_descent_tuning = True
 theirs, bench, kernels = CoordescTuner.autotune, CachingAutotuner.bench, []
-model = torch.compile(net(1))  # ours is in its place from here on
+model = torch.compile(net(1))  # ours replaces it from here on
 def counted(self, *args, **kwargs):
     kernels.append(id(self))
     return bench(self, *args, **kwargs)
@@ -270,11 +268,11 @@ note(shape=list(order.shape), folder=os.environ["TRITON_CACHE_DIR"])
 
 
 def _kernels(folder: str) -> dict[str, str]:
-    """Return the kept kernels in Triton's first IR."""
+    """Return the stored kernels in Triton's first IR."""
     return {path.name: path.read_text() for path in Path(folder).rglob("*.ttir")}
 
 
-def test_a_large_kernel_is_compiled_without_its_body_and_a_small_one_with_it(probe: Probe) -> None:
+def test_strips_bodies_of_large_kernels_only(probe: Probe) -> None:
     noted, result = probe(NET + SORT.format("train(torch.compile(net(1)))"))
     assert result.status == "ok", result.message
     assert noted["shape"] == [8, 512]
@@ -283,8 +281,8 @@ def test_a_large_kernel_is_compiled_without_its_body_and_a_small_one_with_it(pro
     assert all(has_body[name] == ("sort" not in name) for name in has_body)
 
 
-def test_a_kernel_which_a_real_card_might_run_keeps_its_body(probe: Probe, tmp_path: Path) -> None:
-    """The job keeps them in a folder of its own; the limit is lower, for a sort which is compiled in a second."""
+def test_keeps_body_in_user_cache(probe: Probe, tmp_path: Path) -> None:
+    """Store kernels in the job's own folder; the limit is lowered for a sort that compiles in a second."""
     own = f"os.environ['TRITON_CACHE_DIR'] = {str(tmp_path)!r}\nfrom vramcast.tracer.nullgpu.child import bare_kernels\n"
     noted, result = probe(SORT.format(own + "bare_kernels._MOST_LINES = 100").replace("512", "32"))
     assert result.status == "ok", result.message

@@ -1,4 +1,4 @@
-"""A worker which imports packages touches no CUDA: it has no card yet, and its forks could have none."""
+"""A worker that imports packages does not touch CUDA: it has no card yet, and its forks could not use one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from vramcast.tracer.processes.fork_server import AskedForCard
 
 
-def test_whether_there_is_a_card_is_answered_and_no_more_is_told(need: Callable[[str], Any]) -> None:
-    """torchao asks while it is imported, and transformers imports it: the worker aborted, and every second job failed."""
+def test_reports_card_and_rejects_other_queries(need: Callable[[str], Any]) -> None:
+    """Query the card like torchao, which transformers imports: the worker aborted, and every second job failed."""
     torch = need("torch")
     from vramcast.tracer.nullgpu import cuda_guard
 

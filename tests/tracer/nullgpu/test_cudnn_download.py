@@ -1,4 +1,4 @@
-"""One cuDNN fetched into the cache: wheels of a few bytes in a folder stand for the index, pip is the real one."""
+"""One cuDNN fetched into the cache: wheels of a few bytes in a folder stand for the index, pip is real."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Index = Callable[..., Wheel]
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
-    """Puts a wheel into the only index that pip sees, and pins it."""
+    """Return a function that puts a wheel into the only index that pip sees, and pins it."""
     if subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True).returncode:
         pytest.skip("pip is not installed")
     folder = tmp_path / "index"
@@ -46,7 +46,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
     def put(version: str, files: dict[str, str] = FILES, *, pinned: bool = True, sha256: str = "") -> Wheel:
         path = folder / f"nvidia_cudnn_cu12-{version}-py3-none-any.whl"
         info = f"nvidia_cudnn_cu12-{version}.dist-info"
-        # What it needs is not in the index: pip must not look for it.
+        # Its dependencies are missing from the index: pip must not look for them.
         metadata = f"Metadata-Version: 2.1\nName: nvidia-cudnn-cu12\nVersion: {version}\nRequires-Dist: nvidia-cublas-cu12\n"
         tag = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         with zipfile.ZipFile(path, "w") as wheel:
@@ -66,7 +66,7 @@ def left_in(cache: Path) -> list[str]:
 
 @pytest.mark.parametrize("version", ["9.10.2", "9.10.2.21", "91002"])
 @pytest.mark.parametrize("pinned", [True, False])
-def test_the_libraries_alone_come_into_the_cache(index: Index, tmp_path: Path, version: str, pinned: bool) -> None:
+def test_extracts_only_libraries_into_cache(index: Index, tmp_path: Path, version: str, pinned: bool) -> None:
     index("9.10.2.21", pinned=pinned)
     folder = fetch(version)
     assert folder == tmp_path / "cache" / "cudnn" / "9.10.2.21-cu12" / FOLDER
@@ -74,36 +74,36 @@ def test_the_libraries_alone_come_into_the_cache(index: Index, tmp_path: Path, v
         "libcudnn.so.9": "front",
         "libcudnn_graph.so.9": "graph",
     }
-    assert left_in(tmp_path / "cache") == ["9.10.2.21-cu12"]  # neither the wheel nor anything half done
+    assert left_in(tmp_path / "cache") == ["9.10.2.21-cu12"]  # neither the wheel nor incomplete files
     assert [(library.version, library.folder) for library in cached()] == [("9.10.2.21", folder)]
 
 
-def test_what_is_there_is_not_fetched_again(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_does_not_fetch_cached_version(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     index("9.10.2.21")
     folder = fetch("9.10.2")
     monkeypatch.setattr(cudnn_fetch, "_pip", None)
     assert fetch("9.10.2") == fetch("9.10.2.21") == folder
 
 
-def test_what_is_there_for_another_cuda_is_not_taken(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ignores_cached_version_for_other_cuda(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     index("9.10.2.21")
     fetch("9.10.2")  # for CUDA 12
     both = (cudnn_fetch.WHEELS[0], replace(cudnn_fetch.WHEELS[0], project="nvidia-cudnn-cu13"))
     monkeypatch.setattr(cudnn_fetch, "WHEELS", both)
     monkeypatch.setattr(cudnn_fetch, "installed_stack", lambda: Stack("2.11.0", "13.0", None))
     monkeypatch.setattr(cudnn_fetch, "_pip", None)
-    with pytest.raises(TypeError):  # it asks pip
+    with pytest.raises(TypeError):  # it calls pip
         fetch("9.10.2")
 
 
-def test_a_file_with_another_hash_is_refused(index: Index, tmp_path: Path) -> None:
+def test_rejects_wrong_hash(index: Index, tmp_path: Path) -> None:
     index("9.10.2.21", sha256="0" * 64)
-    with pytest.raises(DownloadError, match="not the one which was expected"):
+    with pytest.raises(DownloadError, match="does not have the expected hash"):
         fetch("9.10.2")
     assert left_in(tmp_path / "cache") == []
 
 
-def test_a_version_which_the_index_lacks_is_said(index: Index, tmp_path: Path) -> None:
+def test_reports_version_missing_from_index(index: Index, tmp_path: Path) -> None:
     index("9.10.2.21")
     with pytest.raises(DownloadError, match="no network, or no such version"):
         fetch("9.14.0")
@@ -111,27 +111,27 @@ def test_a_version_which_the_index_lacks_is_said(index: Index, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", [f"{LIB}../../../libcudnn.so.9", "/tmp/libcudnn.so.9", f"{LIB}..\\libcudnn.so.9"])
-def test_a_name_which_leaves_its_folder_spoils_the_wheel(index: Index, tmp_path: Path, name: str) -> None:
+def test_rejects_wheel_with_name_outside_folder(index: Index, tmp_path: Path, name: str) -> None:
     index("9.10.2.21", {**FILES, name: "bad"})
-    with pytest.raises(DownloadError, match="leaves its folder"):
+    with pytest.raises(DownloadError, match="has a file outside its folder"):
         fetch("9.10.2")
     assert left_in(tmp_path / "cache") == []
 
 
-def test_a_wheel_without_libraries_is_none_of_cudnn(index: Index) -> None:
+def test_rejects_wheel_without_libraries(index: Index) -> None:
     index("9.10.2.21", {"nvidia/cudnn/include/cudnn.h": ""})
     with pytest.raises(DownloadError, match="has no libraries"):
         fetch("9.10.2")
 
 
-def test_a_damaged_wheel_is_said(tmp_path: Path) -> None:
+def test_reports_damaged_wheel(tmp_path: Path) -> None:
     wheel = tmp_path / "damaged.whl"
     wheel.write_bytes(b"PK\x03\x04 and no more")
     with pytest.raises(DownloadError, match=r"damaged\.whl is damaged"):
         cudnn_fetch._take_out(wheel, tmp_path / "out")
 
 
-def test_the_slower_of_two_takes_the_others_copy(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slower_download_takes_existing_copy(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = index("9.10.2.21")
     folder = fetch("9.10.2")
     monkeypatch.setattr(cudnn_fetch, "cached", list)  # it looked before the other was done
@@ -141,14 +141,18 @@ def test_the_slower_of_two_takes_the_others_copy(index: Index, tmp_path: Path, m
 
 @pytest.mark.parametrize(
     ("version", "message"),
-    [("9.5.1", "cannot answer .* get that .--get-cudnn 9.12.0"), ("8.9.2.26", "9.12.0 is asked"), ("newest", "is no version")],
+    [
+        ("9.5.1", "cannot answer .* get that .--get-cudnn 9.12.0"),
+        ("8.9.2.26", "9.12.0 answers"),
+        ("newest", "is not a version"),
+    ],
 )
-def test_what_could_not_answer_is_not_fetched(version: str, message: str) -> None:
+def test_rejects_versions_that_cannot_answer(version: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         fetch(version)
 
 
-def test_an_interpreter_without_pip_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_reports_missing_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\necho 'python: No module named pip' >&2; exit 1\n")
     python.chmod(0o755)
@@ -158,14 +162,14 @@ def test_an_interpreter_without_pip_is_said(monkeypatch: pytest.MonkeyPatch, tmp
         fetch("9.10.2")
 
 
-def test_a_cache_which_cannot_be_written_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_reports_unwritable_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "cudnn").write_text("a file in the way")
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
     with pytest.raises(DownloadError, match=r"cannot be written .* set VRAMCAST_CACHE"):
         fetch("9.10.2")
 
 
-def test_every_pinned_wheel_can_answer_and_has_a_whole_hash() -> None:
+def test_pinned_wheels_can_answer_and_have_hashes() -> None:
     assert all(len(bytes.fromhex(wheel.sha256)) == 32 and wheel.cuda in ("cu12", "cu13") for wheel in WHEELS)
     assert all(number_of(wheel.version) >= (9, 8, 0) for wheel in WHEELS)
 
@@ -173,9 +177,7 @@ def test_every_pinned_wheel_can_answer_and_has_a_whole_hash() -> None:
 @pytest.mark.parametrize(
     ("cuda", "project"), [("13.0", "nvidia-cudnn-cu13"), ("12.8", "nvidia-cudnn-cu12"), (None, "nvidia-cudnn-cu13")]
 )
-def test_of_two_builds_that_for_torchs_cuda_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: str | None, project: str
-) -> None:
+def test_prefers_wheel_for_torch_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: str | None, project: str) -> None:
     monkeypatch.setattr(cudnn_fetch.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(cudnn_fetch, "installed_stack", lambda: Stack("2.11.0", cuda, None))
     wheel = cudnn_fetch._wheel(COMPLETE, tmp_path)

@@ -1,4 +1,4 @@
-"""That no engine of the installed cuDNN drops out of its lists unseen.
+"""Completeness of the installed cuDNN's engine lists.
 
 This is a small part of `python -m benchmarks.hardware.cudnn_engines`.
 """
@@ -21,11 +21,11 @@ from vramcast.tracer.nullgpu.cudnn.client import CudnnOracle
 from vramcast.tracer.nullgpu.cudnn.libraries import choose
 from vramcast.tracer.nullgpu.cudnn.stand_ins import oracle_libraries
 
-# Why these may be refused for the environment: Hopper's native engines ask the card for its clusters. cuDNN 9.13 and 9.15,
-# which let them in without a card, have them in no INSTANT list, and neither have those of Ampere and Blackwell any.
+# These may be refused for the environment because Hopper's native engines query the card's clusters. cuDNN 9.13 and 9.15
+# include them without a card, but in no INSTANT list, and neither do the lists of Ampere and Blackwell contain any.
 REFUSED = {("forward", 72, 90), ("backward_filter", 70, 90), ("backward_data", 78, 90)}
-# Engines which took none of the benchmark's questions, and are refused without a reason on some architecture. Nothing is
-# known of them but that they are the same in 9.15, 9.19 and 9.20; a few take 8-bit integers.
+# Engines that took none of the benchmark's requests, and are refused without a reason on some architecture. They are the same
+# in 9.15, 9.19 and 9.20, and a few take 8-bit integers; nothing else is known about them.
 SILENT = {
     "forward": {15, 26, 29, 32, 33, 43, 44, 59, 60, 68, 69, 72},
     "backward_filter": {4, 5, 8, 11, 41, 59, 60},
@@ -47,29 +47,29 @@ def survey(cudnn: Path) -> engines.Survey:
     return engines.survey(cudnn, oracle_libraries(cudnn), engines.convolutions(brief=True))
 
 
-def test_no_engine_but_hoppers_native_ones_is_refused_for_the_environment(survey: engines.Survey) -> None:
+def test_environment_rejects_only_hopper_native_engines(survey: engines.Survey) -> None:
     assert {key[1:4] for key in survey.refusals if key[0] == engines.DEVICE} <= REFUSED
     assert not survey.not_asked
 
 
-def test_lists_are_complete_where_such_an_engine_was_refused(survey: engines.Survey) -> None:
+def test_lists_are_complete_despite_rejected_engines(survey: engines.Survey) -> None:
     for (class_, operation, engine, sm, _, _), n in survey.refusals.items():
         if class_ == engines.DEVICE:
             assert survey.complete[operation, engine, sm] == n
 
 
-def test_every_refusal_has_a_reason_that_we_know(survey: engines.Survey) -> None:
+def test_every_refusal_has_known_reason(survey: engines.Survey) -> None:
     assert [key for key in survey.refusals if key[0] == engines.NEW] == []
     for operation, silent in survey.never(engines.SILENT).items():
         assert set(silent) <= SILENT[operation]
 
 
-def test_every_first_plan_builds(survey: engines.Survey) -> None:
+def test_first_plans_build(survey: engines.Survey) -> None:
     assert set(survey.plans) == {0}
     assert survey.plans[0] > 100
 
 
-def test_without_the_stand_in_an_engine_is_missing_and_the_survey_sees_it(cudnn: Path, tmp_path: Path) -> None:
+def test_survey_detects_engine_missing_without_stand_in(cudnn: Path, tmp_path: Path) -> None:
     libraries = oracle_libraries(cudnn)
     whole = engines.survey(cudnn, libraries, [POINTWISE], [80])
     broken = engines.survey(cudnn, engines.without_cublaslt(libraries, tmp_path), [POINTWISE], [80])
@@ -94,12 +94,12 @@ def test_without_the_stand_in_an_engine_is_missing_and_the_survey_sees_it(cudnn:
         (3000, "", "", engines.NEW),
     ],
 )
-def test_a_refusal_is_classified_by_its_innermost_reason(status: int, name: str, reason: str, class_: str) -> None:
+def test_classifies_refusal_by_innermost_reason(status: int, name: str, reason: str, class_: str) -> None:
     assert engines.class_of(status, name, reason) == class_
 
 
-def test_a_card_without_tf32_asked_first_takes_no_engine_from_a_newer_one(cudnn: Path) -> None:
-    """cuDNN keeps for its process whether TF32 is possible, by the first card that it is asked about."""
+def test_first_card_without_tf32_hides_no_engines(cudnn: Path) -> None:
+    """Compare lists after another first card: cuDNN decides once per process, by the first card, whether TF32 is possible."""
     a100, v100 = device("a100-40gb").cudnn_record(), device("v100-16gb").cudnn_record()
     lists = []
     for cards in ([a100], [v100, a100]):
@@ -112,8 +112,8 @@ def test_a_card_without_tf32_asked_first_takes_no_engine_from_a_newer_one(cudnn:
     assert len(lists[0]) > 20
 
 
-def test_nothing_of_nvidias_but_cudnn_and_nvrtc_is_in_the_oracles_process(cudnn: Path) -> None:
-    """The licence boundary: after questions and plans neither a driver nor a cuBLASLt other than ours is mapped."""
+def test_oracle_maps_only_cudnn_and_nvrtc(cudnn: Path) -> None:
+    """Check the licence boundary: after requests for plans, the only driver and cuBLASLt mapped are ours."""
     libraries = oracle_libraries(cudnn)
     with CudnnOracle(cudnn, libraries, device=device("a100-40gb").cudnn_record()) as oracle:
         for operation in engines.OPERATIONS.values():
@@ -128,12 +128,12 @@ def test_nothing_of_nvidias_but_cudnn_and_nvrtc_is_in_the_oracles_process(cudnn:
 
 
 @pytest.mark.parametrize("layer", engines.LEGACY)
-def test_what_needs_a_handle_counts_as_unknown(tracer: Callable[[], NullGpuTracer], layer: str) -> None:
+def test_layers_that_need_handle_count_as_unknown(tracer: Callable[[], NullGpuTracer], layer: str) -> None:
     job = Job(device("h100"), target=f"{engines.LAYERS}:{layer}", batch=TensorSpec.parse("8x1024x512"))
     assert [entry for entry in tracer().trace(job).ledger if entry.kind == "assumed" and "cuDNN" in entry.words]
 
 
 @pytest.mark.parametrize("name", ["fake", "cpu"])
-def test_batch_norm_in_channels_last_counts_as_unknown_for_every_tracer(name: str, clean_environment: None) -> None:
+def test_channels_last_batch_norm_counts_as_unknown(name: str, clean_environment: None) -> None:
     job = Job(device("h100"), target=f"{engines.LAYERS}:batch_norm", batch=TensorSpec.parse("8x1024x512"))
     assert Code.CHANNELS_LAST_NORM in Estimator(tracer=name).uncorrected(job).unknown

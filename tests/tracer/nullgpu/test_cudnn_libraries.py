@@ -1,4 +1,4 @@
-"""Which cuDNN answers for a stack: folders of nothing stand for the libraries."""
+"""Choice of the cuDNN for a stack: empty folders stand for the libraries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Machine = Callable[..., Path]
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Makes this machine one which has a torch with this cuDNN (None: none) and those fetched ones (for CUDA 13)."""
+    """Return a function that gives this machine a torch with this cuDNN (None: none) and fetched ones (for CUDA 13)."""
     monkeypatch.setattr(cudnn_libraries.platform, "system", lambda: "Linux")
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(cudnn_libraries, "_torch_site", lambda: None)
@@ -46,7 +46,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return make
 
 
-# What is wanted, torch's own, what was fetched; which answers, whether it counts as another one, the remark.
+# Requested version, torch's own, fetched ones; the one that answers, whether it counts as another one, the warning.
 CASES: dict[str, tuple[str | None, str | None, list[str], str, bool, str]] = {
     "no stack": (None, "9.19.0.56", ["9.8.0.87"], "9.19.0.56", False, ""),
     "torch's own": ("9.19.0", "9.19.0.56", ["9.8.0.87"], "9.19.0.56", False, ""),
@@ -95,7 +95,7 @@ CASES: dict[str, tuple[str | None, str | None, list[str], str, bool, str]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_stacks_own_cudnn_answers_or_the_nearest(case: str, machine: Machine) -> None:
+def test_chooses_own_or_nearest_cudnn(case: str, machine: Machine) -> None:
     wanted, own, fetched, answers, is_another, said = CASES[case]
     machine(own, *fetched)
     stack = Stack(cudnn=wanted) if wanted is not None else None
@@ -109,30 +109,28 @@ def test_the_stacks_own_cudnn_answers_or_the_nearest(case: str, machine: Machine
     assert warning_of(stack) == choice.warning
 
 
-def test_where_none_can_answer_the_next_step_is_said(machine: Machine) -> None:
+def test_missing_cudnn_error_gives_next_step(machine: Machine) -> None:
     machine(None)
     with pytest.raises(NullGpuError, match=r"no cuDNN is installed here: run vramcast doctor --get-cudnn 9\.12\.0"):
         choose(Stack(cudnn="9.10.2.21"))
     assert warning_of(Stack(cudnn="9.10.2.21")) == ""
 
 
-def test_an_installed_one_which_is_too_old_is_named_with_the_one_to_get(machine: Machine) -> None:
+def test_too_old_cudnn_error_names_replacement(machine: Machine) -> None:
     machine("9.1.0.70")
     with pytest.raises(NullGpuError, match=r"cuDNN 9\.1\.0\.70 beside torch cannot answer .*--get-cudnn 9\.12\.0"):
         choose(None)
 
 
-def test_beside_a_cpu_only_torch_nobody_knows_the_cards_cudnn_until_the_stack_says_it(machine: Machine) -> None:
+def test_cpu_only_torch_needs_stack_for_cudnn(machine: Machine) -> None:
     machine(None, "9.10.2.21", cuda=False)
     assert choose(None).is_another
-    assert "say it with --stack" in choose(None).warning
+    assert "set it with --stack" in choose(None).warning
     assert not choose(Stack(cudnn="9.10.2")).is_another
     assert installed_stack() == Stack()
 
 
-def test_a_cudnn_anywhere_on_the_import_path_is_found(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finds_cudnn_on_import_path(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(None, cuda=False)
     (tmp_path / "lib" / FOLDER).mkdir(parents=True)
     (tmp_path / "lib" / "nvidia_cudnn_cu12-9.13.0.50.dist-info").mkdir()
@@ -140,31 +138,29 @@ def test_a_cudnn_anywhere_on_the_import_path_is_found(
     assert [str(library) for library in found()] == ["cuDNN 9.13.0.50 installed here"]
 
 
-def test_the_folder_which_the_environment_names_answers_for_every_stack(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_environment_folder_answers_for_every_stack(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine("9.19.0.56", "9.10.2.21")
     monkeypatch.setenv("VRAMCAST_CUDNN_DIR", str(tmp_path))
     for stack in (None, Stack(cudnn="9.10.2")):
         choice = choose(stack)
         assert (choice.library.folder, choice.is_another) == (tmp_path, True)
-        assert choice.warning.endswith("for its own, unset VRAMCAST_CUDNN_DIR")
+        assert choice.warning.endswith("to get the job's own, unset VRAMCAST_CUDNN_DIR")
     monkeypatch.setenv("VRAMCAST_CUDNN_DIR", str(tmp_path / "cache" / "cudnn" / "9.10.2.21-cu13" / FOLDER))
     assert not choose(Stack(cudnn="9.10.2")).is_another
     monkeypatch.setenv("VRAMCAST_CUDNN_DIR", str(tmp_path / "none"))
-    with pytest.raises(NullGpuError, match="none is no folder"):
+    with pytest.raises(NullGpuError, match="none is not a folder"):
         choose(None)
 
 
-def test_two_installed_versions_in_one_folder_make_it_unknown(machine: Machine) -> None:
+def test_two_versions_in_folder_are_unknown(machine: Machine) -> None:
     site = machine("9.19.0.56")
     (site / "nvidia_cudnn_cu12-9.10.2.21.dist-info").mkdir()
     assert installed_stack() == Stack("2.11.0+cu130", "13.0", None)
-    assert choose(None).warning == ""  # it is torch's own, whatever it is
+    assert choose(None).warning == ""  # it is torch's own, whatever its version
     assert choose(Stack(cudnn="9.10.2")).is_another
 
 
-def test_cudnn_is_asked_on_linux_only(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_systems_other_than_linux(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine("9.19.0.56")
     monkeypatch.setattr(cudnn_libraries.platform, "system", lambda: "Darwin")
     with pytest.raises(NullGpuError, match="this is Darwin"):

@@ -1,4 +1,4 @@
-"""The cuDNN oracle: graph text, cache and protocol everywhere; cuDNN's own answers where cuDNN is installed."""
+"""The cuDNN oracle: graph text, cache and protocol everywhere; cuDNN's own answers if cuDNN is installed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ INSTANT, MODE_B, FALLBACK, MODE_A = 0, 1, 2, 3
 TENSOR_CORE, NONDETERMINISTIC = 0, 4
 FLOAT, HALF = 0, 2
 
-# The keys which cuDNN asks for; the values are those of an A100, though only deviceVer moved any answer so far.
+# The keys that cuDNN requires; the values are those of an A100, though so far only deviceVer affected any answer.
 A100: dict[str, object] = {
     "cudaDeviceId": 0, "deviceVer": 800, "driverVer": 13000, "deviceName": "NVIDIA A100-SXM4-40GB",
     "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64], "warpSize": 32,
@@ -74,11 +74,11 @@ descriptors = st.recursive(
 
 
 @given(descriptors)
-def test_a_graph_survives_being_written_and_read(root: Descriptor) -> None:
+def test_graph_round_trips(root: Descriptor) -> None:
     assert cudnn_graph.parse(cudnn_graph.write(root)) == root
 
 
-def test_the_text_of_a_small_descriptor_is_as_documented() -> None:
+def test_descriptor_text_matches_documentation() -> None:
     tensor = Descriptor(17, (Attribute(906, 3, (120,)), Attribute(902, 3, (1, -2))))
     root = Descriptor(15, (Attribute(801, 15, (), (tensor, tensor)),))
     assert cudnn_graph.write(root) == "15{801=15:[17{906=3:120;902=3:1,-2;},17{906=3:120;902=3:1,-2;}];}"
@@ -93,29 +93,29 @@ def test_the_text_of_a_small_descriptor_is_as_documented() -> None:
         "15{801=15:[" * 40 + "];}" * 40, "15{902=3:123456789012345678901;}", "15{902=3:é;}",
     ],
 )  # fmt: skip
-def test_text_outside_the_grammar_is_refused(text: str) -> None:
+def test_rejects_text_outside_grammar(text: str) -> None:
     with pytest.raises(GraphError):
         cudnn_graph.parse(text)
 
 
-def test_graphs_which_differ_in_tensor_ids_only_are_the_same_graph() -> None:
+def test_renumbering_ignores_tensor_ids() -> None:
     other = GRAPH.replace(f"906=3:{ord('x')};", "906=3:7;").replace(f"906=3:{ord('y')};", "906=3:99;")
     same, different = cudnn_graph.renumber(cudnn_graph.parse(GRAPH)), cudnn_graph.renumber(cudnn_graph.parse(other))
     assert other != GRAPH
     assert cudnn_graph.write(same) == cudnn_graph.write(different)
 
 
-def test_renumbering_keeps_apart_what_is_linked_differently() -> None:
+def test_renumbering_keeps_different_links_apart() -> None:
     linked = GRAPH.replace(f"906=3:{ord('w')};", f"906=3:{ord('x')};")
     assert cudnn_graph.renumber(cudnn_graph.parse(linked)) != cudnn_graph.renumber(cudnn_graph.parse(GRAPH))
 
 
-def test_dense_strides_are_those_of_pytorch() -> None:
+def test_dense_strides_match_pytorch() -> None:
     assert cudnn_graph.strides_of((2, 3, 4, 5), channels_last=False) == (60, 20, 5, 1)
     assert cudnn_graph.strides_of((2, 3, 4, 5), channels_last=True) == (60, 1, 15, 3)
 
 
-def test_a_strided_convolution_has_the_output_of_pytorch() -> None:
+def test_strided_convolution_output_matches_pytorch() -> None:
     text = convolution_graph("forward", (1, 3, 224, 224), (64, 3, 7, 7), stride=2, padding=3)
     assert "902=3:1,64,112,112;" in text  # (224 + 2*3 - 7) // 2 + 1 = 112
 
@@ -123,7 +123,7 @@ def test_a_strided_convolution_has_the_output_of_pytorch() -> None:
 # -- the cache -----------------------------------------------------------------------------------------------------
 
 
-def test_the_cache_gives_back_what_was_kept_under_all_three_keys(tmp_path: Path) -> None:
+def test_cache_looks_up_by_three_keys(tmp_path: Path) -> None:
     cache = AnswerCache(tmp_path / "new" / "folder" / "cache")
     cache.keep_answer(91900, "d", "r", "OK 1")
     assert cache.answer(91900, "d", "r") == "OK 1"
@@ -132,14 +132,14 @@ def test_the_cache_gives_back_what_was_kept_under_all_three_keys(tmp_path: Path)
     assert cache.answer(91900, "d", "s") is None
 
 
-def test_two_caches_on_one_file_see_each_other(tmp_path: Path) -> None:
+def test_caches_share_file(tmp_path: Path) -> None:
     one, two = AnswerCache(tmp_path / "c"), AnswerCache(tmp_path / "c")
     assert two.answer(1, "d", "r") is None
     one.keep_answer(1, "d", "r", "OK 2")
     assert two.answer(1, "d", "r") == "OK 2"
 
 
-def test_many_writers_of_one_file_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
     caches = [AnswerCache(tmp_path / "c") for _ in range(4)]
 
     def fill(number: int) -> None:
@@ -154,7 +154,7 @@ def test_many_writers_of_one_file_lose_nothing(tmp_path: Path) -> None:
     assert all(caches[0].answer(1, "d", f"{n} {i}") == "OK" for n in range(4) for i in range(25))
 
 
-def test_a_damaged_cache_is_set_aside_and_begun_anew(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_replaces_damaged_cache(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "c"
     path.write_bytes(b"this is not a database" * 100)
     cache = AnswerCache(path)
@@ -164,19 +164,19 @@ def test_a_damaged_cache_is_set_aside_and_begun_anew(tmp_path: Path, capfd: pyte
     assert capfd.readouterr().err.count("set aside") == 1
 
 
-def test_a_cache_which_cannot_be_opened_is_said_once_and_done_without(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_reports_unusable_cache_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     cache = AnswerCache(tmp_path / "file" / "cache")  # a folder cannot be made there
     for _ in range(3):
         cache.keep_answer(1, "d", "r", "OK")
         assert cache.answer(1, "d", "r") is None
-    assert capfd.readouterr().err.count("going on without") == 1
+    assert capfd.readouterr().err.count("continuing without") == 1
 
 
-@pytest.mark.parametrize(("code", "words"), [(sqlite3.SQLITE_READONLY, "only read"), (sqlite3.SQLITE_FULL, "going on without")])
-def test_a_disk_which_takes_no_more_is_said_once(
+@pytest.mark.parametrize(
+    ("code", "words"), [(sqlite3.SQLITE_READONLY, "only read"), (sqlite3.SQLITE_FULL, "continuing without")]
+)
+def test_reports_failed_writes_once(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, code: int, words: str
 ) -> None:
     class Refusing(sqlite3.Connection):
@@ -197,11 +197,11 @@ def test_a_disk_which_takes_no_more_is_said_once(
     assert cache.answer(1, "d", "old") == ("OK" if code == sqlite3.SQLITE_READONLY else None)
 
 
-# -- the protocol, with a cuDNN made of paper ----------------------------------------------------------------------
+# -- the protocol, with a substitute for cuDNN ----------------------------------------------------------------------
 
 
 class PaperCudnn:
-    """Stands for cudnn_backend.Backend: counts its questions."""
+    """A substitute for cudnn_backend.Backend that counts its requests."""
 
     version = 91900
     has_nvrtc = True
@@ -242,11 +242,11 @@ def paper_session(cache: Path | None = None) -> Session:
     return session
 
 
-def test_heuristics_are_one_line_a_configuration_in_cudnns_order(paper: PaperCudnn) -> None:
+def test_heuristics_keep_cudnn_order(paper: PaperCudnn) -> None:
     assert paper_session().answer(f"HEUR 0 {GRAPH}") == "OK 2\n38 0,4 -\n1 - 0"
 
 
-def test_a_plan_has_a_workspace_or_fails_with_cudnns_status(paper: PaperCudnn) -> None:
+def test_plan_gives_workspace_or_status(paper: PaperCudnn) -> None:
     session = paper_session()
     assert session.answer(f"PLAN 0 0 {GRAPH}") == "OK 4096 1024 2"
     assert session.answer(f"PLAN 0 1 {GRAPH}") == "FAIL 3000"
@@ -263,24 +263,24 @@ def test_a_plan_has_a_workspace_or_fails_with_cudnns_status(paper: PaperCudnn) -
         f"HEUR 9 {GRAPH}", "\x00", "DEVICE " + "[" * 100_000,
     ],
 )  # fmt: skip
-def test_what_cannot_be_answered_gets_one_error_line(paper: PaperCudnn, line: str) -> None:
+def test_wrong_request_gets_one_error_line(paper: PaperCudnn, line: str) -> None:
     answer = paper_session().answer(line)
     assert answer.startswith("ERROR ")
     assert "\n" not in answer
 
 
-def test_a_question_without_a_device_record_is_an_error(paper: PaperCudnn) -> None:
+def test_request_without_device_record_fails(paper: PaperCudnn) -> None:
     session = Session(Oracle(Path("/nowhere"), Path("/nowhere"), AnswerCache(None)))
     assert session.answer(f"HEUR 0 {GRAPH}").startswith("ERROR No device record")
 
 
-def test_an_absent_cudnn_is_told(tmp_path: Path) -> None:
+def test_reports_missing_cudnn(tmp_path: Path) -> None:
     session = Session(Oracle(tmp_path, tmp_path, AnswerCache(None)))
     assert session.answer("VERSION").startswith("ERROR No libcudnn_graph.so.9 in ")
 
 
 @pytest.mark.integration
-def test_the_process_runs_nothing_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_process_imports_nothing_from_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("argparse", "json", "socket", "vramcast"):
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'RUN')!r}, 'w')\nraise SystemExit('planted')\n")
     monkeypatch.chdir(tmp_path)
@@ -289,7 +289,7 @@ def test_the_process_runs_nothing_of_the_current_folder(tmp_path: Path, monkeypa
     assert not (tmp_path / "RUN").exists()
 
 
-def test_equal_graphs_and_records_are_asked_once_and_answered_alike(paper: PaperCudnn, tmp_path: Path) -> None:
+def test_equal_requests_share_answer(paper: PaperCudnn, tmp_path: Path) -> None:
     renamed = GRAPH.replace(f"906=3:{ord('x')};", "906=3:7;")
     session = paper_session(tmp_path / "c")
     first = session.answer(f"HEUR 0 {GRAPH}")
@@ -302,7 +302,7 @@ def test_equal_graphs_and_records_are_asked_once_and_answered_alike(paper: Paper
     assert paper.asked == 2
 
 
-def test_a_warm_cache_answers_without_loading_cudnn(paper: PaperCudnn, tmp_path: Path) -> None:
+def test_warm_cache_answers_without_cudnn(paper: PaperCudnn, tmp_path: Path) -> None:
     first = paper_session(tmp_path / "c").answer(f"PLAN 0 0 {GRAPH}")
     oracle = Oracle(Path("/nowhere"), Path("/nowhere"), AnswerCache(tmp_path / "c"))
     session = Session(oracle)
@@ -313,32 +313,30 @@ def test_a_warm_cache_answers_without_loading_cudnn(paper: PaperCudnn, tmp_path:
 
 
 @pytest.mark.parametrize(("index", "asked"), [(1, 1), (2, 2)])
-def test_only_failures_which_depend_on_nothing_else_are_kept(paper: PaperCudnn, tmp_path: Path, index: int, asked: int) -> None:
+def test_caches_only_permanent_failures(paper: PaperCudnn, tmp_path: Path, index: int, asked: int) -> None:
     session = paper_session(tmp_path / "c")
     answers = {session.answer(f"PLAN 0 {index} {GRAPH}") for _ in range(2)}
     assert len(answers) == 1
-    assert paper.asked == asked  # 3000 NOT_SUPPORTED is for ever, 4003 out of host memory is not
+    assert paper.asked == asked  # 3000 NOT_SUPPORTED is permanent, 4003 out of host memory is not
 
 
-def test_an_override_of_tf32_has_answers_of_its_own(paper: PaperCudnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """cuDNN reads the variable itself, so that the same question has another answer under it."""
+def test_tf32_override_has_own_answers(paper: PaperCudnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the variable, which cuDNN reads itself, so that the same request has another answer."""
     for override, asked in (("", 1), ("0", 2), ("0", 2), ("", 2)):
         monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", override)
         paper_session(tmp_path / "c").answer(f"PLAN 0 0 {GRAPH}")
         assert paper.asked == asked
 
 
-def test_without_nvrtc_answers_are_not_kept(paper: PaperCudnn, tmp_path: Path) -> None:
-    """cuDNN leaves out engines then; the next process may have it."""
+def test_caches_nothing_without_nvrtc(paper: PaperCudnn, tmp_path: Path) -> None:
+    """Answer without NVRTC: cuDNN then leaves out engines, but the next process may have it."""
     paper.has_nvrtc = False
     session = paper_session(tmp_path / "c")
     assert [session.answer(f"PLAN 0 0 {GRAPH}") for _ in range(2)] == ["OK 4096 1024 2"] * 2
     assert paper.asked == 2
 
 
-def test_plans_of_equal_place_in_different_heuristics_are_different_questions(
-    paper: PaperCudnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plan_answers_depend_on_heuristics_mode(paper: PaperCudnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # An index counts within the list of one heuristic: the first plan of another one is another plan.
     monkeypatch.setattr(paper, "plan", lambda record, mode, index, graph: PlanSize(4096 if mode == MODE_A else 512))
     session = paper_session(tmp_path / "c")
@@ -363,7 +361,7 @@ needs_cudnn = pytest.mark.skipif(CUDNN is None, reason="cuDNN is not installed (
 
 
 def pretending_driver(folder: Path) -> Path:
-    """Return a folder with a libcuda.so.1 in which every driver function that cuDNN knows by name says that all is well."""
+    """Return a folder with a libcuda.so.1 in which every driver function that cuDNN knows by name reports success."""
     assert CUDNN is not None
     names = looked_up(CUDNN).driver | {"cuInit"}
     source = folder / "pretend.c"
@@ -403,7 +401,7 @@ def first_workspace(oracle: CudnnOracle, graph: str, wanted: Callable[[EngineCon
 @pytest.mark.parametrize("operation", ["forward", "backward_data", "backward_filter"])
 @pytest.mark.parametrize(("dtype", "channels_last"), [(FLOAT, False), (HALF, True)])
 @pytest.mark.parametrize("record", [A100, RTX_3060, H200], ids=["sm_80", "sm_86", "sm_90"])
-def test_cudnn_suggests_tensor_cores_for_a_resnet_convolution(
+def test_suggests_tensor_cores_for_resnet_convolution(
     on_a100: CudnnOracle, record: dict[str, object], dtype: int, channels_last: bool, operation: str
 ) -> None:
     graph = convolution_graph(
@@ -417,8 +415,8 @@ def test_cudnn_suggests_tensor_cores_for_a_resnet_convolution(
 
 
 @needs_cudnn
-def test_tf32_off_takes_the_workspace_of_a_backward_away(on_a100: CudnnOracle) -> None:
-    """VGG-16, second 3x3: the two answers between which PyTorch's allow_tf32 decides."""
+def test_backward_without_tf32_needs_no_workspace(on_a100: CudnnOracle) -> None:
+    """Compare the workspaces with and without PyTorch's allow_tf32, for the second 3x3 of VGG-16."""
     graph = convolution_graph("backward_data", (32, 64, 112, 112), (64, 64, 3, 3), padding=1)
     with_tf32 = first_workspace(on_a100, graph, lambda config: True)
     without = first_workspace(on_a100, graph, lambda config: TENSOR_CORE not in config.numerical_notes)
@@ -427,28 +425,28 @@ def test_tf32_off_takes_the_workspace_of_a_backward_away(on_a100: CudnnOracle) -
 
 
 @needs_cudnn
-def test_the_fallback_list_is_another_list(on_a100: CudnnOracle) -> None:
+def test_fallback_list_differs(on_a100: CudnnOracle) -> None:
     instant, fallback = on_a100.heuristics(INSTANT, GRAPH), on_a100.heuristics(FALLBACK, GRAPH)
     assert len(fallback) < len(instant)
     assert TENSOR_CORE not in fallback[0].numerical_notes
 
 
 @needs_cudnn
-def test_a_hand_made_configuration_of_engine_1_has_the_fallbacks_workspace(on_a100: CudnnOracle) -> None:
+def test_hand_made_configuration_matches_fallback(on_a100: CudnnOracle) -> None:
     fallback = on_a100.heuristics(FALLBACK, GRAPH)
     index = [config.engine for config in fallback].index(1)
     assert on_a100.engine(1, GRAPH) == on_a100.plan(FALLBACK, index, GRAPH)
 
 
 @needs_cudnn
-def test_an_engine_which_is_not_there_fails_as_a_plan(on_a100: CudnnOracle) -> None:
+def test_unknown_engine_fails_as_plan(on_a100: CudnnOracle) -> None:
     with pytest.raises(PlanDoesNotBuild) as failure:
         on_a100.engine(99999, GRAPH)
     assert 2000 <= failure.value.status < 5000
 
 
 @needs_cudnn
-def test_an_engine_compiled_at_run_time_names_its_workspace(on_a100: CudnnOracle) -> None:
+def test_engine_compiled_at_run_time_has_workspace(on_a100: CudnnOracle) -> None:
     graph = convolution_graph("forward", (32, 96, 56, 56), (96, 1, 3, 3), padding=1)
     compiled = [i for i, c in enumerate(on_a100.heuristics(INSTANT, graph)) if 0 in c.behavior_notes]
     assert compiled
@@ -467,21 +465,21 @@ def test_an_engine_compiled_at_run_time_names_its_workspace(on_a100: CudnnOracle
         "15{}",
     ],
 )
-def test_what_cudnn_refuses_is_told_and_the_next_question_is_answered(on_a100: CudnnOracle, graph: str) -> None:
+def test_answers_after_refused_request(on_a100: CudnnOracle, graph: str) -> None:
     with pytest.raises(OracleError, match=r"status \d+|more than 8 bytes|data types"):
         on_a100.heuristics(INSTANT, graph)
     assert on_a100.heuristics(INSTANT, GRAPH)
 
 
 @needs_cudnn
-def test_a_record_without_its_keys_is_an_error(on_a100: CudnnOracle) -> None:
+def test_incomplete_record_fails(on_a100: CudnnOracle) -> None:
     on_a100.set_device({"deviceVer": 800})
     with pytest.raises(OracleError, match="device record"):
         on_a100.heuristics(INSTANT, GRAPH)
 
 
 def attention_graph(batch: int, heads: int, length: int, width: int) -> str:
-    """Forward attention as PyTorch's cuDNN back end asks it: two matmuls, scale, softmax with saved statistics."""
+    """Return the graph of forward attention in PyTorch's cuDNN back end: two matmuls, scale, softmax with saved statistics."""
     full, row = (batch, heads, length, length), (batch, heads, length, 1)
     counter = iter(range(1, 100))
 
@@ -532,7 +530,7 @@ def attention_graph(batch: int, heads: int, length: int, width: int) -> str:
 
 
 @needs_cudnn
-def test_an_attention_graph_of_ten_linked_operations_is_answered(on_a100: CudnnOracle) -> None:
+def test_answers_attention_graph(on_a100: CudnnOracle) -> None:
     graph = attention_graph(8, 12, 1024, 64)
     configs = on_a100.heuristics(MODE_A, graph)
     assert configs
@@ -540,7 +538,7 @@ def test_an_attention_graph_of_ten_linked_operations_is_answered(on_a100: CudnnO
 
 
 @needs_cudnn
-def test_eight_connections_at_once_get_the_answers_of_one(oracle: CudnnOracle, libraries: Path) -> None:
+def test_concurrent_connections_get_equal_answers(oracle: CudnnOracle, libraries: Path) -> None:
     graphs = [convolution_graph("forward", (8, 32 * n, 14, 14), (64, 32 * n, 3, 3), padding=1) for n in range(1, 9)]
     oracle.set_device(A100)
     expected = [oracle.plan(INSTANT, 0, graph) for graph in graphs]
@@ -566,17 +564,17 @@ def test_eight_connections_at_once_get_the_answers_of_one(oracle: CudnnOracle, l
 
 @pytest.mark.integration
 @needs_cudnn
-def test_a_driver_which_does_not_refuse_is_never_put_under_cudnn(tmp_path: Path) -> None:
+def test_rejects_driver_that_simulates_device(tmp_path: Path) -> None:
     assert CUDNN is not None
     with CudnnOracle(CUDNN, pretending_driver(tmp_path)) as oracle, pytest.raises(OracleError, match="does not refuse"):
         oracle.version()
 
 
-# -- the libraries beside it: what cuDNN looks up, and the stand-in for cuBLASLt ------------------------------------------
+# -- its stand-ins: functions that cuDNN looks up, and cuBLASLt -----------------------------------------------------
 
 
 def make_cudnn(folder: Path, *names: str) -> Path:
-    """Make a library which names these functions in its read-only data, as cuDNN's do."""
+    """Make a library that names these functions in its read-only data, as cuDNN's libraries do."""
     source = folder / "names.c"
     source.write_text("".join(f'const char *const name_{i} = "{name}";\n' for i, name in enumerate(names)))
     command = ["gcc", "-shared", "-fPIC", "-o", str(folder / "libcudnn_graph.so.9"), str(source)]
@@ -589,14 +587,14 @@ needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not i
 
 @pytest.mark.integration
 @needs_gcc
-def test_what_a_library_looks_up_is_read_from_its_own_names(tmp_path: Path) -> None:
+def test_reads_lookups_from_library_names(tmp_path: Path) -> None:
     folder = make_cudnn(tmp_path, "cuLibraryLoadData", "cublasLtCreate", "libcublasLt.so.12", "not a name", "cudnnCreate")
     assert looked_up(folder) == LookedUp(frozenset({"cuLibraryLoadData"}), frozenset({"cublasLtCreate"}), 12)
 
 
 @pytest.mark.integration
 @needs_gcc
-def test_a_function_of_cublaslt_which_the_stand_in_lacks_is_an_error_with_its_name(tmp_path: Path) -> None:
+def test_names_cublaslt_function_missing_from_stand_in(tmp_path: Path) -> None:
     folder = make_cudnn(tmp_path, "cublasLtCreate", "cublasLtNewThing", "libcublasLt.so.13")
     with pytest.raises(NullGpuError, match=r"looks up cublasLtNewThing, which"):
         oracle_libraries(folder)
@@ -604,14 +602,14 @@ def test_a_function_of_cublaslt_which_the_stand_in_lacks_is_an_error_with_its_na
 
 @pytest.mark.integration
 @needs_gcc
-def test_a_folder_of_other_libraries_is_no_cudnn(tmp_path: Path) -> None:
+def test_rejects_folder_without_cudnn(tmp_path: Path) -> None:
     with pytest.raises(NullGpuError, match="is this cuDNN"):
         oracle_libraries(make_cudnn(tmp_path, "cuLibraryLoadData"))
 
 
 @pytest.mark.integration
 @needs_cudnn
-def test_the_stand_in_has_every_function_which_the_installed_cudnn_looks_up(libraries: Path) -> None:
+def test_stand_in_covers_installed_cudnn(libraries: Path) -> None:
     assert CUDNN is not None
     names = looked_up(CUDNN)
     assert {"cublasLtCreate", "cublasLtMatmulAlgoGetHeuristic"} <= names.cublaslt
@@ -628,25 +626,23 @@ def pointwise(operation: str, channels: int = 64, side: int = 56) -> str:
     ("operation", "engine", "size_bytes"),
     [("forward", 58, 0), ("backward_data", 63, 0), ("backward_filter", 62, 32 * 64 * 256 * 4)],
 )
-def test_a_pointwise_convolution_runs_as_a_multiplication_of_cublaslts(
-    on_a100: CudnnOracle, operation: str, engine: int, size_bytes: int
-) -> None:
-    """Real A100s run ResNet-50's 1x1 convolutions so: docs/accuracy.md, kernels of a real card."""
+def test_pointwise_convolution_uses_cublaslt(on_a100: CudnnOracle, operation: str, engine: int, size_bytes: int) -> None:
+    """Check ResNet-50's 1x1 convolutions, which real A100s run this way: docs/accuracy.md, kernels of a real card."""
     assert on_a100.heuristics(INSTANT, pointwise(operation))[0].engine == engine
     assert on_a100.plan(INSTANT, 0, pointwise(operation)).workspace_bytes == size_bytes
 
 
 @needs_cudnn
-def test_the_most_that_cublaslt_could_ask_for_is_told(on_a100: CudnnOracle) -> None:
+def test_reports_cublaslt_limit(on_a100: CudnnOracle) -> None:
     limits = [on_a100.plan(INSTANT, index, pointwise("forward")).cublaslt_limit_bytes for index in range(3)]
     assert 128 * MIB in [limit // MIB * MIB for limit in limits]
-    assert 0 in limits  # the plans which are cuDNN's own
+    assert 0 in limits  # cuDNN's own plans
     assert on_a100.plan(INSTANT, 0, GRAPH).cublaslt_limit_bytes == 0
 
 
 @needs_cudnn
-def test_without_the_stand_in_cudnn_is_not_asked_in_silence(tmp_path: Path, libraries: Path) -> None:
-    """An engine which drops out unseen is what the stand-in is for: a folder without it must not give other answers."""
+def test_missing_stand_in_raises(tmp_path: Path, libraries: Path) -> None:
+    """Query cuDNN without the stand-in: engines would silently drop out, so a folder without it must not answer."""
     assert CUDNN is not None
     (tmp_path / "libcuda.so.1").symlink_to(libraries / "libcuda.so.1")
     with CudnnOracle(CUDNN, tmp_path) as alone, pytest.raises(OracleError, match="cublasLt"):
@@ -654,7 +650,7 @@ def test_without_the_stand_in_cudnn_is_not_asked_in_silence(tmp_path: Path, libr
 
 
 @needs_cudnn
-def test_the_oracle_ends_and_removes_its_socket_when_its_parent_lets_go(libraries: Path) -> None:
+def test_oracle_ends_and_removes_socket_with_stdin(libraries: Path) -> None:
     assert CUDNN is not None
     with CudnnOracle(CUDNN, libraries) as running:
         assert running.version() >= cudnn_backend.OLDEST_VERSION
@@ -665,7 +661,7 @@ def test_the_oracle_ends_and_removes_its_socket_when_its_parent_lets_go(librarie
 
 
 @needs_cudnn
-def test_a_second_oracle_answers_from_the_first_ones_cache(libraries: Path, tmp_path: Path) -> None:
+def test_second_oracle_uses_cache_of_first(libraries: Path, tmp_path: Path) -> None:
     assert CUDNN is not None
     with CudnnOracle(CUDNN, libraries, cache=tmp_path / "c", device=A100) as first:
         configs, workspace = first.heuristics(INSTANT, GRAPH), first.plan(INSTANT, 0, GRAPH)
@@ -677,14 +673,14 @@ def test_a_second_oracle_answers_from_the_first_ones_cache(libraries: Path, tmp_
 
 
 @pytest.mark.integration
-def test_the_oracle_starts_without_torch_or_numpy() -> None:
+def test_oracle_imports_neither_torch_nor_numpy() -> None:
     code = "import sys, vramcast.tracer.nullgpu.cudnn.oracle; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
 @needs_cudnn
-def test_a_client_whose_oracle_has_ended_says_so(libraries: Path) -> None:
+def test_client_reports_ended_oracle(libraries: Path) -> None:
     assert CUDNN is not None
     with CudnnOracle(CUDNN, libraries) as running:
         running.process.kill()
@@ -695,7 +691,7 @@ def test_a_client_whose_oracle_has_ended_says_so(libraries: Path) -> None:
 
 
 @pytest.mark.integration
-def test_an_oracle_which_is_killed_while_it_starts_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_oracle_killed_at_start_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(self: CudnnOracle) -> Path:
         while not self._folder.exists():
             assert self.process.poll() is None

@@ -16,7 +16,7 @@ from vramcast.tracer.nullgpu.library.build import _FLAGS, build, find_torch
 from vramcast.tracer.nullgpu.library.entry_points import CSRC, Symbol, needed_symbols, read_list, stub_source
 
 LISTED = read_list()
-# Functions of our own, which no library of NVIDIA's has.
+# Our own functions, which no library of NVIDIA's has.
 OURS = re.compile(r"(ng|nullgpu)_\w+|driver_symbols")
 
 
@@ -34,35 +34,35 @@ def defined_in(folder: Path) -> set[str]:
 
 
 def named_in_sources() -> set[str]:
-    """Names which stand in the C text before a bracket: also those which another CUDA version would compile."""
+    """Return the names before a bracket in the C text, including those that only another CUDA version compiles."""
     return {name for path in CSRC.glob("*.c") for name in re.findall(r"\b(\w+)\s*\(", path.read_text())}
 
 
-def test_every_body_is_defined_in_the_c_files(folder: Path) -> None:
+def test_bodies_are_defined_in_c(folder: Path) -> None:
     bodies = {name for name, (_, kind) in LISTED.items() if kind == "body"}
     assert bodies - defined_in(folder) - named_in_sources() == set()
 
 
-def test_another_name_is_that_of_a_body_of_the_same_library(folder: Path) -> None:
+def test_aliases_name_bodies_of_same_library(folder: Path) -> None:
     others = {name: (library, kind.removeprefix("as ")) for name, (library, kind) in LISTED.items() if kind.startswith("as ")}
     assert len(others) > 40
     assert {name for name, (library, of) in others.items() if LISTED.get(of) != (library, "body")} == set()
     assert {of for _, of in others.values()} - defined_in(folder) == set()
 
 
-def test_every_function_written_by_hand_is_marked_so(folder: Path) -> None:
+def test_hand_written_functions_are_marked_as_bodies(folder: Path) -> None:
     written = {name for name in defined_in(folder) if entry_points.guess(name) and not OURS.fullmatch(name)}
-    assert len(written) > 100  # else the check below checks nothing
+    assert len(written) > 100  # otherwise the check below checks nothing
     assert {name for name in written if LISTED.get(name, ("", "missing"))[1] != "body"} == set()
 
 
-def test_every_symbol_the_installed_torch_needs_is_in_the_list(needs_null_gpu: None) -> None:
+def test_list_covers_installed_torch(needs_null_gpu: None) -> None:
     needed = {symbol.name for symbols in needed_symbols(find_torch().lib).values() for symbol in symbols}
     assert len(needed) > 400  # the prototype counted more than 540 for torch 2.11
     assert needed - set(LISTED) == set()
 
 
-def test_every_needed_symbol_is_exported_with_its_version(folder: Path) -> None:
+def test_exports_needed_symbols_with_version(folder: Path) -> None:
     needed = [symbol for symbols in needed_symbols(find_torch().lib).values() for symbol in symbols]
     libraries = [str(path) for path in [*folder.glob("null-*.so"), folder / "libcuda.so.1"]]
     text = subprocess.run(
@@ -77,7 +77,7 @@ def test_every_needed_symbol_is_exported_with_its_version(folder: Path) -> None:
     assert missing == set()
 
 
-def test_each_library_says_the_name_by_which_torch_needs_it(folder: Path) -> None:
+def test_libraries_have_sonames_needed_by_torch(folder: Path) -> None:
     for path in folder.glob("null-*.so"):
         text = subprocess.run(["readelf", "-d", str(path)], capture_output=True, text=True, check=True).stdout
         soname = re.search(r"SONAME.*\[(.*)\]", text)
@@ -90,28 +90,28 @@ def test_each_library_says_the_name_by_which_torch_needs_it(folder: Path) -> Non
     ["cudaMalloc body\ncudaMalloc noop", "cudaMalloc maybe", "cudaMalloc", "cudaMalloc noop refuse"],
     ids=["doubled", "kind", "none", "two"],
 )
-def test_a_wrong_line_of_the_list_is_named(tmp_path: Path, line: str) -> None:
+def test_names_malformed_line(tmp_path: Path, line: str) -> None:
     path = tmp_path / "list.txt"
     path.write_text(f"# a remark\n[libcudart]\n{line}\n")
     with pytest.raises(ValueError, match=r"list\.txt:[34]: 'cudaMalloc"):
         read_list(path)
 
 
-def test_an_entry_before_any_library_is_refused(tmp_path: Path) -> None:
+def test_rejects_entry_before_library(tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
     path.write_text("cudaMalloc body\n")
     with pytest.raises(ValueError, match=r"list\.txt:1"):
         read_list(path)
 
 
-def test_a_symbol_which_the_list_lacks_is_refused_not_zero() -> None:
+def test_refuses_unlisted_symbol() -> None:
     source = stub_source([Symbol("cublasNewThing_v9", "libcublas.so.13", "libcublas.so.13")], set())
     assert 'NG_HIT(NG_REFUSED, "cublasNewThing_v9", 0); return 15;' in source
     unknown_library = stub_source([Symbol("cuFileNew", "", "libcufile.so.0")], set())
     assert "return 1;" in unknown_library
 
 
-def test_a_written_symbol_gets_no_stub() -> None:
+def test_written_symbol_gets_no_stub() -> None:
     assert "cudaMalloc" not in stub_source([Symbol("cudaMalloc", "", "libcudart.so.13")], {"cudaMalloc"})
 
 
@@ -131,15 +131,15 @@ def test_a_written_symbol_gets_no_stub() -> None:
         ("malloc", ""),
     ],
 )
-def test_the_library_of_a_symbol_is_told_by_its_prefix(name: str, library: str) -> None:
+def test_guesses_library_from_prefix(name: str, library: str) -> None:
     assert entry_points.guess(name) == library
 
 
-def test_each_listed_symbol_stands_under_the_library_its_prefix_says() -> None:
+def test_listed_symbols_match_library_prefix() -> None:
     assert {name: library for name, (library, _) in LISTED.items() if entry_points.guess(name) not in ("", library)} == {}
 
 
-def test_the_generated_c_compiles_without_a_warning(needs_null_gpu: None, tmp_path: Path) -> None:
+def test_generated_c_compiles_without_warning(needs_null_gpu: None, tmp_path: Path) -> None:
     symbols = [Symbol(name, "", f"{library}.so.1") for name, (library, kind) in LISTED.items() if kind != "body"]
     sources = {"stubs": stub_source(symbols, set()), "refusing": refusing_driver_source(set(LISTED))}
     for name, source in sources.items():
@@ -152,14 +152,14 @@ def test_the_generated_c_compiles_without_a_warning(needs_null_gpu: None, tmp_pa
         assert (run.returncode, run.stderr) == (0, "")
 
 
-def test_the_driver_finds_a_call_by_its_documented_base_name() -> None:
+def test_driver_finds_call_by_base_name() -> None:
     source = entry_points.driver_table_source(["cuMemFree_v2", "cuInit"])
     assert '{"cuMemFree", (void *)cuMemFree_v2},' in source
     assert '{"cuMemFree_v2", (void *)cuMemFree_v2},' in source
     assert source.count('"cuInit"') == 1
 
 
-def test_no_text_of_nvidias_is_in_the_repository() -> None:
+def test_repository_contains_no_nvidia_text() -> None:
     words = re.compile(
         rb"NVIDIA CORPORATION|Copyright[^\n]*NVIDIA|NVIDIA[^\n]*All rights reserved|NOTICE TO LICENSEE", re.IGNORECASE
     )
@@ -168,5 +168,5 @@ def test_no_text_of_nvidias_is_in_the_repository() -> None:
     assert binaries == []
 
 
-def test_the_worker_serves_the_torch_that_is_installed(tracer: Callable[[], NullGpuTracer]) -> None:
+def test_worker_serves_installed_torch(tracer: Callable[[], NullGpuTracer]) -> None:
     assert tracer().torch_version.split("+")[0] == find_torch().version.split("+")[0]

@@ -1,4 +1,4 @@
-"""Which processes of a job live at once, and so add up."""
+"""Processes of a job that are alive at the same time, and therefore add up."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from vramcast.tracer.nullgpu.child.lifetimes import Life, fullest_moment
     ("one", "other", "expected"),
     [
         (Life(1, 0, 5), Life(2, 4, 9), True),
-        (Life(1, 0, 5), Life(2, 5, 9), False),  # it began when the first one had ended
+        (Life(1, 0, 5), Life(2, 5, 9), False),  # it began after the first one had ended
         (Life(1, 0, 9), Life(2, 3, 4), True),
-        (Life(1, 0), Life(2, 100, 200), True),  # nobody knows when it ended
-        (Life(1, 0, 5), Life(2, 6, 9, frozenset({1})), True),  # nobody had waited for it
+        (Life(1, 0), Life(2, 100, 200), True),  # its end is unknown
+        (Life(1, 0, 5), Life(2, 6, 9, frozenset({1})), True),  # it was not waited for
         (Life(1, 0, 5), Life(2, 6, 9, frozenset({7})), False),
     ],
 )
-def test_two_processes_live_at_once(one: Life, other: Life, expected: bool) -> None:
+def test_detects_overlapping_processes(one: Life, other: Life, expected: bool) -> None:
     assert one.overlaps(other) is other.overlaps(one) is expected
 
 
@@ -36,11 +36,11 @@ def test_two_processes_live_at_once(one: Life, other: Life, expected: bool) -> N
         ([Life(began_s=5), Life(2, 0, 4), Life(3, 6, 8)], [1, 9, 7], [1]),
     ],
 )
-def test_the_fullest_moment_is_that_of_the_largest_sum(lives: list[Life], sizes: list[int], expected: list[int]) -> None:
+def test_fullest_moment_has_largest_sum(lives: list[Life], sizes: list[int], expected: list[int]) -> None:
     assert fullest_moment(lives, sizes) == expected
 
 
-def test_this_process_was_made_before_now_and_lives() -> None:
+def test_own_process_is_alive() -> None:
     assert 0 < lifetimes.made_s() <= lifetimes.now_s() + 0.01
     assert lifetimes.now_s() < math.inf
     assert lifetimes.unreaped([os.getpid(), 2**30]) == {os.getpid()}

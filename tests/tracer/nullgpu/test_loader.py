@@ -1,4 +1,4 @@
-"""Loading the null GPU: before torch, once, with nothing of NVIDIA's own beside it; and the licence boundary."""
+"""Loading the null GPU: before torch, once, without any library of NVIDIA's; and the licence boundary."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def on_null_gpu(folder: Path, source: str, config: str | None = None) -> subproc
     return subprocess.run([sys.executable, "-c", code, str(folder), config], capture_output=True, text=True, timeout=120)
 
 
-def test_a_refused_call_fails_and_is_named(folder: Path) -> None:
+def test_refused_call_fails_and_is_named(folder: Path) -> None:
     said = on_null_gpu(
         folder,
         """
@@ -48,10 +48,10 @@ def test_a_refused_call_fails_and_is_named(folder: Path) -> None:
     )
     assert said.stdout == "[15, 15] ('refused', 2)\n", said.stderr
     assert "cublasDotEx is not implemented and must return a result: refused" in said.stderr
-    assert said.stderr.count("cublasDotEx") == 1  # said once, counted always
+    assert said.stderr.count("cublasDotEx") == 1  # reported once, counted always
 
 
-def test_a_reviewed_call_without_results_succeeds_and_is_counted(folder: Path) -> None:
+def test_reviewed_call_succeeds_and_is_counted(folder: Path) -> None:
     said = on_null_gpu(
         folder,
         """
@@ -63,7 +63,7 @@ def test_a_reviewed_call_without_results_succeeds_and_is_counted(folder: Path) -
     assert said.stderr == ""
 
 
-def test_the_drivers_undocumented_tables_are_not_found(folder: Path) -> None:
+def test_undocumented_driver_tables_are_missing(folder: Path) -> None:
     said = on_null_gpu(
         folder,
         """
@@ -74,7 +74,7 @@ def test_the_drivers_undocumented_tables_are_not_found(folder: Path) -> None:
     assert said.stdout == "500 None ('refused', 1)\n", said.stderr  # 500: CUDA_ERROR_NOT_FOUND
 
 
-def test_a_call_the_driver_does_not_have_is_not_found(folder: Path) -> None:
+def test_unknown_driver_call_is_missing(folder: Path) -> None:
     said = on_null_gpu(
         folder,
         """
@@ -88,7 +88,7 @@ def test_a_call_the_driver_does_not_have_is_not_found(folder: Path) -> None:
     assert said.stdout.splitlines() == ["0 True", "500 False"], said.stderr
 
 
-def test_nothing_of_nvidias_own_is_loaded_beside_it(folder: Path) -> None:
+def test_loads_no_nvidia_library(folder: Path) -> None:
     said = on_null_gpu(
         folder,
         """
@@ -101,21 +101,21 @@ def test_nothing_of_nvidias_own_is_loaded_beside_it(folder: Path) -> None:
     assert said.stdout == f"{device('a100-40gb').name} (8, 0) []\n", said.stderr
 
 
-def test_a_library_from_nvidias_wheels_beside_it_is_seen(folder: Path, tmp_path: Path) -> None:
-    library = tmp_path / "nvidia" / "curand" / "lib" / "libcurand.so.10"  # by its place; NVIDIA's own stays away
+def test_detects_library_from_nvidia_wheel(folder: Path, tmp_path: Path) -> None:
+    library = tmp_path / "nvidia" / "curand" / "lib" / "libcurand.so.10"  # recognized by its place; NVIDIA's own is not used
     library.parent.mkdir(parents=True)
     subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "/dev/null", "-o", str(library)], check=True)
     said = on_null_gpu(folder, f"ctypes.CDLL({str(library)!r}); print(foreign_libraries())")
     assert said.stdout == f"[{str(library)!r}]\n", said.stderr
 
 
-def test_torch_must_not_be_loaded_before(folder: Path) -> None:
+def test_rejects_torch_loaded_before(folder: Path) -> None:
     pytest.importorskip("torch")
     with pytest.raises(NullGpuError, match="torch is already loaded in this process"):
         NullGpu(folder)
 
 
-def test_a_damaged_library_says_which_folder_to_delete(folder: Path, tmp_path: Path) -> None:
+def test_damaged_library_error_names_folder(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "libcuda.so.1").write_bytes(b"not a library")
     code = "import sys; from pathlib import Path\n"
     code += "from vramcast.tracer.nullgpu.library.loader import NullGpu; NullGpu(Path(sys.argv[1]))"
@@ -134,11 +134,11 @@ def test_a_damaged_library_says_which_folder_to_delete(folder: Path, tmp_path: P
         ("total_bytes", "no '=' in 'total_bytes'"),
     ],
 )
-def test_a_wrong_device_model_stops_the_process_and_says_why(folder: Path, config: str, message: str) -> None:
+def test_wrong_device_model_aborts_with_reason(folder: Path, config: str, message: str) -> None:
     said = on_null_gpu(folder, 'library("libcuda.so.1").cuInit(0)', config)
     assert said.returncode == -6
     assert re.search(f"bad configuration: ({message})", said.stderr), said.stderr
 
 
-def test_this_process_is_clean() -> None:
+def test_lists_foreign_libraries() -> None:
     assert isinstance(foreign_libraries(), list)

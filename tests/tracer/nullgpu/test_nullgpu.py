@@ -1,4 +1,4 @@
-"""What the null GPU's memory accounts and PyTorch on them give: known facts, byte by byte.
+"""Results of the null GPU's memory accounts, and of PyTorch on them: known facts, byte by byte.
 
 Numbers come from docs/null-gpu.md and the allocator's rules: 512 B blocks, 2 MiB segments below 1 MiB, 20 MiB below 10 MiB.
 """
@@ -23,12 +23,12 @@ Need = Callable[[str], Any]
 
 
 def requests(result: Any) -> list[int]:
-    """The sizes of all requests, in order."""
+    """Return the sizes of all requests, in order."""
     return [int(n) for n in result.trace.size_bytes[result.trace.action == Action.ALLOC]]
 
 
 def between_marks(result: Any) -> list[list[int]]:
-    """The requests between two marks each."""
+    """Return the requests between each two marks."""
     parts: list[list[int]] = [[]]
     for size in requests(result):
         if size == MARK_BYTES:
@@ -39,7 +39,7 @@ def between_marks(result: Any) -> list[list[int]]:
 
 
 # ------------------------------------------------------------------------------------------------ allocator and card
-def test_segments_are_rounded_as_the_allocator_says(probe: Probe) -> None:
+def test_rounds_segments_like_allocator(probe: Probe) -> None:
     said, _ = probe(
         """
         sizes = [1, 512, 513, 2**20, 2**20 + 1, 10 * 2**20 - 512, 10 * 2**20, 10 * 2**20 + 1]
@@ -66,7 +66,7 @@ def test_segments_are_rounded_as_the_allocator_says(probe: Probe) -> None:
     ]
 
 
-def test_a_remainder_of_one_mib_stays_with_its_block_and_a_larger_one_is_split_off(probe: Probe) -> None:
+def test_splits_remainders_above_one_mib(probe: Probe) -> None:
     said, _ = probe(
         """
         def allocated(size):
@@ -80,7 +80,7 @@ def test_a_remainder_of_one_mib_stays_with_its_block_and_a_larger_one_is_split_o
     assert said["kept"] == [9 * MIB, 20 * MIB, 19 * MIB - 512]
 
 
-def test_a_block_freed_on_one_stream_is_not_reused_on_another(probe: Probe) -> None:
+def test_does_not_reuse_blocks_across_streams(probe: Probe) -> None:
     said, _ = probe(
         """
         x = torch.empty(5 * 2**20, dtype=torch.uint8, device="cuda"); del x
@@ -92,7 +92,7 @@ def test_a_block_freed_on_one_stream_is_not_reused_on_another(probe: Probe) -> N
     assert said["reserved"] == 40 * MIB
 
 
-def test_the_card_says_what_is_free(probe: Probe) -> None:
+def test_card_reports_free_memory(probe: Probe) -> None:
     said, _ = probe(
         """
         torch.cuda.init()
@@ -106,7 +106,7 @@ def test_the_card_says_what_is_free(probe: Probe) -> None:
     assert said == {"before": [600 * MIB, 1000 * MIB], "after": [598 * MIB, 1000 * MIB], "total": 1000 * MIB}
 
 
-def test_a_full_card_is_torchs_own_error_with_its_numbers(probe: Probe) -> None:
+def test_full_card_raises_torch_error(probe: Probe) -> None:
     said, result = probe(
         """
         x = torch.empty(512 * 2**20, dtype=torch.uint8, device="cuda")
@@ -126,14 +126,14 @@ def test_a_full_card_is_torchs_own_error_with_its_numbers(probe: Probe) -> None:
     assert result.status == "ok"
 
 
-def test_a_full_card_ends_the_job_with_status_oom(probe: Probe) -> None:
+def test_full_card_ends_job_with_oom(probe: Probe) -> None:
     _, result = probe('x = torch.empty(2**30, dtype=torch.uint8, device="cuda")', memory_bytes=512 * MIB)
     assert result.status == "oom"
     assert "Tried to allocate 1024.00 MiB" in result.message
     assert result.trace is not None
 
 
-def test_a_card_without_an_end_still_says_its_own_size(probe: Probe) -> None:
+def test_unlimited_card_reports_own_size(probe: Probe) -> None:
     said, result = probe(
         """
         x = torch.empty(2**40, dtype=torch.uint8, device="cuda")
@@ -146,7 +146,7 @@ def test_a_card_without_an_end_still_says_its_own_size(probe: Probe) -> None:
     assert said == {"total": 512 * MIB, "reserved": 2**40}
 
 
-def test_cached_segments_are_given_back_and_the_request_retried(probe: Probe) -> None:
+def test_frees_cached_segments_and_retries(probe: Probe) -> None:
     said, _ = probe(
         """
         a = torch.empty(300 * 2**20, dtype=torch.uint8, device="cuda")
@@ -162,7 +162,7 @@ def test_cached_segments_are_given_back_and_the_request_retried(probe: Probe) ->
     assert said == {"retries": 1, "ooms": 0, "reserved": 800 * MIB, "peak": 800 * MIB}
 
 
-def test_the_memory_fraction_caps_the_segments(probe: Probe) -> None:
+def test_memory_fraction_limits_segments(probe: Probe) -> None:
     said, _ = probe(
         """
         torch.cuda.set_per_process_memory_fraction(0.5)
@@ -178,7 +178,7 @@ def test_the_memory_fraction_caps_the_segments(probe: Probe) -> None:
 
 
 @pytest.mark.parametrize(("sizes", "reserved"), [((3, 9, 15), 40), ((3, 30), 40)])
-def test_an_expandable_segment_grows_in_steps_of_20_mib(probe: Probe, sizes: tuple[int, ...], reserved: int) -> None:
+def test_expandable_segment_grows_by_20_mib(probe: Probe, sizes: tuple[int, ...], reserved: int) -> None:
     said, result = probe(
         f"""
         blocks = [torch.empty(n * 2**20, dtype=torch.uint8, device="cuda") for n in {sizes}]
@@ -204,7 +204,7 @@ def test_an_expandable_segment_grows_in_steps_of_20_mib(probe: Probe, sizes: tup
         ("large_segment_size_mb:40", "reuse(3, 3),", [40 * MIB]),
     ],
 )
-def test_settings_of_the_allocator_act(probe: Probe, conf: str, source: str, expected: list[int]) -> None:
+def test_applies_allocator_settings(probe: Probe, conf: str, source: str, expected: list[int]) -> None:
     said, _ = probe(
         f"""
         def size(n):
@@ -224,7 +224,7 @@ def test_settings_of_the_allocator_act(probe: Probe, conf: str, source: str, exp
 
 
 @pytest.mark.parametrize("key", sampled(sorted(DEVICES), every=3))
-def test_torch_sees_each_device_as_the_table_has_it(probe: Probe, key: str) -> None:
+def test_torch_sees_devices_of_table(probe: Probe, key: str) -> None:
     card = device(key)
     try:
         said, _ = probe(
@@ -245,7 +245,7 @@ def test_torch_sees_each_device_as_the_table_has_it(probe: Probe, key: str) -> N
 
 
 # ------------------------------------------------------------------------------------------------ host and device
-def test_what_the_host_reads_is_known_where_it_is_small_and_else_drawn_and_counted(probe: Probe) -> None:
+def test_host_reads_known_or_drawn_values(probe: Probe) -> None:
     said, result = probe(
         """
         x, large = torch.ones(3, device="cuda"), torch.ones(2000, 2000, device="cuda")
@@ -257,7 +257,7 @@ def test_what_the_host_reads_is_known_where_it_is_small_and_else_drawn_and_count
     assert {entry.name: entry.hits for entry in result.ledger if entry.kind == "drawn"} == {"single numbers": 1}
 
 
-def test_without_following_values_only_an_upload_is_read_back(probe: Probe) -> None:
+def test_reads_back_only_uploads_without_following(probe: Probe) -> None:
     said, result = probe(
         """
         with torch._C.DisableTorchFunction():
@@ -270,13 +270,13 @@ def test_without_following_values_only_an_upload_is_read_back(probe: Probe) -> N
     assert reads == {"device to host": (2, 12 + 4)}
 
 
-def test_a_job_which_reads_nothing_has_no_reads(probe: Probe) -> None:
+def test_job_without_reads_has_no_entries(probe: Probe) -> None:
     _, result = probe('x = torch.zeros(8, device="cuda") + torch.ones(8).cuda()')
     assert [entry for entry in result.ledger if entry.kind == "read"] == []
     assert next(entry.hits for entry in result.ledger if entry.kind == "launches") >= 2
 
 
-def test_pinned_memory_is_real(probe: Probe) -> None:
+def test_pinned_memory_is_real_memory(probe: Probe) -> None:
     said, _ = probe(
         """
         x = torch.arange(1000).pin_memory()
@@ -287,7 +287,7 @@ def test_pinned_memory_is_real(probe: Probe) -> None:
     assert said == {"pinned": True, "total": 499500, "plain": False, "device": "cuda"}
 
 
-def test_streams_events_and_graphs_pass(probe: Probe) -> None:
+def test_supports_streams_events_and_graphs(probe: Probe) -> None:
     said, _ = probe(
         """
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -318,7 +318,7 @@ WORKSPACE_HOPPER = 33_554_432
         ("h200", WORKSPACE_HOPPER),
     ],
 )
-def test_training_holds_two_cublas_workspaces_of_its_device(trace: Probe, tiny_models: Any, key: str, size: int) -> None:
+def test_training_holds_two_cublas_workspaces(trace: Probe, tiny_models: Any, key: str, size: int) -> None:
     result = trace(device=key, target=f"{tiny_models}:mlp", batch="8x16", labels="8:int64<4")
     assert requests(result).count(size) == 2
     assert size in [entry.size_bytes for entry in result.ledger if entry.kind == "workspace"] or size in requests(result)
@@ -329,7 +329,7 @@ def test_inference_holds_one_cublas_workspace(trace: Probe, tiny_models: Any) ->
     assert requests(result).count(WORKSPACE_BEFORE_HOPPER) == 1
 
 
-def test_operators_ask_for_what_is_known_of_them(probe: Probe) -> None:
+def test_operators_make_known_requests(probe: Probe) -> None:
     _, result = probe(
         """
         F = torch.nn.functional
@@ -350,7 +350,7 @@ def test_operators_ask_for_what_is_known_of_them(probe: Probe) -> None:
     )
     n = 1_000_000
     dropout, relu, layer_norm, pool, loss, backward, view = between_marks(result)
-    assert dropout == [n, 4 * n]  # the mask of one byte an element comes first
+    assert dropout == [n, 4 * n]  # the mask of one byte per element comes first
     assert relu == [4 * n]
     assert layer_norm == [4 * n, 4000, 4000]  # mean and rstd in fp32 for each row
     assert pool == [4 * 2 * 3 * 32 * 32, 8 * 2 * 3 * 32 * 32]  # indices are int64
@@ -359,7 +359,7 @@ def test_operators_ask_for_what_is_known_of_them(probe: Probe) -> None:
     assert view == []
 
 
-def test_a_linear_layer_asks_in_the_known_order(probe: Probe) -> None:
+def test_linear_layer_requests_in_known_order(probe: Probe) -> None:
     _, result = probe(
         """
         x = torch.zeros(100, 300, device="cuda", requires_grad=True)
@@ -399,7 +399,7 @@ def test_a_linear_layer_asks_in_the_known_order(probe: Probe) -> None:
         ("torch.optim.Adadelta(p)", 4, 2, 2),
     ],
 )
-def test_an_optimizer_takes_so_many_times_its_parameters(
+def test_optimizer_memory_in_units_of_parameters(
     probe: Probe, options: str, first_peak: float, kept: float, later_peak: float
 ) -> None:
     said, _ = probe(
@@ -417,11 +417,11 @@ def test_an_optimizer_takes_so_many_times_its_parameters(
     )
     parameters = 16 * MIB
     (peak, stays), (peak_later, stays_later) = said["found"]
-    # Scalars on the device (fused: one of 4 B a parameter) are 512 B blocks: far below half a percent.
+    # Scalars on the device (fused: 4 B per parameter) are 512 B blocks: far below half a percent.
     assert [round(n / parameters, 2) for n in (peak, stays, peak_later, stays_later)] == [first_peak, kept, later_peak, 0]
 
 
-def test_attention_keeps_scores_only_on_the_path_which_does(probe: Probe) -> None:
+def test_only_math_attention_keeps_scores(probe: Probe) -> None:
     said, _ = probe(
         """
         from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -454,7 +454,7 @@ note(allocated=torch.cuda.max_memory_allocated(), reserved=torch.cuda.max_memory
 """
 
 
-def test_resnet50_takes_the_prototypes_bytes(probe: Probe, need: Need) -> None:
+def test_resnet50_matches_prototype(probe: Probe, need: Need) -> None:
     torchvision = need("torchvision")
     said, result = probe(RESNET50, device="h200")
     if not result.torch.startswith("2.11."):
@@ -470,7 +470,7 @@ def columns(result: Any) -> dict[str, list[int]]:
     return {name: getattr(trace, name).tolist() for name in names} | {"op": [trace.ops[i] if i >= 0 else "" for i in trace.op]}
 
 
-def test_the_same_job_gives_the_same_trace_whatever_ran_before(trace: Probe, tiny_models: Any) -> None:
+def test_trace_is_independent_of_earlier_jobs(trace: Probe, tiny_models: Any) -> None:
     job = {"target": f"{tiny_models}:wide", "batch": "64x1024", "labels": "64x1024"}
     first = trace(fresh=True, **job)
     second = trace(fresh=True, **job)
@@ -481,12 +481,12 @@ def test_the_same_job_gives_the_same_trace_whatever_ran_before(trace: Probe, tin
     assert columns(other) != columns(first)
 
 
-def test_nothing_of_nvidias_own_is_in_any_job(trace: Probe, tiny_models: Any) -> None:
+def test_jobs_load_no_nvidia_library(trace: Probe, tiny_models: Any) -> None:
     for key in ("a100-40gb", "h200"):
         assert trace(device=key, target=f"{tiny_models}:mlp", batch="8x16", labels="8:int64<4").foreign == []
 
 
-def test_each_layer_of_a_recurrent_network_has_reserve_space(probe: Probe) -> None:
+def test_recurrent_layers_have_reserve_space(probe: Probe) -> None:
     noted, _ = probe(
         """
         def reserve_bytes(layers):

@@ -1,4 +1,4 @@
-"""The cuDNN oracle dies, or somebody forks beside it: a job's answer is the calm one, or an error."""
+"""Deaths of the cuDNN oracle, and forks next to it: a job's result is the undisturbed one, or an error."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MODELS = """
     import torch
 
     def oracle():
-        if os.environ.get("NULLGPU_CUDNN_SOCKET"):  # the null GPU's, whose job asks by this socket
+        if os.environ.get("NULLGPU_CUDNN_SOCKET"):  # the null GPU's oracle; the job uses this socket
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.connect(os.environ["NULLGPU_CUDNN_SOCKET"])
                 return struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
@@ -91,14 +91,12 @@ def oracle(tracer: NullGpuTracer) -> CudnnOracle:
     return found
 
 
-def test_a_workspace_is_among_the_sizes(
-    calm: list[int], tracer: Callable[[], NullGpuTracer], job: Callable[[str], Job]
-) -> None:
+def test_sizes_include_workspace(calm: list[int], tracer: Callable[[], NullGpuTracer], job: Callable[[str], Job]) -> None:
     nobody = tracer()._cudnn_environment(device("a100-40gb"), None)
-    assert sizes(tracer()._ask(job("calm"), nobody, Deadline.after(60))) != calm  # else the other tests could not fail
+    assert sizes(tracer()._ask(job("calm"), nobody, Deadline.after(60))) != calm  # otherwise the other tests could not fail
 
 
-def test_an_oracle_which_was_killed_is_started_again_and_its_folder_goes(
+def test_restarts_killed_oracle_and_removes_folder(
     calm: list[int], tracer: Callable[[], NullGpuTracer], job: Callable[[str], Job]
 ) -> None:
     before = oracle(tracer())
@@ -109,7 +107,7 @@ def test_an_oracle_which_was_killed_is_started_again_and_its_folder_goes(
     assert not before.socket_path.parent.exists()
 
 
-def test_a_job_under_which_the_oracle_was_killed_runs_again(
+def test_reruns_job_after_oracle_was_killed(
     calm: list[int], tracer: Callable[[], NullGpuTracer], job: Callable[[str], Job], tmp_path: Path
 ) -> None:
     killing = f'kills_once?{{"path": "{tmp_path / "killed"}"}}'
@@ -117,7 +115,7 @@ def test_a_job_under_which_the_oracle_was_killed_runs_again(
     assert (tmp_path / "killed").exists()
 
 
-def test_an_oracle_which_is_killed_each_time_is_an_error(
+def test_raises_if_oracle_is_killed_repeatedly(
     tracer: Callable[[], NullGpuTracer], job: Callable[[str], Job], calm: list[int]
 ) -> None:
     with pytest.raises(WorkerError, match="oracle was killed twice"):
@@ -125,7 +123,7 @@ def test_an_oracle_which_is_killed_each_time_is_an_error(
     assert sizes(tracer().trace(job("calm"))) == calm
 
 
-def test_an_oracle_which_is_killed_while_it_starts_is_an_error(
+def test_raises_if_oracle_is_killed_at_start(
     calm: list[int], tracer: Callable[[], NullGpuTracer], job: Callable[[str], Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     oracle(tracer()).close()
@@ -144,7 +142,7 @@ def test_an_oracle_which_is_killed_while_it_starts_is_an_error(
 
 
 @pytest.mark.integration
-def test_the_fake_tracers_oracle_is_started_again_too(job: Callable[[str], Job], tmp_path: Path) -> None:
+def test_fake_tracer_restarts_oracle(job: Callable[[str], Job], tmp_path: Path) -> None:
     killing = f'kills_once?{{"path": "{tmp_path / "killed"}"}}'
     results = [FAKE.trace(job(name), timeout_s=120) for name in ("calm", killing)]
     assert (tmp_path / "killed").exists()
@@ -152,14 +150,12 @@ def test_the_fake_tracers_oracle_is_started_again_too(job: Callable[[str], Job],
     assert sizes(results[0]) == sizes(results[1])
 
 
-def test_a_fork_of_the_job_takes_no_answers_from_it(
-    calm: list[int], tracer: Callable[[], NullGpuTracer], job: Callable[[str], Job]
-) -> None:
+def test_fork_of_job_takes_no_answers(calm: list[int], tracer: Callable[[], NullGpuTracer], job: Callable[[str], Job]) -> None:
     for _ in range(5):
         assert sizes(tracer().trace(job("forks"), timeout_s=60)) == calm
 
 
-def test_a_fork_of_the_caller_leaves_its_oracle_and_folders_alone(
+def test_fork_of_caller_leaves_oracle_alone(
     calm: list[int], tracer: Callable[[], NullGpuTracer], job: Callable[[str], Job]
 ) -> None:
     before = oracle(tracer())
@@ -167,7 +163,7 @@ def test_a_fork_of_the_caller_leaves_its_oracle_and_folders_alone(
     if pid == 0:
         code = 1
         try:
-            own = NullGpuTracer.shared()._oracle_for(None)  # and an oracle of its own
+            own = NullGpuTracer.shared()._oracle_for(None)  # with its own oracle
             code = 0 if own is not None and own.process.pid != before.process.pid and own.version() else 2
             NullGpuTracer.shared().close()  # as atexit does
             code += 4 * own.socket_path.parent.exists() if own is not None else 0
@@ -180,7 +176,7 @@ def test_a_fork_of_the_caller_leaves_its_oracle_and_folders_alone(
 
 
 @pytest.mark.parametrize("death", [signal.SIGTERM, signal.SIGHUP])
-def test_an_oracle_which_is_told_to_end_removes_its_folder(
+def test_terminated_oracle_removes_folder(
     tracer: Callable[[], NullGpuTracer], job: Callable[[str], Job], death: signal.Signals
 ) -> None:
     found = oracle(tracer())

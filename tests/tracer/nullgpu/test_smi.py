@@ -1,4 +1,4 @@
-"""nvidia-smi and NVML on the null GPU: what a job's own monitoring is told."""
+"""nvidia-smi and NVML on the null GPU, as used by a job's own monitoring."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def card(tmp_path: Path) -> smi.Card:
         ("topo -m", ["\tGPU0\tGPU1", "GPU0\t X \tSYS", "GPU1\tSYS\t X "]),
     ],
 )
-def test_nvidia_smi_answers_what_scripts_ask(card: smi.Card, words: str, lines: list[str]) -> None:
+def test_nvidia_smi_answers_common_queries(card: smi.Card, words: str, lines: list[str]) -> None:
     assert smi.said(words.split(), card) == (lines, 0.0)
 
 
-def test_nvidia_smi_without_options_shows_used_and_total_memory(card: smi.Card) -> None:
+def test_nvidia_smi_summary_shows_memory(card: smi.Card) -> None:
     lines, again_s = smi.said(["-l", "2"], card)
     assert again_s == 2.0
     assert any("1559MiB / 24210MiB" in line for line in lines)
@@ -48,12 +48,12 @@ def test_nvidia_smi_without_options_shows_used_and_total_memory(card: smi.Card) 
 
 
 @pytest.mark.parametrize("words", ["--lock-gpu-clocks 100", "-i 7 -L"])
-def test_nvidia_smi_refuses_what_it_does_not_know(card: smi.Card, words: str) -> None:
+def test_nvidia_smi_rejects_unknown_options(card: smi.Card, words: str) -> None:
     with pytest.raises(ValueError, match=r"Invalid option|No devices"):
         smi.said(words.split(), card)
 
 
-def test_a_job_sees_its_own_memory_in_nvml_and_in_nvidia_smi(probe: Probe) -> None:
+def test_job_sees_own_memory_in_nvml_and_nvidia_smi(probe: Probe) -> None:
     said, result = probe(
         """
         import ctypes, subprocess
@@ -79,6 +79,6 @@ def test_a_job_sees_its_own_memory_in_nvml_and_in_nvidia_smi(probe: Probe) -> No
     assert [entry.name for entry in result.ledger if entry.kind is Entered.REFUSED] == []
 
 
-def test_symmetric_memory_is_counted_past_the_allocator(probe: Probe) -> None:
+def test_counts_symmetric_memory_outside_allocator(probe: Probe) -> None:
     _, result = probe("import torch.distributed._symmetric_memory as m; m.empty(10, device='cuda')")
     assert [entry.size_bytes for entry in result.ledger if entry.kind is Entered.OUTSIDE] == [2 * MIB]

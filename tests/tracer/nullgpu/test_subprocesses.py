@@ -1,4 +1,4 @@
-"""Processes which a job starts: they have the null GPU, and the one which takes most is the answer."""
+"""Processes that a job starts: they have the null GPU, and the largest one becomes the result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.protocol.job_result import Result
 from vramcast.tracer.protocol.messages import LENT
 
-# Says what it was asked, and trains a layer of that width.
+# Trains a layer of the given width, and fails if it is not stopped.
 TRAIN = """
     import os, sys, torch
 
@@ -35,7 +35,7 @@ TRAIN = """
             model(torch.ones(1, width, device="cuda")).sum().backward()
             optimizer.step()
             optimizer.zero_grad()
-        sys.exit("nobody stopped it")
+        sys.exit("it was not stopped")
 
     if __name__ == "__main__":
         main(0, int(sys.argv[1]))
@@ -64,7 +64,7 @@ def _result(reserved: int, status: str = "ok", steps: int = 3, touched_s: float 
 
 
 class _Left(Shared):
-    """A folder in which these processes left something."""
+    """A shared folder with these recorded processes."""
 
     def __init__(self, *processes: Process) -> None:
         super().__init__(Path())
@@ -74,7 +74,7 @@ class _Left(Shared):
         return self._processes
 
 
-def test_the_process_which_reserved_most_is_the_answer() -> None:
+def test_returns_process_with_most_reserved() -> None:
     left = _Left(Process("a.py", _result(100 << 20)), Process("b.py", _result(300 << 20)), Process("c.py", _result(0)))
     found = left.fullest(_result(200 << 20), ["train.py"])
     assert found.trace is not None
@@ -82,12 +82,12 @@ def test_the_process_which_reserved_most_is_the_answer() -> None:
     (note,) = found.notes
     assert "3 processes used the card" in note
     assert "'b.py'" in note
-    assert "together these reserved 600.0 MiB" in note
+    assert "together they reserved 600.0 MiB" in note
     own = left.fullest(_result(400 << 20), ["train.py"])
-    assert "estimated is the job's own process" in own.notes[0]
+    assert "the estimate is for the job's own process" in own.notes[0]
 
 
-def test_processes_that_live_at_once_count_together() -> None:
+def test_concurrent_processes_count_together() -> None:
     parent = _result(100, touched_s=5.0)
     first = Process("first", _result(900), Life(11, 0.0, 4.0))  # it ends before the parent touches the card
     second = Process("second", _result(300), Life(12, 6.0, 8.0))
@@ -109,7 +109,7 @@ def test_processes_that_live_at_once_count_together() -> None:
     assert crowded.trace.header["peaks"]["reserved"] + beside_bytes(crowded.trace) == 900
 
 
-def test_a_process_that_only_has_a_context_counts_as_one() -> None:
+def test_counts_process_with_only_a_context() -> None:
     worker = _result(0)
     worker.ledger = [Entry(Entered.CONTEXT, "0", 1)]
     found = _Left(Process("worker", worker)).fullest(_result(1), ["train.py"])
@@ -117,8 +117,8 @@ def test_a_process_that_only_has_a_context_counts_as_one() -> None:
     assert [one.reserved for one in processes_of(found.trace)] == [1, 0]
 
 
-def test_a_process_for_which_nobody_has_waited_lives_on() -> None:
-    """Enough was seen of it, so that it ended here before the next one began; on a card it goes on."""
+def test_unreaped_process_counts_as_alive() -> None:
+    """Overlap a process that was cut short with the next one: it ended early here, but on a card it would still run."""
     cut = Process("first", _result(300), Life(11, 1.0, 2.0))
     for others, together in ((frozenset({11}), 700), (frozenset(), 400)):
         later = Process("second", _result(400), Life(12, 3.0, 4.0, others))
@@ -127,20 +127,20 @@ def test_a_process_for_which_nobody_has_waited_lives_on() -> None:
         assert found.trace.header["peaks"]["reserved"] + beside_bytes(found.trace) == together
 
 
-def test_a_job_without_other_processes_keeps_its_result() -> None:
+def test_job_without_other_processes_keeps_result() -> None:
     own = _result(1)
     assert _Left().fullest(own, ["train.py"]) is own
     assert _Left(Process("loader", _result(0))).fullest(own, ["train.py"]) is own
 
 
-def test_what_a_process_took_is_told_where_its_job_failed() -> None:
+def test_returns_process_if_job_failed() -> None:
     failed = _result(-1, "error", steps=0)
     assert _Left().fullest(failed, ["train.py"]) is failed
     assert _Left(Process("a.py", _result(100))).fullest(failed, ["train.py"]).status == "ok"
     assert _Left(Process("a.py", _result(100, "oom"))).fullest(failed, ["train.py"]).status == "oom"
 
 
-def test_a_process_which_could_not_be_recorded_is_named() -> None:
+def test_names_unrecorded_process() -> None:
     damaged = Result("error", error="JobError", message="raised OSError: no space")
     for left in (_Left(Process("b.py", damaged)), _Left(Process("a.py", _result(300)), Process("b.py", damaged))):
         notes = left.fullest(_result(200), ["train.py"]).notes
@@ -150,10 +150,10 @@ def test_a_process_which_could_not_be_recorded_is_named() -> None:
         assert "'b.py' raised OSError: no space" in notes[0]
     nothing = _Left(Process("b.py", damaged)).fullest(_result(0), ["train.py"])
     assert (nothing.status, nothing.error) == ("error", "JobError")
-    assert nothing.message == "has a process which was not recorded: 'b.py' raised OSError: no space"
+    assert nothing.message == "has a process that was not recorded: 'b.py' raised OSError: no space"
 
 
-def test_only_a_job_whose_caller_asks_for_it_is_followed() -> None:
+def test_follows_only_requested_jobs() -> None:
     environment = {"PYTHONPATH": f"{os.pathsep}/mine"}
     let_follow(environment)
     assert environment == {"PYTHONPATH": f"{os.pathsep}/mine"}
@@ -165,7 +165,7 @@ def test_only_a_job_whose_caller_asks_for_it_is_followed() -> None:
 
 
 @pytest.mark.integration
-def test_the_users_own_sitecustomize_runs_too(tmp_path: Path) -> None:
+def test_runs_sitecustomize_of_user(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('mine', __name__)")
     environment = {
         **os.environ,
@@ -179,7 +179,7 @@ def test_the_users_own_sitecustomize_runs_too(tmp_path: Path) -> None:
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Job]:
-    """Returns the job of a command in a folder with these scripts."""
+    """Return a function that makes the job of a command in a folder with these scripts."""
     for name, text in (("train.py", TRAIN), ("starts.py", STARTS)):
         (tmp_path / name).write_text(textwrap.dedent(text))
     monkeypatch.chdir(tmp_path)
@@ -192,37 +192,31 @@ def _peaks(result: Result) -> dict[str, int]:
     return dict(result.trace.header["peaks"])
 
 
-def test_forked_spawned_and_started_processes_have_the_card(
-    tracer: Callable[[], NullGpuTracer], job: Callable[..., Job]
-) -> None:
+def test_all_kinds_of_processes_have_card(tracer: Callable[[], NullGpuTracer], job: Callable[..., Job]) -> None:
     alone = tracer().trace(job("train.py", "2048", until="steps"))
     found = tracer().trace(job("starts.py", until="steps"))
     assert _peaks(found) == _peaks(alone)
     assert found.steps == alone.steps == 3
-    assert "3 processes used the card, 1 of them at once: estimated is the process 'train.py 2048'" in found.notes[0]
+    assert "3 processes used the card, 1 of them at once: the estimate is for the process 'train.py 2048'" in found.notes[0]
     assert found.trace is not None
     assert beside_bytes(found.trace) == 0  # one after the other
 
 
-def test_a_program_which_puts_another_in_its_place_is_followed_there(
-    tracer: Callable[[], NullGpuTracer], job: Callable[..., Job]
-) -> None:
-    """As launchers and scripts which start themselves again: the job ended without an answer."""
+def test_follows_exec_of_other_program(tracer: Callable[[], NullGpuTracer], job: Callable[..., Job]) -> None:
+    """Replace the program, as launchers and scripts that restart themselves do: the job ended without a result."""
     code = "import os, sys; os.execlp(sys.executable, sys.executable, 'train.py', '1024')"
     found = tracer().trace(job("python", "-c", code, until="steps"))
     assert (found.status, found.steps) == ("ok", 3)
-    assert "estimated is the process 'train.py 1024'" in found.notes[0]
+    assert "the estimate is for the process 'train.py 1024'" in found.notes[0]
 
 
-def test_a_process_for_which_the_card_is_too_small_says_so(
-    tracer: Callable[[], NullGpuTracer], job: Callable[..., Job]
-) -> None:
+def test_process_on_too_small_card_is_oom(tracer: Callable[[], NullGpuTracer], job: Callable[..., Job]) -> None:
     code = "import subprocess as s, sys; s.run([sys.executable, 'train.py', '8192'])"
     found = tracer().trace(job("python", "-c", code, memory="600MiB", until="steps"))
     assert found.status == "oom"
 
 
-# Says it if a value is not known, or a checkpoint would last, in a process of each kind; the last one is killed.
+# Fails if a value is unknown, or a checkpoint would remain, in a process of each kind; the last one is killed.
 KNOWS = """
     import multiprocessing, os, subprocess, sys
     import torch
@@ -248,7 +242,7 @@ KNOWS = """
 """
 
 
-def test_values_and_files_are_safe_in_each_kind_of_process(
+def test_values_and_files_are_safe_in_all_processes(
     tracer: Callable[[], NullGpuTracer], job: Callable[..., Job], tmp_path: Path
 ) -> None:
     (tmp_path / "knows.py").write_text(textwrap.dedent(KNOWS))
@@ -257,15 +251,13 @@ def test_values_and_files_are_safe_in_each_kind_of_process(
     assert found.status == "ok", found.message
     lost, many = found.notes
     assert "1 processes used the card and could not be recorded" in lost
-    assert "'knows.py started.pt' was killed before it said what it took" in lost
+    assert "'knows.py started.pt' was killed before it reported its memory" in lost
     assert "2 processes used the card" in many
     assert (tmp_path / "mine.pt").read_bytes() == b"of a real run"
     assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["mine.pt", "started.pt"]
 
 
-def test_a_limit_ends_each_process_with_what_was_seen_of_it(
-    tracer: Callable[[], NullGpuTracer], job: Callable[..., Job]
-) -> None:
+def test_time_limit_keeps_recorded_steps(tracer: Callable[[], NullGpuTracer], job: Callable[..., Job]) -> None:
     started = (
         "import subprocess as s, sys; s.run([sys.executable, '-c', 'import train, time; train.main(0, 512); time.sleep(60)'])"
     )

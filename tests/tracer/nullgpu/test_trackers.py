@@ -1,4 +1,4 @@
-"""What a traced command tells experiment trackers and hubs: nothing leaves the machine, and no folder is left."""
+"""Experiment trackers and hubs in a traced command: no data leaves the machine, and no folder remains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from vramcast.estimates.estimator import estimate_command
 from vramcast.tracer.nullgpu.child import absent_hub, trackers
 
-# Packages which stand for the real ones: what a script calls, and where it would have gone.
+# Packages that stand for the real ones: the functions that a script calls, and the original destination.
 PACKAGES = {
     "mlflow.py": "uri = None\ndef set_tracking_uri(uri): globals()['uri'] = uri",
     "tensorboard/__init__.py": "",
@@ -45,9 +45,7 @@ json.dump(found, open(sys.argv[1], "w"))
 
 @pytest.mark.torch
 @pytest.mark.integration
-def test_a_command_tracks_to_a_folder_that_goes_with_it(
-    needs_null_gpu: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_redirects_trackers_to_temporary_folder(needs_null_gpu: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = tmp_path / "work"
     work.mkdir()
     for name, text in PACKAGES.items():
@@ -68,7 +66,7 @@ def test_a_command_tracks_to_a_folder_that_goes_with_it(
     assert [path for path in sorted(work.rglob("*.*")) if path.suffix != ".pyc"] == before
 
 
-def test_who_has_switched_a_tracker_off_keeps_it_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keeps_disabled_tracker_disabled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", {"WANDB_MODE": "disabled"})
     with trackers.kept_apart(str(tmp_path)):
         assert os.environ["WANDB_MODE"] == "disabled"
@@ -77,7 +75,7 @@ def test_who_has_switched_a_tracker_off_keeps_it_off(tmp_path: Path, monkeypatch
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A hub that is not imported yet, in an environment of its own."""
+    """Return a hub that is not imported yet, in a separate environment."""
     package, constants = ModuleType("huggingface_hub"), ModuleType("huggingface_hub.constants")
     vars(constants).update(HF_HUB_OFFLINE=False, ENDPOINT="https://huggingface.co")
     vars(package)["constants"] = constants
@@ -91,13 +89,13 @@ def unknown(*_: object) -> None:
     raise socket.gaierror(-2, "Name or service not known")
 
 
-def test_without_a_network_the_hub_is_not_asked_again_and_again(hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_goes_offline_without_network(hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     with absent_hub.noticed():
         assert (hub.HF_HUB_OFFLINE, os.environ["HF_HUB_OFFLINE"]) == (True, "1")
 
 
-def test_with_a_network_or_a_proxy_the_hub_is_asked(hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stays_online_with_network_or_proxy(hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: [])
     with absent_hub.noticed():
         assert not hub.HF_HUB_OFFLINE

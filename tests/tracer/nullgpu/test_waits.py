@@ -1,4 +1,4 @@
-"""A rank which waits for another one is stopped, one whose call takes long is not."""
+"""A rank that waits for another one is stopped; one in a long call is not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vramcast.tracer.program.training_loop import StopJob
 
 
 class _Course:
-    """As far as it is asked here."""
+    """The part of a course used here."""
 
     def stop_at_once(self, why: str) -> None:
         """End the job."""
@@ -22,17 +22,17 @@ class _Course:
         raise StopJob
 
     def stop(self, why: str) -> None:
-        """Never called here."""
+        """Stop later; never called here."""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_only_who_waits_in_python_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stops_only_waits_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cutoff, "_IDLE_S", 0.2)
-    monkeypatch.setattr(cutoff, "_IDLE_SHARE", 1.0)  # to look takes a share of so short a time
+    monkeypatch.setattr(cutoff, "_IDLE_SHARE", 1.0)  # looking takes a share of such a short time
     monkeypatch.setattr(cutoff, "_LOOK_S", 0.05)
     course = _Course()
     with stoppable(course, None, has_absent=True):  # type: ignore[arg-type]
-        signal.pthread_sigmask(signal.SIG_BLOCK, [STOP])  # a call of a library, which no handler interrupts
+        signal.pthread_sigmask(signal.SIG_BLOCK, [STOP])  # like a library call that no handler interrupts
         time.sleep(1.0)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [STOP])
         assert not hasattr(course, "why")

@@ -1,4 +1,4 @@
-"""Libraries beside torch: what their wheels look up is exported, what they take past the allocator is counted and said."""
+"""Libraries that run with torch: the symbols in their wheels are exported, and memory outside the allocator is reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGE = 2 << 20
 Probe = Callable[..., tuple[dict[str, Any], Result]]
 
 
-def test_the_wheels_file_names_libraries_and_calls() -> None:
+def test_wheels_file_lists_libraries_and_calls() -> None:
     assert {name.split()[0] for name in WHEELS} >= {"bitsandbytes", "torchao", "xformers", "flash-attn", "apex", "nvidia_ml_py"}
     assert WHEELS["bitsandbytes 0.50.2"]["cudaMemPrefetchAsync"] == "libcudart"
     disagree = {
@@ -32,27 +32,27 @@ def test_the_wheels_file_names_libraries_and_calls() -> None:
     assert disagree == set()
 
 
-def test_everything_that_is_looked_up_is_exported(needs_null_gpu: None) -> None:
+def test_exports_all_symbols_looked_up(needs_null_gpu: None) -> None:
     libraries = {path.stem.removeprefix("null-"): path for path in build().glob("null-*.so")}
     for stem, path in libraries.items():
         text = subprocess.run(["nm", "-D", "--defined-only", str(path)], capture_output=True, text=True, check=True).stdout
         have = {line.split()[-1].partition("@")[0] for line in text.splitlines()}
         wanted = {name for wheel in WHEELS.values() for name, library in wheel.items() if library == f"lib{stem}"}
-        # What only another CUDA version has: its name is in the C file for that version alone.
+        # Names that only another CUDA version has are in the C file for that version alone.
         assert {name for name in wanted - have if LISTED.get(name, ("", ""))[1] != "body"} == set(), stem
     assert {"cudart", "cublas", "cublasLt", "nccl", "nvrtc", "cudnn_graph"} <= set(libraries)
 
 
-def test_a_symbol_which_torch_does_not_need_has_the_version_of_those_it_needs() -> None:
+def test_unneeded_symbol_gets_library_version() -> None:
     needed = [Symbol("cudaMalloc", "libcudart.so.13", "libcudart.so.13")]
     by_name = {symbol.name: symbol for symbol in exported(needed, "libcudart.so.13")}
     assert by_name["cudaMemPrefetchAsync"].version == "libcudart.so.13"
-    assert "cudaGetDeviceProperties_v2" not in by_name  # a body, which the C file has for CUDA 12 alone
+    assert "cudaGetDeviceProperties_v2" not in by_name  # a body that the C file has only for CUDA 12
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("package", ["bitsandbytes", "torchao", "xformers", "transformer_engine_cu13", "cupy-cuda13x", "apex"])
-def test_an_installed_library_looks_up_nothing_that_is_not_known(package: str, needs_null_gpu: None) -> None:
+def test_installed_library_looks_up_known_symbols(package: str, needs_null_gpu: None) -> None:
     try:
         files = importlib.metadata.files(package) or []
     except importlib.metadata.PackageNotFoundError:
@@ -62,7 +62,7 @@ def test_an_installed_library_looks_up_nothing_that_is_not_known(package: str, n
     assert {name for path in libraries for name in looked_up_by(path)} - known == set()
 
 
-def test_memory_taken_past_the_allocator_is_counted_apart(probe: Probe) -> None:
+def test_counts_memory_outside_allocator_separately(probe: Probe) -> None:
     said, result = probe(
         """
         import ctypes
@@ -86,7 +86,7 @@ def test_memory_taken_past_the_allocator_is_counted_apart(probe: Probe) -> None:
     assert Observation.of(result, "nullgpu").outside_bytes == 2 * PAGE
 
 
-def test_what_libraries_took_is_part_of_the_context() -> None:
+def test_context_includes_library_memory() -> None:
     plain = context_bytes("a100-40gb", 12, ("cublas",))
     more = plain.with_outside(PAGE)
     assert (more.bytes - plain.bytes, more.high_bytes - plain.high_bytes, more.outside_bytes) == (PAGE, PAGE, PAGE)

@@ -1,4 +1,4 @@
-"""The views of a parameter for every rank of the world are not profiled."""
+"""The views of a parameter for all ranks are not profiled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vramcast.tracer.hooks.replacement import Replaced
 from vramcast.tracer.ranks.simulated_peers import unprofiled
 
 
-def test_a_view_for_every_rank_is_in_no_profile() -> None:
+def test_does_not_profile_rank_views() -> None:
     fsdp2: Any = importlib.import_module("torch.distributed.fsdp._fully_shard._fsdp_param")
     weight = torch.empty(64, 8)
     replaced = Replaced(fsdp2, "_chunk_with_empty", unprofiled)

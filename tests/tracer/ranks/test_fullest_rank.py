@@ -1,4 +1,4 @@
-"""Which rank's result is the job's."""
+"""Selection of the rank that stands for the job."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from vramcast.tracer.protocol.job_result import Result
 
 
 def result(reserved: int, status: str = "ok", ended: str = "", **more: Any) -> Result:
-    """What came of a rank."""
+    """Return the result of a rank."""
     header = {"peaks": {"allocated": reserved - 1, "reserved": reserved}, COURSE: {"ended": ended}}
     trace = Trace.build({"action": [], "size_bytes": [], "block": [], "address": []}, header=header)
     return Result(status, trace=trace if status != "error" else None, **more)
 
 
-def test_the_rank_which_reserved_most_decides() -> None:
+def test_returns_rank_with_most_reserved() -> None:
     found = fullest_rank(
         {0: result(100), 7: result(300, answers={"objects": 2}), 3: result(200, answers={"objects": 1})}, World(8)
     )
@@ -35,7 +35,7 @@ def test_the_rank_which_reserved_most_decides() -> None:
     assert fullest_rank({0: alone}, ALONE) is alone
 
 
-def test_the_rank_which_reserved_least_stands_beside_the_fullest() -> None:
+def test_keeps_rank_with_least_reserved() -> None:
     results = {0: result(300), 3: result(100), 7: result(200)}
     found = fullest_rank(results, World(8))
     assert found.beside is not None
@@ -43,7 +43,7 @@ def test_the_rank_which_reserved_least_stands_beside_the_fullest() -> None:
     assert fullest_rank({0: result(300)}, World(8)).beside is None
 
 
-def test_contexts_of_other_ranks_on_the_first_card_are_counted_there() -> None:
+def test_counts_foreign_contexts_on_first_card() -> None:
     touched = [Entry(Entered.CONTEXT, "0", 1), Entry(Entered.CONTEXT, "7", 1)]
     first = fullest_rank({0: result(300, ledger=touched[:1]), 7: result(200, ledger=touched)}, World(8))
     assert first.trace is not None
@@ -55,25 +55,25 @@ def test_contexts_of_other_ranks_on_the_first_card_are_counted_there() -> None:
     assert fullest_rank({0: result(200, ledger=touched[:1]), 7: result(300, ledger=touched[1:])}, World(8)).notes == ()
 
 
-def test_a_rank_which_failed_is_the_answer() -> None:
+def test_returns_failed_rank() -> None:
     failed = fullest_rank({0: result(300), 7: result(0, "error", message="raised ValueError: x")}, World(8))
     assert (failed.status, failed.message) == ("error", "raised ValueError: x (rank 7 of 8)")
     assert fullest_rank({0: result(300), 7: result(200, "oom")}, World(8)).status == "oom"
     assert fullest_rank({0: result(300), 7: result(200, ended="it raised x")}, World(8)).ended == "it raised x (rank 7 of 8)"
 
 
-def test_a_rank_which_ended_before_it_asked_for_memory_has_failed() -> None:
+def test_rank_without_requests_has_failed() -> None:
     failed = fullest_rank({0: result(300), 7: result(0, ended="it waited")}, World(8))
     assert (failed.status, failed.error) == ("error", "CannotEstimate")
-    assert failed.message == "The job ended before its time: it waited (rank 7 of 8)"
+    assert failed.message == "The job ended early: it waited (rank 7 of 8)"
 
 
-def test_a_rank_which_asked_nothing_of_its_card_is_named() -> None:
+def test_names_rank_with_unused_card() -> None:
     (note,) = fullest_rank({0: result(300), 7: result(0)}, World(8)).notes
-    assert note.startswith("rank 7 asked nothing of its own card")
+    assert note.startswith("rank 7 requested no memory on its own card")
 
 
-def test_a_rank_is_the_process_which_uses_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_is_process_that_uses_card(monkeypatch: pytest.MonkeyPatch) -> None:
     def left(*processes: Process) -> Shared:
         monkeypatch.setattr(Shared, "processes", lambda self: list(processes))
         return Shared(Path())
@@ -86,4 +86,4 @@ def test_a_rank_is_the_process_which_uses_the_card(monkeypatch: pytest.MonkeyPat
     assert left(started).only(failed).ended == "it raised ProcessRaisedException: x"
     for refused in (left(started).only(own), left(started, started).only(idle)):
         assert (refused.status, refused.error) == ("error", "CannotEstimate")
-        assert "Start ranks by torchrun" in refused.message
+        assert "Start ranks with torchrun" in refused.message

@@ -1,4 +1,4 @@
-"""Jobs of several ranks, of which two are traced: PyTorch's own process groups, with nobody on the other side."""
+"""Jobs of several ranks, two of them traced: PyTorch's own process groups without any peers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ OFFLOADED = """
     second = torch.nn.Sequential(*[FullyShardedDataParallel(layer, **options) for layer in layers()])
     train(FullyShardedDataParallel(second, **options))
 """
-# Groups are parts of the first communicator where that is bound to a card.
+# Groups are parts of the first communicator if that is bound to a card.
 GROUPS = """
     parts = [dist.new_group(list(range(4))), dist.new_group(list(range(4, 8))), dist.new_group([0, 7])]
     dist.all_reduce(torch.ones(4, device="cuda"), group=parts[rank // 4])
@@ -132,7 +132,7 @@ VALUES = """
     dist.all_to_all_single(received, sent)
     assert (total.tolist(), most.item()) == ([world, 2 * world], 3.0)
     assert all_of.tolist() == [5.0, 6.0] * world
-    assert sum(received.tolist()) == sum(sent.tolist())  # tokens for experts come evenly from all
+    assert sum(received.tolist()) == sum(sent.tolist())  # tokens for experts come evenly from all ranks
 
     group = dist.group.WORLD
     reduced = funcol.all_reduce(counts(1, 2), "sum", group)
@@ -145,24 +145,24 @@ VALUES = """
     @torch.compile(backend="eager", fullgraph=True)
     def summed(x):
         y = x * 2
-        dist.all_reduce(y)  # which dynamo knows, as what stands in its place
+        dist.all_reduce(y)  # dynamo knows it, and its replacement
         return y
 
     assert summed(counts(1.0, 2.0)).shape == (2,)
 
     mine = counts(10 + rank, 7)
     dist.broadcast(mine, src=0)
-    assert mine.tolist() == [10, 7]  # what rank 0 said
+    assert mine.tolist() == [10, 7]  # the message of rank 0
     if rank == 0:
         dist.send(counts(4, 256), world - 1)
     if rank == world - 1:
         shape = counts(0, 0)
         dist.recv(shape, 0)
         assert shape.tolist() == [4, 256]
-    nobody_knows = counts(7.5, 7.5) + 0
-    dist.broadcast(nobody_knows, src=1)
-    assert rank == 1 or nobody_knows.tolist() != [7.5, 7.5]  # not what was there before
-    model.buffers = []  # as Megatron's DistributedDataParallel has
+    unknown = counts(7.5, 7.5) + 0
+    dist.broadcast(unknown, src=1)
+    assert rank == 1 or unknown.tolist() != [7.5, 7.5]  # not the old contents
+    model.buffers = []  # as in Megatron's DistributedDataParallel
     train(model)
 """
 CHECKPOINTS = """
@@ -185,7 +185,7 @@ WAITS = """
     import os, time
     from vramcast.tracer.program import cutoff as stopping
 
-    stopping._IDLE_S = 1.5  # the test has no time
+    stopping._IDLE_S = 1.5  # keeps the test short
     while not os.path.exists("made by rank 1"):
         time.sleep(0.1)
 """
@@ -212,7 +212,7 @@ SPAWNED = """
 
 @pytest.fixture
 def run(tracer: Callable[[], NullGpuTracer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Returns what comes of torchrun with a script's end and so many ranks."""
+    """Return a function that traces torchrun with the end of a script and this number of ranks."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
 
@@ -233,7 +233,7 @@ def _peaks(result: Result) -> list[list[int]]:
     return found
 
 
-def test_ranks_of_ddp_take_as_much_as_one_alone(run: Callable[..., Result]) -> None:
+def test_ddp_ranks_match_single_rank(run: Callable[..., Result]) -> None:
     (first, *one), (last, *other) = _peaks(run(DDP))
     assert (first, last) == (0, 7)
     assert one == other
@@ -242,20 +242,20 @@ def test_ranks_of_ddp_take_as_much_as_one_alone(run: Callable[..., Result]) -> N
     assert alone.trace.header["peaks"]["allocated"] == one[0]
 
 
-def test_shards_are_smaller_where_there_are_more_ranks(run: Callable[..., Result]) -> None:
+def test_more_ranks_give_smaller_shards(run: Callable[..., Result]) -> None:
     two, eight, many = (_peaks(run(FSDP2, size)) for size in (2, 8, 256))
     assert two[0][1] > eight[0][1] > many[0][1]
     for peaks in (two, eight, many):
-        assert peaks[0][1:] == peaks[1][1:]  # the rows divide by each
+        assert peaks[0][1:] == peaks[1][1:]  # the number of rows is a multiple of each
 
 
-def test_offloaded_shards_take_no_memory_of_this_machine(run: Callable[..., Result]) -> None:
-    result = run(OFFLOADED, 2)  # of each model 0.5 GiB: a half of its parameters, 1.5 GiB with their states
+def test_offloaded_shards_take_no_host_memory(run: Callable[..., Result]) -> None:
+    result = run(OFFLOADED, 2)  # each model has 0.5 GiB per rank: half of its parameters, 1.5 GiB with their states
     assert min(peaks[1] for peaks in _peaks(result)) > 256 << 20
     assert result.max_resident_bytes < 0.9 * 2**30  # 3.5 GiB when they were held
 
 
-def test_communicators_are_counted_with_pytorchs_own_sizes(run: Callable[..., Result]) -> None:
+def test_counts_communicators_with_pytorch_sizes(run: Callable[..., Result]) -> None:
     result = run(GROUPS, bound=True)
     found = [(one.ranks, set(one.by_kind)) for one in calls_in(result.ledger)]
     assert found == [(8, {"all_reduce", "broadcast"}), (4, {"all_reduce"}), (2, set())]
@@ -264,32 +264,32 @@ def test_communicators_are_counted_with_pytorchs_own_sizes(run: Callable[..., Re
     assert "strangers" not in result.trace.header[RANKS]  # type: ignore[union-attr]
 
 
-def test_objects_come_from_who_has_said_them(run: Callable[..., Result]) -> None:
+def test_objects_come_from_their_sender(run: Callable[..., Result]) -> None:
     result = run(OBJECTS, 4)
     assert len(_peaks(result)) == 2
     assert {"objects", "groups of Gloo"} <= {entry.name for entry in result.ledger if entry.code is Code.ABSENT}
 
 
-def test_stages_which_wait_for_one_another_are_all_traced(run: Callable[..., Result]) -> None:
+def test_traces_all_pipeline_stages(run: Callable[..., Result]) -> None:
     first, second, last = _peaks(run(PIPELINE, 4))
     assert (first[0], second[0], last[0]) == (0, 2, 3)  # the last one's shapes come from rank 0, at the place of rank 1
     assert first[1] < second[1] == last[1]
 
 
-def test_ranks_which_a_script_starts_itself_are_told_apart(run: Callable[..., Result], tmp_path: Path) -> None:
+def test_distinguishes_ranks_started_by_script(run: Callable[..., Result], tmp_path: Path) -> None:
     (tmp_path / "spawn.py").write_text(textwrap.dedent(SPAWNED))
     first, last = _peaks(run("", 2, command=("python", "spawn.py"), world_size=2))
     assert (first[0], last[0]) == (0, 1)
     assert first[1] < last[1]
 
 
-def test_values_go_through_collectives_of_ranks_which_are_alike(run: Callable[..., Result]) -> None:
+def test_values_pass_through_collectives(run: Callable[..., Result]) -> None:
     result = run(VALUES, 4)
     assert result.ended == ""
-    assert any(entry.name == "single numbers" for entry in result.ledger)  # nobody saw the others: it is counted
+    assert any(entry.name == "single numbers" for entry in result.ledger)  # values of unseen peers are counted
 
 
-def test_each_rank_writes_its_own_shards_and_no_real_checkpoint(run: Callable[..., Result], tmp_path: Path) -> None:
+def test_ranks_replace_no_real_checkpoint(run: Callable[..., Result], tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / ".metadata").write_text("real")
     result = run(CHECKPOINTS, 4)
@@ -299,7 +299,7 @@ def test_each_rank_writes_its_own_shards_and_no_real_checkpoint(run: Callable[..
     assert (tmp_path / "old" / ".metadata").read_text() == "real"
 
 
-def test_what_a_rank_that_is_not_traced_would_say_is_asked_for(run: Callable[..., Result]) -> None:
+def test_requests_missing_sender_in_ranks(run: Callable[..., Result]) -> None:
     with pytest.raises(CannotEstimate, match=r"recv_object_list from a rank .* --ranks.*rank 1 of 4"):
         run("rank and dist.recv_object_list([None], src=2)\ntrain(model)", 4, ranks=(0, 1))
 
@@ -308,10 +308,10 @@ def test_what_a_rank_that_is_not_traced_would_say_is_asked_for(run: Callable[...
     ("call", "named"),
     [
         ("shared.rendezvous(shared.empty(1024, device='cuda'), name)", r"cuMemExportToShareableHandle \(train.py:\d+"),
-        ("shared.enable_symm_mem_for_group(name)", "enable_symm_mem_for_group"),  # of async tensor parallel
+        ("shared.enable_symm_mem_for_group(name)", "enable_symm_mem_for_group"),  # for async tensor parallel
     ],
 )
-def test_memory_which_ranks_share_is_refused_in_one_line(run: Callable[..., Result], call: str, named: str) -> None:
+def test_rejects_memory_shared_by_ranks(run: Callable[..., Result], call: str, named: str) -> None:
     shares = f"""
     import torch.distributed._symmetric_memory as shared
     name = dist.group.WORLD.group_name
@@ -322,13 +322,13 @@ def test_memory_which_ranks_share_is_refused_in_one_line(run: Callable[..., Resu
         run(shares, 4)
 
 
-def test_a_rank_which_waits_for_ever_is_told_of(run: Callable[..., Result], tmp_path: Path) -> None:
+def test_reports_rank_that_waits_forever(run: Callable[..., Result], tmp_path: Path) -> None:
     (tmp_path / "waits.py").write_text(textwrap.dedent(WAITS))
     with pytest.raises(CannotEstimate, match=r"it waited .* for another rank.* in waits.py:\d+ \(rank 0 of 4\)"):
         run("", 4, command=("torchrun", "--nproc_per_node=4", "waits.py"))
 
 
-def test_the_rank_which_raises_is_named(run: Callable[..., Result]) -> None:
-    failed = run("if rank == 7: raise ValueError('no data')\ntrain(model)")  # after the model was on the card
+def test_names_rank_that_raises(run: Callable[..., Result]) -> None:
+    failed = run("if rank == 7: raise ValueError('no data')\ntrain(model)")  # after the model was moved to the card
     assert "raised ValueError: no data" in failed.ended
     assert failed.ended.endswith("(rank 7 of 8)")

@@ -1,4 +1,4 @@
-"""A model on one rank of many: which of its modules are blocks, and that it takes what the same job takes as a script."""
+"""A model on one rank of many: its blocks, and the same memory as an equivalent script."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vramcast.tracer.nullgpu.client import NullGpuTracer  # noqa: E402
 from vramcast.tracer.ranks.spread import blocks  # noqa: E402
 from vramcast.tracer.recording.shards import Holdings  # noqa: E402
 
-# 500 rows are no multiple of 8, but of 4: the shards of FSDP differ, those of HSDP do not.
+# 500 rows are a multiple of 4 but not of 8: the shards of FSDP differ, those of HSDP do not.
 MODEL = """
 import torch
 
@@ -85,7 +85,7 @@ for _ in range(3):
 
 @pytest.fixture
 def folder(tracer: Callable[[], NullGpuTracer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current one, with the model and the script which trains it."""
+    """Return the current folder, with the model and the script that trains it."""
     (tmp_path / "model.py").write_text(MODEL)
     (tmp_path / "train.py").write_text("import torch\n" + textwrap.dedent(SCRIPT))
     monkeypatch.chdir(tmp_path)
@@ -105,12 +105,12 @@ def estimated(model: Any = None, **options: Any) -> Estimate:
 @pytest.mark.parametrize(
     ("parallel", "precision", "ranks"), sampled([("hsdp:2x4", "amp-bf16", 1), ("ddp", "amp-bf16", 1), ("fsdp", "fp32", 2)], 3)
 )
-def test_a_model_takes_what_its_script_takes(folder: Path, parallel: str, precision: str, ranks: int) -> None:
+def test_model_matches_script(folder: Path, parallel: str, precision: str, ranks: int) -> None:
     words = ["train.py", parallel.partition(":")[0], precision]
     script = vramcast.estimate_command(words, device="h100", world_size=8, until="steps")
     model = estimated(parallel=parallel, precision=precision)
     assert (model.world_size, len(script.ranks), len(model.ranks)) == (8, 2, ranks)
-    assert model.ranks == script.ranks[:ranks]  # to the byte; where shards are equal, one rank is enough
+    assert model.ranks == script.ranks[:ranks]  # to the byte; with equal shards, one rank is enough
     if ranks == 1:
         assert script.ranks[0].reserved == script.ranks[1].reserved
     assert (model.allocated, model.reserved) == (script.allocated, script.reserved)
@@ -120,10 +120,10 @@ def test_a_model_takes_what_its_script_takes(folder: Path, parallel: str, precis
     assert [held.module for held in model.sharding] == ["tokens", *(f"blocks.{n}" for n in range(4)), "head"]
     full = 4 * 10_000 * 500
     assert model.sharding[0] == Held("tokens", full, full // shards * (shards > 1), full * (shards == 1))
-    # Each rank's part of the state: two moments of fp32 for each parameter, blocks of 512 bytes.
+    # Each rank's part of the state: two moments of fp32 for each parameter, in blocks of 512 bytes.
     held_bytes = sum(held.sharded + held.replicated for held in model.sharding)
     assert 2 * held_bytes <= model.breakdown["optimizer_state"] <= 2 * held_bytes + (64 << 10)
-    assert model.breakdown["parameters"] >= held_bytes  # and the root's, which stay gathered from forward to backward
+    assert model.breakdown["parameters"] >= held_bytes  # plus the root's, which stay gathered from forward to backward
     assert curves.live_bytes(model.trace, Category.GRADIENT).max() >= held_bytes  # shards, or buckets of DDP
     assert (model.other_rank is None) == (ranks == 1)
     if model.other_rank is not None:
@@ -136,19 +136,19 @@ def test_a_model_takes_what_its_script_takes(folder: Path, parallel: str, precis
     assert "batch             of each rank" in str(model)
 
 
-def test_an_optimizer_which_cannot_step_on_shards_is_named(folder: Path) -> None:
+def test_names_optimizer_without_shard_support(folder: Path) -> None:
     with pytest.raises(UsageError, match=r"optimizer lbfgs cannot step on sharded parameters .* choose another one, adamw"):
         estimated(parallel="fsdp", optimizer="lbfgs")
 
 
-def test_a_model_without_blocks_is_said_to_be_gathered_as_a_whole(folder: Path) -> None:
+def test_warns_of_model_without_blocks(folder: Path) -> None:
     found = estimated(torch.nn.Sequential(torch.nn.Embedding(100, 8), torch.nn.Linear(8, 4)), parallel="fsdp", world_size=2)
     assert any("gathered as a whole" in text for text in found.warnings)
 
 
 # ------------------------------------------------------------------------------------------------ the rule
 class Cell(torch.nn.Module):
-    """Two experts of one class: they lie in a block, and are none."""
+    """A block with two experts of one class, which are not blocks themselves."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,25 +157,25 @@ class Cell(torch.nn.Module):
 
 @pytest.fixture
 def model() -> torch.nn.Module:
-    """A stem, stages in a list of lists, a head."""
+    """Return a model with a stem, stages in a list of lists, and a head."""
     stages = torch.nn.Sequential(torch.nn.Sequential(Cell(), Cell()), torch.nn.Sequential(Cell(), torch.nn.ReLU(), Cell()))
     return torch.nn.ModuleDict({"stem": torch.nn.Linear(4, 4), "stages": stages, "head": torch.nn.Embedding(4, 4)})
 
 
-def test_blocks_are_children_of_one_class_in_a_list_the_outermost(model: torch.nn.Module) -> None:
+def test_blocks_are_outermost_repeated_children(model: torch.nn.Module) -> None:
     assert [type(block) for block in blocks(model)] == [Cell] * 4
     assert list(blocks(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.ReLU()))) == []
     assert len(list(blocks(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))))) == 2
 
 
-def test_where_there_is_one_rank_alone_nothing_is_said_to_be_held(model: torch.nn.Module) -> None:
+def test_single_rank_has_no_holdings(model: torch.nn.Module) -> None:
     holdings = Holdings()
     holdings.note(model)
     assert holdings.to_header() == {"modules": [], "is_even": True}
 
 
-def test_flat_parameters_and_partitions_are_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """FSDP1 keeps one flat parameter of a module beside the ones which lie in it; DeepSpeed's ZeRO-3 a partition of each."""
+def test_flat_parameters_and_partitions_count_as_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FSDP1 keeps a module's flat parameter next to the parameters inside it; DeepSpeed's ZeRO-3 keeps a partition of each."""
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     flat, inside = torch.nn.Parameter(torch.zeros(10)), torch.nn.Parameter(torch.zeros(3))
     flat._unpadded_unsharded_size, flat._local_shard = torch.Size([80]), torch.zeros(10)

@@ -1,4 +1,4 @@
-"""What absent ranks would have put into the store."""
+"""Keys of absent ranks in the store."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from vramcast.tracer.ranks.simulated_peers import AbsentStore  # noqa: E402
 
 @pytest.fixture
 def answers() -> Counter[str]:
-    """Counts answers."""
+    """Return a counter of answers."""
     return Counter()
 
 
-def test_what_was_set_is_there(answers: Counter[str]) -> None:
+def test_returns_keys_that_were_set(answers: Counter[str]) -> None:
     store = AbsentStore(0, Tape(), answers)
     store.set("key", "value")
     store.append("key", b" more")
@@ -31,22 +31,22 @@ def test_what_was_set_is_there(answers: Counter[str]) -> None:
     assert (store.delete_key("new"), store.delete_key("new"), store.num_keys()) == (True, False, 2)
     store.multi_set(["a", "b"], ["1", b"2"])
     assert store.multi_get(["a", "b"]) == [b"1", b"2"]
-    store.wait(["nobody sets this"])
+    store.wait(["never set"])
     assert not answers
 
 
-def test_an_absent_rank_has_set_what_this_one_did(answers: Counter[str]) -> None:
-    store = AbsentStore(3, Tape(store={"told/0": b"by rank 0"}), answers)
+def test_own_keys_stand_for_absent_rank(answers: Counter[str]) -> None:
+    store = AbsentStore(3, Tape(store={"sent/0": b"by rank 0"}), answers)
     store.set("rank/3/host", "node")
     assert store.get("rank/5/host") == b"node"
-    assert store.get("told/0") == b"by rank 0"
+    assert store.get("sent/0") == b"by rank 0"
     assert store.get("default_pg/0//cuda//nccl/0") == bytes(128)  # the id of a communicator
     assert answers == {"keys of a store": 1}
     with pytest.raises(CannotEstimate, match=r"'master' of the store .* --ranks"):
         store.get("master")
 
 
-def test_prefixes_and_threads_of_torch_ask_it_too(answers: Counter[str]) -> None:
+def test_serves_prefix_store(answers: Counter[str]) -> None:
     store = AbsentStore(0, Tape(), answers)
     prefixed = torch.distributed.PrefixStore("outer", store)
     prefixed.set("key", "value")

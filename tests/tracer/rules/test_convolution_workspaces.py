@@ -1,4 +1,4 @@
-"""Convolution workspaces without PyTorch's CUDA code: the same questions, the same plans, the same order as on the null GPU."""
+"""Convolution workspaces without PyTorch's CUDA code: the same requests, plans and order as on the null GPU."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class WithoutTf32(Layers):
 
 def exact(): return WithoutTf32(nn.Conv2d(64, 64, 3, padding=1), nn.Conv2d(64, 128, 1), nn.Conv2d(128, 64, 5, 2, padding=2))
 
-class Odd(nn.Module):  # input, weight and gradient all lie with gaps, or begin in the middle of a block
+class Odd(nn.Module):  # input, weight and gradient have gaps, or begin in the middle of a block
     def __init__(self, groups=1, dimensions=2, transposed=False):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(16, 1 if groups > 1 else 16, *(3,) * (dimensions - 1), 5).transpose(-1, -2))
@@ -110,13 +110,13 @@ def needs_cudnn() -> None:
 
 
 def history(trace: Trace) -> list[int]:
-    """Every request and free in order, frees with a minus."""
+    """Return every request and free in order, frees with a minus."""
     sign = np.where(trace.action == Action.FREE_REQUESTED, -1, np.where(trace.action == Action.ALLOC, 1, 0))
     return [int(n) for n in (sign * trace.size_bytes)[sign != 0]]
 
 
 def questions() -> set[str]:
-    """All that cuDNN was asked so far, by the null GPU or by us."""
+    """Return all requests to cuDNN so far, by the null GPU or by the fake tracer."""
     with closing(sqlite3.connect(cache_folder() / "cudnn.sqlite")) as database:
         return {request for (request,) in database.execute("SELECT request FROM answer_3")}
 
@@ -146,7 +146,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 @pytest.mark.usefixtures("needs_null_gpu", "needs_cudnn")
 @pytest.mark.parametrize("name", CASES)
-def test_a_convolution_takes_and_asks_what_it_does_on_the_null_gpu(name: str, trace: Callable[..., Any], models: Path) -> None:
+def test_convolution_matches_null_gpu(name: str, trace: Callable[..., Any], models: Path) -> None:
     factory, batch, options = CASES[name]
     target, specification = f"{models}:{factory}", TensorSpec.parse(batch)
     there = trace(target=target, batch=specification, steps=2, limited=False, **options).trace
@@ -166,7 +166,7 @@ def test_a_convolution_takes_and_asks_what_it_does_on_the_null_gpu(name: str, tr
 
 
 @pytest.mark.usefixtures("needs_null_gpu", "needs_cudnn")
-def test_workspaces_are_told_from_other_requests_and_a_search_empties_the_cache(models: Path) -> None:
+def test_marks_workspaces_and_search_empties_cache(models: Path) -> None:
     job = Job(
         A100,
         target=f"{models}:plain",
@@ -184,7 +184,7 @@ def test_workspaces_are_told_from_other_requests_and_a_search_empties_the_cache(
     assert trace.step[emptied].max() == 0
 
 
-def test_the_graph_is_pytorchs_to_the_letter() -> None:
+def test_graph_equals_pytorch_graph() -> None:
     def tensor(sizes: str, strides: str, letter: str, alignment: int = 32) -> str:
         return f"17{{901=1:0;902=3:{sizes};903=3:{strides};906=3:{ord(letter)};900=3:{alignment};}}"
 
@@ -196,7 +196,7 @@ def test_the_graph_is_pytorchs_to_the_letter() -> None:
     assert convolution.graph("forward") == f"15{{801=15:[10{{{of_tensors}}}];}}"
 
 
-def test_a_transposed_convolution_is_the_gradient_of_another() -> None:
+def test_transposed_convolution_is_gradient_graph() -> None:
     other = replace(CONV, input=CONV.output, output=CONV.input, transposed=True)
     for operation in ("forward", "backward_data", "backward_filter"):
         assert other.graph(operation) == CONV.graph(operation)
@@ -205,10 +205,10 @@ def test_a_transposed_convolution_is_the_gradient_of_another() -> None:
 @pytest.mark.parametrize(
     ("offset_bytes", "alignment"), [(0, 32), (512, 32), (16, 32), (48, 32), (8, 16), (24, 16), (4, 8), (2, 4), (1, 2)]
 )
-def test_alignments_are_stated_as_pytorch_states_them(offset_bytes: int, alignment: int) -> None:
+def test_alignments_match_pytorch(offset_bytes: int, alignment: int) -> None:
     graph = replace(CONV, offsets_bytes=(offset_bytes, 0, 0)).graph("backward_filter")
     assert re.findall(r"900=3:(\d+);", graph) == [str(alignment), "32", "32"]
-    # The gradient of the input is a result here: it begins at a block of its own.
+    # The gradient of the input is a result here: it begins at a separate block.
     assert replace(CONV, offsets_bytes=(offset_bytes, 0, 0)).graph("backward_data") == CONV.graph("backward_data")
 
 
@@ -231,14 +231,14 @@ def test_alignments_are_stated_as_pytorch_states_them(offset_bytes: int, alignme
         ({"input": (1 << 20, 64, 28, 28)}, True),
     ],
 )
-def test_depthwise_convolutions_go_to_cudnn_under_pytorchs_conditions(changes: dict[str, Any], uses_cudnn: bool) -> None:
+def test_selects_cudnn_for_depthwise_like_pytorch(changes: dict[str, Any], uses_cudnn: bool) -> None:
     convolution = replace(DEPTHWISE, **changes)
     assert convolution.uses_cudnn == uses_cudnn
     assert convolution.uses_depthwise_kernel == (not uses_cudnn)
 
 
 class Oracle:
-    """cuDNN's answers from a table: by mode, (numerical notes, workspace or None where the plan does not build)."""
+    """cuDNN's answers from a table: by mode, (numerical notes, workspace or None if the plan does not build)."""
 
     def __init__(self, table: dict[int, list[tuple[tuple[int, ...], int | None]]]) -> None:
         self.table = table
@@ -283,17 +283,17 @@ def answering(table: dict[int, list[tuple[tuple[int, ...], int | None]]]) -> tup
         ("bfloat16", CudnnSettings(deterministic=True), 2),
     ],
 )
-def test_the_first_plan_which_builds_and_is_allowed_is_taken(dtype: str, settings: CudnnSettings, size_bytes: int) -> None:
+def test_takes_first_allowed_plan_that_builds(dtype: str, settings: CudnnSettings, size_bytes: int) -> None:
     workspaces, _ = answering(SUGGESTED)
     assert workspaces.ask(replace(CONV, dtype=dtype), "forward", settings, thread=0) == Workspace(size_bytes)
 
 
-def test_the_fallback_list_comes_after_the_suggestions() -> None:
+def test_fallback_list_follows_suggestions() -> None:
     workspaces, _ = answering({0: [((), None)], 2: [((), 9)]})
     assert workspaces.ask(CONV, "forward", CudnnSettings(), thread=0) == Workspace(9)
 
 
-def test_a_search_takes_the_largest_plan_once_in_each_thread() -> None:
+def test_search_takes_largest_plan_per_thread() -> None:
     workspaces, _ = answering(SUGGESTED)
     settings = CudnnSettings(benchmark=True)
     found = [workspaces.ask(CONV, "forward", settings, thread=thread) for thread in (0, 0, 1, 1)]
@@ -301,7 +301,7 @@ def test_a_search_takes_the_largest_plan_once_in_each_thread() -> None:
     assert workspaces.sizes == {2, 9}
 
 
-def test_what_cublaslt_could_have_asked_for_is_in_the_ledger_each_time() -> None:
+def test_ledger_counts_cublaslt_limits() -> None:
     workspaces, oracle = answering(SUGGESTED)
     oracle.limit_bytes = 128
     for _ in range(2):
@@ -311,7 +311,7 @@ def test_what_cublaslt_could_have_asked_for_is_in_the_ledger_each_time() -> None
     assert workspaces.ledger() == [Entry.of(Entered.BOUNDED, Code.CUBLASLT_WORKSPACE, 2, 256)]
 
 
-def test_engines_which_cudnn_left_out_for_want_of_a_device_are_in_the_ledger_each_time() -> None:
+def test_ledger_counts_withheld_engines() -> None:
     workspaces, oracle = answering(SUGGESTED)
     oracle.withheld = 15
     for _ in range(2):
@@ -319,7 +319,7 @@ def test_engines_which_cudnn_left_out_for_want_of_a_device_are_in_the_ledger_eac
     assert workspaces.ledger() == [Entry.of(Entered.ASSUMED, Code.WITHHELD_ENGINES, 2)]
 
 
-def test_an_equal_question_is_asked_once() -> None:
+def test_sends_equal_requests_once() -> None:
     workspaces, oracle = answering(SUGGESTED)
     for _ in range(3):
         workspaces.ask(replace(CONV), "forward", CudnnSettings(), thread=0)
@@ -328,7 +328,7 @@ def test_an_equal_question_is_asked_once() -> None:
     assert oracle.asked == 2
 
 
-def test_pytorchs_own_kernels_and_empty_tensors_ask_nothing() -> None:
+def test_native_kernels_and_empty_tensors_skip_oracle() -> None:
     workspaces, oracle = answering(SUGGESTED)
     assert workspaces.ask(DEPTHWISE, "forward", CudnnSettings(), thread=0) == Workspace(0)
     assert workspaces.ask(replace(CONV, input=(0, 16, 28, 28)), "forward", CudnnSettings(), thread=0) == Workspace(0)
@@ -340,21 +340,21 @@ def test_pytorchs_own_kernels_and_empty_tensors_ask_nothing() -> None:
     assert oracle.asked == 0
 
 
-def test_what_cudnn_refuses_is_named_and_an_oracle_which_died_twice_is_asked_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_refusal_and_drops_dead_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
     workspaces, oracle = answering({})
     monkeypatch.setattr(workspaces, "_open", lambda: None if workspaces._silence else oracle)
     assert workspaces.ask(CONV, "forward", CudnnSettings(), thread=0) is None
     oracle.failure, oracle.is_alive = OracleError("it ended"), False
     for operation in ("backward_data", "backward_filter"):
         assert workspaces.ask(CONV, operation, CudnnSettings(), thread=0) is None
-    assert oracle.asked == 2 + 2  # the first question takes both lists, the second is asked once more of a new oracle
+    assert oracle.asked == 2 + 2  # the first request takes both lists, the second is repeated with a new oracle
     assert {(entry.words, entry.hits) for entry in workspaces.ledger()} == {
         ("convolution workspaces: 0 (cuDNN has no engine for a convolution)", 1),
         ("convolution workspaces: 0 (it ended)", 2),
     }
 
 
-def test_an_oracle_which_was_killed_twice_is_an_error_and_no_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_raises_if_oracle_is_killed_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     workspaces, oracle = answering({})
     monkeypatch.setattr(workspaces, "_open", lambda: oracle)
     oracle.failure, oracle.is_alive, oracle.was_killed = OracleError("it ended"), False, True
@@ -378,22 +378,22 @@ def named(workspaces: ConvolutionWorkspaces) -> str:
 
 
 @pytest.mark.usefixtures("nothing_installed")
-def test_an_absent_cudnn_is_named_and_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_missing_cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cudnn_libraries.platform, "system", lambda: "Linux")
     assert "no cuDNN is installed here: run vramcast doctor --get-cudnn 9.12.0" in named(
         ConvolutionWorkspaces(A100, A100.total_bytes)
     )
 
 
-def test_another_system_than_linux_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_unsupported_system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cudnn_libraries.platform, "system", lambda: "Darwin")
-    assert "on Linux only, this is Darwin" in named(ConvolutionWorkspaces(A100, A100.total_bytes))
+    assert "only on Linux, this is Darwin" in named(ConvolutionWorkspaces(A100, A100.total_bytes))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="cuDNN is asked on Linux only")
-def test_a_folder_which_is_not_there_and_a_missing_compiler_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="cuDNN answers only on Linux")
+def test_names_missing_folder_and_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("VRAMCAST_CUDNN_DIR", str(tmp_path / "none"))
-    assert f"{tmp_path / 'none'} is no folder" in named(ConvolutionWorkspaces(A100, A100.total_bytes))
+    assert f"{tmp_path / 'none'} is not a folder" in named(ConvolutionWorkspaces(A100, A100.total_bytes))
     monkeypatch.setenv("VRAMCAST_CUDNN_DIR", str(tmp_path))
     monkeypatch.setenv("CC", "no-such-compiler")
     assert "No C compiler found (no-such-compiler)" in named(ConvolutionWorkspaces(A100, A100.total_bytes))
@@ -401,7 +401,7 @@ def test_a_folder_which_is_not_there_and_a_missing_compiler_are_named(monkeypatc
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("needs_cudnn")
-def test_a_cudnn_which_is_not_torchs_own_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_reports_other_cudnn_than_torchs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     other = tmp_path / "of-unknown-version" / "nvidia" / "cudnn" / "lib"
     other.parent.mkdir(parents=True)
     other.symlink_to(choose(None).library.folder)
@@ -411,13 +411,13 @@ def test_a_cudnn_which_is_not_torchs_own_is_said(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("needs_cudnn")
-def test_the_cudnn_of_the_jobs_stack_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_uses_cudnn_of_job_stack(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("VRAMCAST_CUDNN_DIR", raising=False)
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
     own = choose(None).library
     stack = Stack(cudnn="9.17.0")
     assert ledger_of_one(stack) == ["convolution workspaces of another cuDNN version"]
-    wanted = tmp_path / "cudnn" / "9.17.0.5-cu13" / "nvidia" / "cudnn" / "lib"  # it stands for one that was fetched
+    wanted = tmp_path / "cudnn" / "9.17.0.5-cu13" / "nvidia" / "cudnn" / "lib"  # stands for a fetched one
     wanted.parent.mkdir(parents=True)
     wanted.symlink_to(own.folder)
     assert choose(stack).library.folder == wanted
@@ -425,7 +425,7 @@ def test_the_cudnn_of_the_jobs_stack_is_asked(monkeypatch: pytest.MonkeyPatch, t
 
 
 def ledger_of_one(stack: Stack | None) -> list[str]:
-    """The answer for one convolution which cuDNN answered."""
+    """Return the ledger after one convolution that cuDNN answered."""
     with ConvolutionWorkspaces(A100, A100.total_bytes, stack) as workspaces:
         found = workspaces.ask(CONV, "backward_filter", CudnnSettings(), thread=0)
     assert found is not None

@@ -17,8 +17,8 @@ from vramcast.tracer.rules.operator_call import Call  # noqa: E402
 from vramcast.tracer.rules.rule_table import RULES  # noqa: E402
 
 
-def asked(func: Any, *args: Any) -> list[int]:
-    """Return the sizes of what an operator asks for beside its results."""
+def requests(func: Any, *args: Any) -> list[int]:
+    """Return the sizes of an operator's requests in addition to its results."""
     card, history = device("a100"), History()
     workspaces = ConvolutionWorkspaces(card, card.total_bytes)
     RULES[func](Call(func, args, {}, (), card, history, Place(), workspaces, lambda _: True, torch.Tensor.untyped_storage))
@@ -27,9 +27,9 @@ def asked(func: Any, *args: Any) -> list[int]:
 
 
 @pytest.mark.parametrize(("length", "rows"), [(128, 128), (129, 256), (512, 512), (520, 640)])
-def test_the_backward_pass_of_flash_attention_works_on_rows_in_multiples_of_128(length: int, rows: int) -> None:
+def test_flash_attention_backward_rounds_rows_to_128(length: int, rows: int) -> None:
     # PyTorch's mha_bwd in flash_api.cpp rounds the length of the queries up to 128, and a head's width to 32: fp32 sums of a
-    # row's products, and the gradient of the queries. The null GPU, which runs that code, asks for the same.
+    # row's products, and the gradient of the queries. The null GPU runs that code, and makes the same requests.
     query, gradient = (torch.empty(2, length, 4, 64, dtype=torch.bfloat16, device="meta").transpose(1, 2) for _ in range(2))
     backward = torch.ops.aten._scaled_dot_product_flash_attention_backward
-    assert asked(backward, gradient, query, query, query, gradient) == [4 * 2 * 4 * rows, 4 * 2 * 4 * rows * 64]
+    assert requests(backward, gradient, query, query, query, gradient) == [4 * 2 * 4 * rows, 4 * 2 * 4 * rows * 64]

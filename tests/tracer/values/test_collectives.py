@@ -1,4 +1,4 @@
-"""What collectives leave: alone what was there, of several ranks what all give which are alike."""
+"""Results of collectives: a single rank keeps its data, and several ranks contribute equally."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ note(named=named, count=count.item(), gathered=gathered.tolist(), flat=flat.view
 
 
 @pytest.mark.usefixtures("needs_null_gpu")
-def test_a_counter_survives_its_reduction(probe: Callable[..., tuple[dict[str, Any], Result]]) -> None:
+def test_counter_survives_reduction(probe: Callable[..., tuple[dict[str, Any], Result]]) -> None:
     notes, result = probe(SOURCE)
     assert notes == {"named": [{"rank": 7}], "count": 5.0, "gathered": [5.0], "flat": [[2, 1024]]}
     assert result.reads == 0
@@ -50,9 +50,7 @@ def test_a_counter_survives_its_reduction(probe: Callable[..., tuple[dict[str, A
         ("all_to_all_single", [0.0, 1.0, 2.0, 3.0], "SUM", [2.0] * 4),
     ],
 )
-def test_ranks_which_are_alike_give_the_same(
-    name: str, given: list[float], operation: str, expected: list[float] | None
-) -> None:
+def test_equal_ranks_contribute_equally(name: str, given: list[float], operation: str, expected: list[float] | None) -> None:
     operations: Any = torch.distributed.ReduceOp
     found = result_of(name, torch.tensor(given), 4, 2, getattr(operations, operation))
     assert (None if found is None else found.tolist()) == expected

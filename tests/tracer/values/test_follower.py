@@ -1,4 +1,4 @@
-"""Values on a card which computes nothing: what the host reads is what a GPU would have told it."""
+"""Values on a card that computes nothing: the host reads the same values as from a GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vramcast.tracer.portable_tracers import FAKE
 from vramcast.tracer.protocol.job_result import Result
 from vramcast.tracer.protocol.run_options import RunOptions
 
-# Each line: name | expression in D, the device. Shapes and numbers must come out alike.
+# Each line: name | expression in D, the device. Shapes and numbers must agree.
 CASES = """
 item | ints(D)[2].item()
 bool of any | bool((ints(D) > 2).any())
@@ -81,10 +81,10 @@ def changed(tensor, change):
     change(tensor)
     return tensor
 
-def told(value):
+def shown(value):
     if isinstance(value, torch.Tensor):
         return list(value.shape)
-    return [told(v) for v in value] if isinstance(value, (tuple, list)) else value
+    return [shown(v) for v in value] if isinstance(value, (tuple, list)) else value
 
 class Cases(torch.nn.Module):
     def __init__(self):
@@ -96,16 +96,16 @@ class Cases(torch.nn.Module):
         for line in CASES.strip().splitlines():
             name, _, expression = line.partition(" | ")
             try:
-                on_card = told(eval(expression, {**globals(), "D": "cuda"}))
+                on_card = shown(eval(expression, {**globals(), "D": "cuda"}))
             except Exception as error:
                 on_card = repr(error)
-            answers[name] = [on_card, told(eval(expression, {**globals(), "D": "cpu"}))]
+            answers[name] = [on_card, shown(eval(expression, {**globals(), "D": "cpu"}))]
         with open(os.environ["VRAMCAST_TEST_ANSWERS"], "w") as file:
             json.dump(answers, file)
         return self.linear(x)
 
 class Checkpointed(torch.nn.Module):
-    "A layer which selects rows by drawn scores, and is run again in the backward pass."
+    "A layer that selects rows by drawn scores, and runs again in the backward pass."
     def __init__(self):
         super().__init__()
         self.router, self.expert = torch.nn.Linear(16, 4), torch.nn.Linear(16, 16)
@@ -119,7 +119,7 @@ class Checkpointed(torch.nn.Module):
         return torch.utils.checkpoint.checkpoint(self.route, x, use_reentrant=False)
 
 class Converges(torch.nn.Module):
-    "A loop which ends when a number that nobody knows is small."
+    "A loop that ends when an unknown number is small."
     def __init__(self):
         super().__init__()
         self.linear = torch.nn.Linear(4, 4)
@@ -180,18 +180,18 @@ def on_null_gpu(needs_null_gpu: None, models: Path, tmp_path_factory: pytest.Tem
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_fake_tensors_tell_what_the_host_tells(name: str, on_fake: tuple[dict[str, Any], Result]) -> None:
+def test_fake_tensors_match_host(name: str, on_fake: tuple[dict[str, Any], Result]) -> None:
     on_card, on_host = on_fake[0][name]
     assert on_card == on_host
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_null_gpu_tells_what_the_host_tells(name: str, on_null_gpu: tuple[dict[str, Any], Result]) -> None:
+def test_null_gpu_matches_host(name: str, on_null_gpu: tuple[dict[str, Any], Result]) -> None:
     on_card, on_host = on_null_gpu[0][name]
     assert on_card == on_host
 
 
-def test_known_values_are_no_reads_and_no_assumptions(
+def test_known_values_leave_no_ledger_entries(
     on_fake: tuple[dict[str, Any], Result], on_null_gpu: tuple[dict[str, Any], Result]
 ) -> None:
     for _, result in (on_fake, on_null_gpu):
@@ -199,7 +199,7 @@ def test_known_values_are_no_reads_and_no_assumptions(
         assert not [e for e in result.ledger if e.kind == "drawn" or e.code is Code.DRAWN_SHAPE]
 
 
-def test_a_job_which_reads_runs_again_with_its_values(models: Path, tracer: Callable[[], NullGpuTracer]) -> None:
+def test_reruns_reading_job_with_values(models: Path, tracer: Callable[[], NullGpuTracer]) -> None:
     result = tracer().trace(job(models, "Checkpointed", "32x16"))
     assert result.status == "ok"
     assert result.reads == 0
@@ -207,13 +207,13 @@ def test_a_job_which_reads_runs_again_with_its_values(models: Path, tracer: Call
 
 
 @pytest.mark.integration
-def test_a_checkpointed_layer_selects_the_same_rows_twice(models: Path) -> None:
+def test_checkpointed_layer_selects_same_rows(models: Path) -> None:
     result = FAKE.trace(job(models, "Checkpointed", "32x16"))
     assert result.status == "ok"
     assert result.reads == 0
 
 
-def test_a_loop_until_convergence_ends(models: Path, tracer: Callable[[], NullGpuTracer]) -> None:
+def test_loop_until_convergence_ends(models: Path, tracer: Callable[[], NullGpuTracer]) -> None:
     followed = tracer().trace(job(models, "Converges"), RunOptions(follow_values=True))
     for result in (FAKE.trace(job(models, "Converges")), followed):
         assert result.status == "ok"
@@ -221,7 +221,7 @@ def test_a_loop_until_convergence_ends(models: Path, tracer: Callable[[], NullGp
         assert result.reads > 0
 
 
-def test_what_is_around_compiled_code_is_followed(models: Path, tracer: Callable[[], NullGpuTracer]) -> None:
+def test_follows_code_around_compiled_code(models: Path, tracer: Callable[[], NullGpuTracer]) -> None:
     result = tracer().trace(job(models, "Compiled"), RunOptions(follow_values=True))
     assert result.status == "ok"
     assert result.reads == 0

@@ -1,4 +1,4 @@
-"""Large weights on the host are asked for and never written, nor is what is made of them; small ones have their values."""
+"""Large weights on the host, and results made from them, are allocated but never written; small ones have their values."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from vramcast.tracer.values.host_weights import HostWeights
 BIG_ELEMENTS = 16 << 20  # 64 MiB of float32
 
 
-class Nobody:
-    """A card of which nobody reads."""
+class UnreadCard:
+    """A card without reads."""
 
     def know(self, reads: list[bytes]) -> int:
         """Take no answer."""
@@ -34,13 +34,13 @@ def resident_mib() -> float:
 
 @pytest.fixture
 def values() -> Values:
-    """Follows a job of several ranks which touches no card."""
-    return Values(Nobody(), on_card=lambda _: False, devices=(), host_weights=HostWeights())
+    """Return a follower of a job with several ranks that does not touch a card."""
+    return Values(UnreadCard(), on_card=lambda _: False, devices=(), host_weights=HostWeights())
 
 
 @pytest.mark.parametrize("options", [{}, {"foreach": True}, {"fused": True}, {"weight_decay": 0.1, "amsgrad": True}])
-def test_a_step_over_large_weights_takes_no_memory(options: dict[str, Any], values: Values) -> None:
-    torch.optim.AdamW([torch.nn.Parameter(torch.ones(4))], **options)  # what the first one imports
+def test_step_over_large_weights_takes_no_memory(options: dict[str, Any], values: Values) -> None:
+    torch.optim.AdamW([torch.nn.Parameter(torch.ones(4))], **options)  # loads the modules that the first one imports
     before = resident_mib()
     with values:
         weight = torch.nn.Parameter(torch.empty(BIG_ELEMENTS))
@@ -58,7 +58,7 @@ def test_a_step_over_large_weights_takes_no_memory(options: dict[str, Any], valu
     assert resident_mib() - before < 48
 
 
-def test_small_weights_are_trained_and_large_data_is_computed(values: Values) -> None:
+def test_computes_small_weights_and_large_data(values: Values) -> None:
     with values:
         weight = torch.nn.Parameter(torch.ones(4))
         optimizer = torch.optim.SGD([weight], lr=1.0)
@@ -70,7 +70,7 @@ def test_small_weights_are_trained_and_large_data_is_computed(values: Values) ->
     assert data.sum().item() == 2 * BIG_BYTES
 
 
-def test_what_takes_the_place_of_freed_weights_has_values(values: Values) -> None:
+def test_reused_memory_of_weights_has_values(values: Values) -> None:
     with values:
         for _ in range(3):
             weight = torch.nn.Parameter(torch.empty(BIG_BYTES))

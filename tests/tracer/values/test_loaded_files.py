@@ -1,4 +1,4 @@
-"""What a training command loads onto the card holds what the file holds: a run that is resumed goes on where it stopped."""
+"""Training commands load the real contents of a file onto the card: a resumed run continues where it stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vramcast.estimates.result import Estimate
 
 pytestmark = [pytest.mark.integration, pytest.mark.torch]
 
-# How a file is loaded, in `file` and `torch`.
+# Ways to load a file, with `file` and `torch`.
 LOADS = (
     'torch.load(file, map_location="cuda")',
     'torch.load(file, map_location=torch.device("cuda", 0))',
@@ -52,7 +52,7 @@ def run(folder: Path, script: str, *words: str) -> Estimate:
 
 
 @pytest.mark.parametrize("load", LOADS)
-def test_every_tensor_of_a_file_keeps_its_values(needs_null_gpu: None, load: str, tmp_path: Path) -> None:
+def test_loaded_tensors_keep_their_values(needs_null_gpu: None, load: str, tmp_path: Path) -> None:
     import torch
 
     shared = torch.arange(6.0)
@@ -66,7 +66,7 @@ def test_every_tensor_of_a_file_keeps_its_values(needs_null_gpu: None, load: str
 
 
 @pytest.mark.parametrize("option", ["", "fused=True", "capturable=True", "foreach=False"])
-def test_an_optimizer_is_resumed(needs_null_gpu: None, option: str, tmp_path: Path) -> None:
+def test_resumes_optimizer(needs_null_gpu: None, option: str, tmp_path: Path) -> None:
     import torch
 
     model = torch.nn.Linear(8, 8)

@@ -1,4 +1,4 @@
-"""Programs whose memory depends on values: the bound covers what they take with real values, or the answer says so."""
+"""Programs with memory that depends on values: the bound covers their memory with real values, or the answer has no bound."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec, Training
 
-SMALL, LARGE = 64, 1088  # rows of 1024 floats: below and above the limit of what is worked out at once
-# Each of these is a rule of its own. The fake tracer knows no sparse tensors, and says so.
+SMALL, LARGE = 64, 1088  # rows of 1024 floats: below and above the limit for values worked out at once
+# Each of these has a separate rule. The fake tracer does not support sparse tensors, and reports so.
 ON_FAKE = ("allclose", "bincount", "masked_select")
 
 MODELS = """
@@ -66,7 +66,7 @@ def estimate(target: str, rows: int, tracer: str) -> Estimate:
 
 
 def covers(name: str, rows: int, tracer: str) -> bool:
-    """Whether the bound covers the truth, and the answer says so where there can be none."""
+    """Return whether the bound covers the truth, and is declared missing where there can be none."""
     found = estimate(f"{Path(value_programs.__file__)}:{name}", rows, tracer)
     is_open = rows == LARGE and name in WITHOUT_LARGEST
     truth_bytes = TRUTH_MIB[name][rows] * MIB + found.context.bytes
@@ -74,18 +74,18 @@ def covers(name: str, rows: int, tracer: str) -> bool:
 
 
 @pytest.mark.parametrize("name", sampled(list(PROGRAMS), 2))
-def test_the_bound_covers_what_real_values_take(name: str, tracer: Callable[[], object]) -> None:
+def test_bound_covers_real_values(name: str, tracer: Callable[[], object]) -> None:
     assert [rows for rows in (SMALL, LARGE) if not covers(name, rows, "nullgpu")] == []
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("name", sampled(ON_FAKE, 4))
-def test_the_bound_on_fake_tensors_covers_what_real_values_take(name: str) -> None:
+def test_bound_on_fake_tensors_covers_real_values(name: str) -> None:
     assert [rows for rows in (SMALL, LARGE) if not covers(name, rows, "fake")] == []
 
 
 @pytest.mark.parametrize("name", ["none_of_the_drawn", "counted", "other_way", "byte_flag", "too_much"])
-def test_shapes_of_large_values_have_a_ceiling(models: Path, name: str, auto_tracer: str) -> None:
+def test_shapes_from_large_values_have_ceiling(models: Path, name: str, auto_tracer: str) -> None:
     found = estimate(f"{models}:{name}", LARGE, auto_tracer)
     assert found.max_shape_reserved_bytes is not None
     assert found.upper_bound > found.max_shape_reserved_bytes > 20 * LARGE * 1024 * 4  # the repeated selection
@@ -93,24 +93,24 @@ def test_shapes_of_large_values_have_a_ceiling(models: Path, name: str, auto_tra
 
 
 @pytest.mark.parametrize("name", ["counted", "other_way", "byte_flag", "low"])
-def test_numbers_that_the_host_reads_have_a_ceiling_whatever_the_size(models: Path, name: str, auto_tracer: str) -> None:
+def test_numbers_read_by_host_have_ceiling(models: Path, name: str, auto_tracer: str) -> None:
     found = estimate(f"{models}:{name}", 512, auto_tracer)
     assert found.max_shape_reserved_bytes is not None
     assert found.upper_bound > found.max_shape_reserved_bytes > 20 * 512 * 1024 * 4  # the repeated selection
     assert not found.unbounded_calls
 
 
-def test_a_size_made_of_a_float_has_no_bound(models: Path, auto_tracer: str) -> None:
+def test_size_from_float_has_no_bound(models: Path, auto_tracer: str) -> None:
     assert estimate(f"{models}:sized", 512, auto_tracer).unbounded_calls
 
 
-def test_a_check_which_ends_the_job_has_no_other_way(models: Path, auto_tracer: str) -> None:
+def test_check_that_raises_has_no_other_branch(models: Path, auto_tracer: str) -> None:
     found = estimate(f"{models}:raises_the_other_way", LARGE, auto_tracer)
     assert found.max_shape_reserved_bytes == found.reserved
     assert not found.unbounded_calls
 
 
-def test_where_there_is_no_largest_nothing_is_promised(auto_tracer: str) -> None:
+def test_promises_nothing_without_largest_shape(auto_tracer: str) -> None:
     found = estimate(f"{Path(value_programs.__file__)}:bincount", LARGE, auto_tracer)
     assert found.unbounded_calls == ("bincount",)
     assert found.verdict.value == "uncertain"

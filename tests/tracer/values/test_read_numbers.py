@@ -1,4 +1,4 @@
-"""Numbers that the host has read and nobody knows: to all who look they are plain ones, and they tell what becomes of them."""
+"""Unknown numbers that the host has read: they behave like plain ones, and track their own use."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from vramcast.tracer.values.read_numbers import Decisions, DrawnFloat, DrawnInt,
 
 
 def kinds(decisions: Decisions) -> set[Entered]:
-    """What was decided, with what only the end shows."""
+    """Return the kinds of decisions, including those found only at the end."""
     decisions.settle()
     return {kind for kind, _ in decisions.entries}
 
 
 def floating(answers: Answers = "drawn", value: float = 0.5) -> tuple[Decisions, Any]:
-    """A float which was read."""
+    """Return a float that was read."""
     decisions = Decisions(answers)
     return decisions, decisions.number(value)
 
 
 def whole(value: int = 7, *, has_most: bool = True) -> tuple[Decisions, Any]:
-    """An int which was read."""
+    """Return an int that was read."""
     decisions = Decisions("drawn")
     return decisions, decisions.number(value, has_most=has_most)
 
@@ -49,14 +49,14 @@ SHOWN: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("use", SHOWN.values(), ids=SHOWN.keys())
-def test_a_float_that_is_shown_is_what_it_would_be_and_decides_nothing(use: Callable[[Any], Any]) -> None:
+def test_shown_float_is_plain_and_decides_nothing(use: Callable[[Any], Any]) -> None:
     decisions, number = floating()
     found = use(number)
     assert kinds(decisions) == set()
     assert found == use(0.5)
 
 
-def test_a_checkpoint_has_plain_numbers() -> None:
+def test_checkpoint_has_plain_numbers() -> None:
     _, number = floating()
     file = io.BytesIO()
     torch.save({"loss": number, "k": whole()[1]}, file)
@@ -73,18 +73,18 @@ COMPARED: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("ask", COMPARED.values(), ids=COMPARED.keys())
-def test_a_float_that_is_compared_decides_and_a_further_run_is_told_the_other_way(ask: Callable[[Any], Any]) -> None:
+def test_compared_float_decides_and_flips_in_further_run(ask: Callable[[Any], Any]) -> None:
     decisions, number = floating()
     answer = ask(number)
     assert answer == ask(0.5)
     assert kinds(decisions) == {Entered.DECIDED}
-    other, told = floating("otherwise")
-    assert ask(told) != answer or ask is COMPARED["min"]
+    other, flipped = floating("otherwise")
+    assert ask(flipped) != answer or ask is COMPARED["min"]
     assert kinds(other) == {Entered.DECIDED}
 
 
 @pytest.mark.parametrize("convert", [int, float, lambda x: int(x * 100) + 1, lambda x: numpy.mean([x, x]).item()])
-def test_a_float_that_became_plain_is_not_followed(convert: Callable[[Any], Any]) -> None:
+def test_float_made_plain_is_unfollowed(convert: Callable[[Any], Any]) -> None:
     decisions, number = floating()
     kept = convert(number)
     assert type(kept) in (int, float)
@@ -102,9 +102,7 @@ def test_a_float_that_became_plain_is_not_followed(convert: Callable[[Any], Any]
         (lambda k: k % 5, False), (lambda k: k * k, True),
     ],
 )  # fmt: skip
-def test_a_size_made_of_a_count_has_a_largest_where_it_only_grows_or_shrinks(
-    make: Callable[[Any], Any], has_most: bool
-) -> None:
+def test_monotone_size_from_count_has_largest(make: Callable[[Any], Any], has_most: bool) -> None:
     decisions, number = whole()
     size = make(number)
     assert type(size) is DrawnInt
@@ -114,7 +112,7 @@ def test_a_size_made_of_a_count_has_a_largest_where_it_only_grows_or_shrinks(
     assert kinds(decisions) == ({Entered.LARGEST, Entered.SMALLEST} if has_most else {Entered.OPEN})
 
 
-def test_a_count_of_which_nothing_is_seen_may_be_how_often_a_loop_runs() -> None:
+def test_unseen_count_may_be_loop_length() -> None:
     decisions, number = whole()
     assert len(range(number)) == 7
     assert kinds(decisions) == {Entered.SMALLEST}
@@ -123,7 +121,7 @@ def test_a_count_of_which_nothing_is_seen_may_be_how_often_a_loop_runs() -> None
     assert kinds(decisions) == {Entered.UNFOLLOWED}
 
 
-def test_counts_that_are_added_up_and_shown_decide_nothing() -> None:
+def test_summed_and_shown_counts_decide_nothing() -> None:
     decisions = Decisions("drawn")
     correct = 0
     for _ in [1, 2, 3]:
@@ -144,13 +142,13 @@ def test_counts_that_are_added_up_and_shown_decide_nothing() -> None:
         ("split", lambda k, f: ((torch.zeros(9), [k, 2]), {}), 1), ("tensor", lambda k, f: (([k, f],), {}), 0),
     ],
 )  # fmt: skip
-def test_which_arguments_of_a_call_may_be_sizes(name: str, make: Callable[..., Any], expected: int) -> None:
+def test_finds_arguments_that_may_be_sizes(name: str, make: Callable[..., Any], expected: int) -> None:
     decisions = Decisions("drawn")
     args, kwargs = make(decisions.number(3, has_most=True), decisions.number(0.5))
     assert len(sizes_in(name, args, kwargs)) == expected
 
 
-def test_a_loop_that_asks_until_nothing_is_drawn_any_more_has_no_end() -> None:
+def test_loop_that_exhausts_drawn_numbers_is_open() -> None:
     decisions, number = floating()
     for _ in range(200):
         assert number > 1e-3
@@ -162,7 +160,7 @@ def test_a_loop_that_asks_until_nothing_is_drawn_any_more_has_no_end() -> None:
     assert Entered.OPEN not in kinds(quiet)
 
 
-def test_other_values_stay_what_they_are() -> None:
+def test_other_values_stay_unchanged() -> None:
     decisions = Decisions("drawn")
     for value in (True, None, "text", 1j):
         assert decisions.number(value) is value

@@ -1,4 +1,4 @@
-"""Whether a number that a program reads is only shown, by where the call stands in its source."""
+"""Detection of numbers that a program only shows, by the place of the call in its source."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from vramcast.tracer.values.shown_numbers import is_only_shown
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Callable[[str], list[bool]]:
-    """Runs a program, and returns for each call of `read` in it whether it is only shown."""
+def shown_reads(tmp_path: Path) -> Callable[[str], list[bool]]:
+    """Return a function that runs a program and finds, for each call of `read` in it, whether the value is only shown."""
 
     def run(text: str) -> list[bool]:
         found: list[bool] = []
@@ -51,11 +51,11 @@ def asked(tmp_path: Path) -> Callable[[str], list[bool]]:
         ("range(int(read())); print(read())", [False, True]),
     ],
 )
-def test_a_call_is_shown(asked: Callable[[str], list[bool]], text: str, expected: list[bool]) -> None:
-    assert asked(text) == expected
+def test_recognizes_shown_calls(shown_reads: Callable[[str], list[bool]], text: str, expected: list[bool]) -> None:
+    assert shown_reads(text) == expected
 
 
-def test_code_without_a_source_shows_nothing() -> None:
+def test_code_without_source_shows_nothing() -> None:
     code = compile("print(1)", "<string>", "exec")
     assert not is_only_shown(code, 2)
     assert not is_only_shown(code, 10**6)

@@ -1,4 +1,4 @@
-"""Jobs which read something back that is no loss: they ended with an error, because they had read zero."""
+"""Jobs that read back a value other than a loss: they used to fail because they read zero."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Eig(torch.nn.Module):
         return torch.linalg.eig(self.linear(x))[0].abs()
 
 class Labels(torch.nn.Module):
-    "Takes as much memory as the labels have different values."
+    "Takes memory in proportion to the number of distinct labels."
     def __init__(self):
         super().__init__()
         self.linear = torch.nn.Linear(16, 4)
@@ -58,13 +58,13 @@ def job(models: Path, name: str, optimizer: str = "adam") -> Job:
 @pytest.mark.parametrize(
     ("name", "optimizer"), [("on_default_device", "adam"), ("exported", "adam"), ("Eig", "sgd"), ("mlp", "lbfgs")]
 )
-def test_it_is_traced(models: Path, name: str, optimizer: str, tracer: Callable[[], NullGpuTracer]) -> None:
+def test_traces_unusual_jobs(models: Path, name: str, optimizer: str, tracer: Callable[[], NullGpuTracer]) -> None:
     result = tracer().trace(job(models, name, optimizer))
     assert (result.status, result.steps) == ("ok", 2)
 
 
 @pytest.mark.integration
-def test_a_batch_of_integers_below_a_limit_has_different_ones(models: Path) -> None:
+def test_integer_batch_below_limit_has_distinct_values(models: Path) -> None:
     def peak(high: int | None) -> Result:
         batch = (TensorSpec((16, 16)), TensorSpec((1000,), "int64", high=high))
         training, path = Training(steps=1), tuple(sys.path)
