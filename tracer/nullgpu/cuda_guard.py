@@ -1,8 +1,8 @@
-"""Guards CUDA in the worker, which imports packages before it forks: it has no card yet, and touching CUDA would deny it to
-forks.
+"""A guard that keeps the worker from touching CUDA before it forks: it has no card yet, and its forks would lose CUDA.
 
-Some packages query the card while they are imported (torchao, and with it transformers). The answer is that there is a card:
-each job has one. Any further query ends the import of the package; the job, which has a card, imports it again.
+The worker imports packages, and some of them query the card while they are imported (torchao, and with it transformers). The
+answer is that there is a card: each job has one. Any further query ends the import of the package; the job, which has a card,
+imports it again.
 """
 
 from __future__ import annotations

@@ -95,9 +95,7 @@ def _format(dimensions: int, channels_last: bool) -> torch.memory_format:
 
 
 def _differentiate_depthwise(call: Call, *, flat: bool) -> None:
-    """Make the requests of PyTorch's own kernels: `flat` ones compute the weight's gradient first, 3-d ones allocate both
-    results first.
-    """
+    """Make the requests of PyTorch's own kernels: `flat` ones begin with the weight's gradient, 3-d ones with both results."""
     gradient, tensor, weight = call.args[:3]
     wanted = call.args[-1]
     steps = [(1, tensor), (0, weight)] if flat else [(0, weight), (1, tensor)]

@@ -77,9 +77,7 @@ class Call:
         return [self.ask(t.nbytes) for t in tensors if not t.is_contiguous(memory_format=memory_format)]
 
     def hold_reduction(self, tensor: torch.Tensor, reduced: list[int], element_bytes: int) -> list[int]:
-        """Request the buffers over which a reduction of `tensor` splits its work; return the blocks in the order of their
-        frees.
-        """
+        """Request the buffers of a split reduction of `tensor`; return the blocks in the order of their frees."""
         split = split_bytes(tensor.shape, tensor.stride(), reduced, element_bytes, self.device)
         return [self.ask(n) for n in split][::-1] if split else []
 

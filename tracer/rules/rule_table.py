@@ -111,9 +111,7 @@ def _group_norm_backward(call: Call) -> None:
 
 
 def _batch_norm_backward(call: Call) -> None:
-    """Replay batch norm's backward pass; inputs with adjacent channels (N x C, channels_last) take the kernel with separate
-    sums.
-    """
+    """Replay batch norm's backward pass; adjacent channels (N x C, channels_last) take the kernel with separate sums."""
     tensor = call.args[1]
     by_channel = suggest_memory_format(tensor) == torch.channels_last
     if not by_channel and tensor.dim() != 2:
@@ -372,9 +370,7 @@ _SCANS = {8: (896, 16), 4: (1920, 8), 2: (7680, 16)}  # measured: elements a til
 
 
 def _scan_bytes(n: int, itemsize: int) -> int:
-    """Return the bytes of CUB's scan over n elements: the state of each tile, and of a warp of tiles before the first
-    (measured).
-    """
+    """Return the bytes of CUB's scan over n elements: the state of each tile, and of a warp of tiles before (measured)."""
     tile, state_bytes = _SCANS[itemsize]
     return 511 + 256 * -(-(-(-n // tile) + WARP_SIZE) * state_bytes // 256)
 
@@ -539,9 +535,7 @@ class Workspaces:
         self._taken: set[tuple[str, bool]] = set()
 
     def take(self, call: Call, backward: bool) -> None:
-        """Request the workspaces and copies that `call` needs first; `backward`: it runs on autograd's thread, with its own
-        handles.
-        """
+        """Request what `call` needs first; `backward`: it runs on autograd's thread, with its own handles."""
         packet = call.func._overloadpacket
         if packet not in _GEMMS:
             return

@@ -399,9 +399,7 @@ class Values(TensorValues, TorchFunctionMode):
         return result
 
     def _read(self, name: str, value: Any, *, has_most: bool) -> Any:
-        """Return a value read by the host as a number that tracks its use. Integers without a maximum are tracked only one by
-        one.
-        """
+        """Return a value read by the host as a number that tracks its use; a list of integers without a maximum stays plain."""
         if isinstance(value, bool):
             return self._decisions.compared(value, Reading(self._decisions, "", has_most=False))
         if name in _PLAIN:

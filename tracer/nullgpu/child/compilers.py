@@ -1,7 +1,7 @@
 """torch.compile in a job's process: where its compilers run, and which of their results the next job may reuse.
 
 On several cores Inductor compiles Triton's kernels in fresh processes, which would see no card. So it compiles in the job's own
-process; a job that sets several gets forks of it, which have the null GPU too.
+process; a job that requests several processes gets forks of it, which have the null GPU too.
 
 Compiled code is kept for the next job, in our own folder. The user's folder must not receive code chosen on a card without
 time, or kernels without their bodies (`bare_kernels.py`). Results of a benchmark, the *choices*, are never kept: a benchmark

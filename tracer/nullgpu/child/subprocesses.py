@@ -1,10 +1,10 @@
-"""The null GPU in processes that a job starts, and the memory that these processes take in the result.
+"""Processes that a job starts: they have the null GPU too, and their memory counts in the result.
 
     caller                              job's process                       a Python that the job starts
     Shared.made: a folder with          let_follow: startup/ is first       startup/sitecustomize.py: before torch is imported,
     the question                        on PYTHONPATH                       observer.before_torch loads the stand-ins; watching
-                                        Watched.follow_forks: forks that     starts when CUDA is first touched (`Claim`); at its
-                                        train are followed too               end the process writes its Result into the folder
+                                        Watched.follow_forks: forks that    starts when CUDA is first touched (`Claim`); at its
+                                        train are followed too              end the process writes its Result into the folder
     Shared.fullest: the Result of the   end_others: they now report
     largest process, and the memory     their memory
     of the others at the same time

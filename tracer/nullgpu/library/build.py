@@ -96,9 +96,7 @@ class KnownBuild:
 
 
 def entry_points_digest(torch: TorchBuild) -> str:
-    """Return a digest of the symbols that this build needs from NVIDIA's libraries; the driver's functions are looked up by
-    name.
-    """
+    """Return a digest of the symbols that this build needs from NVIDIA; the driver's functions are looked up by name."""
     needed = entry_points.needed_symbols(torch.lib)
     lines = [f"{soname} {s.name}@{s.version}" for soname in sorted(needed) if soname != "libcuda.so.1" for s in needed[soname]]
     return digest(*lines)

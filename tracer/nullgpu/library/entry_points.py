@@ -75,9 +75,7 @@ def read_list(path: Path = CSRC / "entry_points.txt") -> dict[str, tuple[str, st
 
 
 def read_wheels(path: Path = CSRC / "wheels.txt") -> dict[str, dict[str, str]]:
-    """Return {wheel and version: {symbol: library}}: the symbols that other libraries look up
-    (`benchmarks.hardware.looked_up`).
-    """
+    """Return {wheel and version: {symbol: library}}: symbols looked up by other libraries (`benchmarks.hardware.looked_up`)."""
     wheels: dict[str, dict[str, str]] = {}
     for _, wheel, line in _lines(path):
         library, _, names = line.partition(": ")
