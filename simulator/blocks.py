@@ -1,4 +1,4 @@
-"""The pieces which the allocator moves about: blocks, the pools which hold the free ones, and ranges which can grow."""
+"""Data structures of the allocator: blocks, pools of free blocks, and address ranges that grow."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 PoolId: TypeAlias = int
-DEFAULT_POOL: Final[PoolId] = 0  # the pool of everything which is no graph's
+DEFAULT_POOL: Final[PoolId] = 0  # the pool of everything outside CUDA graphs
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Block:
-    """A piece of a segment. `prev` and `next` are its neighbours in the segment, in order of address."""
+    """A piece of a segment. `prev` and `next` are its neighbors in the segment, in order of address."""
 
     address: int
     size_bytes: int
@@ -25,17 +25,17 @@ class Block:
     mapped: bool = True
     prev: Block | None = None
     next: Block | None = None
-    users: set[int] = field(default_factory=set)  # other streams whose work may not be over
+    users: set[int] = field(default_factory=set)  # other streams that may still use it
     age_base: int = 0
 
     @property
     def is_split(self) -> bool:
-        """Whether it shares its segment with other blocks."""
+        """Return whether the block shares its segment with other blocks."""
         return self.prev is not None or self.next is not None
 
 
 def join(*blocks: Block | None) -> None:
-    """Make neighbours of blocks which follow each other; None: there is none at that end."""
+    """Link consecutive blocks as neighbors; None means that there is none at that end."""
     for before, after in pairwise(blocks):
         if before is not None:
             before.next = after
@@ -51,7 +51,7 @@ class Pool:
     is_small: bool
     free: dict[int, list[tuple[int, int, Block]]] = field(default_factory=dict)  # stream -> (bytes, address, block)
     unmapped: dict[int, list[tuple[int, int, Block]]] = field(default_factory=dict)  # stream -> (0, address, block)
-    searches: int = 0  # the clock of garbage collection: a block's age is how many searches it was passed over in
+    searches: int = 0  # clock of garbage collection: a block's age is the number of searches that passed it over
 
     def insert(self, block: Block) -> None:
         """Add a free block, or one without memory behind it."""
@@ -59,7 +59,7 @@ class Pool:
         bisect.insort(self._like(block), (block.mapped * block.size_bytes, block.address, block))
 
     def remove(self, block: Block) -> None:
-        """Take such a block out."""
+        """Remove such a block."""
         blocks = self._like(block)
         del blocks[bisect.bisect_left(blocks, (block.mapped * block.size_bytes, block.address))]
 
@@ -73,7 +73,7 @@ class Pool:
 
 @dataclass(slots=True)
 class PoolPair:
-    """Two pools: the default ones, or those of a CUDA graph (or of torch.cuda.MemPool), and who still uses them."""
+    """Two pools: the default ones, or those of a CUDA graph (or of torch.cuda.MemPool), with a count of their users."""
 
     small: Pool
     large: Pool

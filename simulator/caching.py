@@ -1,14 +1,14 @@
 """PyTorch's CUDA caching allocator, request by request, without torch or a GPU: the rules in plain Python.
 
-    segment  what the driver gave: 2 MiB for small requests, 20 MiB or more for large ones
-    block    a piece of a segment, handed out or free; the blocks of a segment tile it and know their neighbours
-    pool     the free blocks of one kind (small or large), by stream; best fit: the smallest which is large enough,
+    segment  memory from the driver: 2 MiB for small requests, 20 MiB or more for large ones
+    block    a piece of a segment, allocated or free; the blocks of a segment tile it and link to their neighbors
+    pool     the free blocks of one kind (small or large), by stream; best fit: the smallest block that is large enough,
              the lowest address among equals
-    page     with expandable segments: the physical memory which is mapped into one long address range, piece by piece
+    page     with expandable segments: physical memory, mapped piece by piece into one long address range
 
-A request is rounded, served from its pool or from a new segment, and what remains of the block is split off. A free block
-joins its free neighbours at once. Segments go back to the driver only when the cache is emptied, when the driver has no
-more (release, then try again, then give up), or by garbage collection.
+A request is rounded and served from its pool or from a new segment; the remainder of the block is split off. A free block
+merges with its free neighbors at once. Segments go back to the driver only when the cache is emptied, when the driver has
+no memory left (release, retry, then fail), or by garbage collection.
 
 `compiled.py` plays whole traces by the same rules, a hundred times faster; both are compared with torch's own allocator on
 the null GPU (tests/simulator). Source of the rules: torch 2.11, c10/cuda/CUDACachingAllocator.cpp.
@@ -30,13 +30,13 @@ from vramcast.simulator.rules import MIN_BLOCK_BYTES, SMALL_BYTES, SMALL_SEGMENT
 from vramcast.simulator.settings import NO_LIMIT, Settings
 from vramcast.tracer.format.trace import Action
 
-# What the allocator did: action, address, bytes, stream. For ALLOC and FREE_* the requested bytes.
+# Called with action, address, bytes and stream. For ALLOC and FREE_* these are the requested bytes.
 Listener: TypeAlias = Callable[[Action, int, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentLayout:
-    """A segment as `torch.cuda.memory_snapshot()` shows it: a mapped range, and (address, bytes, state) of its blocks."""
+    """A segment as in `torch.cuda.memory_snapshot()`: a mapped range and its blocks by address."""
 
     address: int
     size_bytes: int
@@ -48,14 +48,14 @@ class SegmentLayout:
 
 
 class CachingAllocator:
-    """One device's caching allocator.
+    """The caching allocator of one device.
 
     Args:
-        settings: How it behaves.
-        card: What is below it.
-        listener: Called with everything it does, in the order of torch's own memory history.
-        waits: Whether a block which another stream uses stays taken until `complete` is called for it. Without, such work
-            is over by the time of the next request: so it is on the null GPU.
+        settings: Allocator settings.
+        card: The card below the allocator.
+        listener: Called for every event, in the order of torch's own memory history.
+        waits: Whether a block in use by another stream stays taken until `complete` is called for it. Otherwise such work
+            is over by the next request, as on the null GPU.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class CachingAllocator:
         self._pairs: dict[PoolId, PoolPair] = {DEFAULT_POOL: PoolPair(self._small, self._large)}  # by owner
         self._freeable: dict[PoolId, PoolPair] = {}
         self._recording: list[PoolId] = []
-        self.pending: list[Block] = []  # freed, but another stream may still use them
+        self.pending: list[Block] = []  # freed, but possibly still in use by another stream
         self._active: set[Block] = set()
         self._segments_bytes = 0
         fraction = self.settings.memory_fraction
@@ -87,7 +87,7 @@ class CachingAllocator:
         """Return a block of at least `requested_bytes` for work on `stream`.
 
         Raises:
-            SimulatedOutOfMemory: the card is full even after all unused segments went back. The allocator stays usable.
+            SimulatedOutOfMemory: The card is full even after all unused segments were released. The allocator stays usable.
         """
         if not self._recording and not self._waits:
             self._complete_all()
@@ -117,32 +117,32 @@ class CachingAllocator:
             self._free_block(block)
 
     def record_stream(self, block: Block, stream: int) -> None:
-        """Note that work on `stream` uses the block: once freed, it waits for that stream."""
+        """Record that work on `stream` uses the block: once freed, the block waits for that stream."""
         if stream != block.stream:
             block.users.add(stream)
 
     def complete(self, block: Block) -> None:
-        """Say that all work on a freed block is over."""
+        """Record that all work on a freed block is over."""
         self.pending.remove(block)
         block.users.clear()
         self._free_block(block)
 
     def empty_cache(self) -> None:
-        """Give all unused segments back to the driver."""
+        """Return all unused segments to the driver."""
         self._release_cached()
 
     def take(self, size_bytes: int) -> None:
-        """Note that the process takes memory of the card beside the allocator: a context, a library.
+        """Take card memory for something other than the allocator: a context, a library.
 
         Raises:
-            SimulatedOutOfMemory: There is not enough left; the allocator's cache does not make room for others.
+            SimulatedOutOfMemory: The card has too little memory left; the allocator's cache does not make room for others.
         """
         if not self.card.take(size_bytes):
             raise self._out_of_memory(size_bytes, 0)
 
     # ---------------------------------------------------------------------------------------- private pools
     def begin_pool(self, pool: PoolId) -> None:
-        """Serve requests from the private pool `pool` until `end_pool`; it is made, or has one user more."""
+        """Serve requests from the private pool `pool` until `end_pool`; create the pool, or add a user to it."""
         if pool in self._pairs:
             self._pairs[pool].users += 1
         else:
@@ -154,21 +154,21 @@ class CachingAllocator:
         self._recording.remove(pool)
 
     def release_pool(self, pool: PoolId) -> None:
-        """Take one user from a private pool; without users, its unused segments go back with the others."""
+        """Remove one user from a private pool; without users, its unused segments are released like any others."""
         private = self._pairs[pool]
         private.users -= 1
         if not private.users:
             self._freeable[pool] = private
 
-    # ---------------------------------------------------------------------------------------- what is held
+    # ---------------------------------------------------------------------------------------- inspection
     def blocks(self) -> Iterator[Block]:
-        """Yield every mapped block, handed out or free."""
+        """Yield every mapped block, allocated or free."""
         yield from self._active
         for pool in self._pools():
             yield from pool.blocks()
 
     def layout(self) -> list[SegmentLayout]:
-        """Return the segments with their blocks, by address; an expandable segment is one row for each mapped range."""
+        """Return the segments with their blocks, by address; an expandable segment is one row per mapped range."""
         rows = []
         for head in self.blocks():
             if head.prev is not None and head.prev.mapped:
@@ -203,7 +203,7 @@ class CachingAllocator:
         return pair.small if size_bytes <= SMALL_BYTES else pair.large
 
     def _find(self, pool: Pool, size_bytes: int, stream: int) -> Block | None:
-        """Take the best fitting free block out of its pool."""
+        """Remove the best fitting free block from its pool and return it."""
         settings = self.settings
         if self._collects_garbage:
             pool.searches += 1
@@ -214,7 +214,8 @@ class CachingAllocator:
         if at == len(blocks):
             return None
         if settings.expandable_segments:
-            # A block which can grow counts as what it can grow to: the one which can grow least is the best fit.
+            # The size of a growable block is the size that it can grow to; the best fit is the one with the smallest such
+            # size.
             while at + 1 < len(blocks) and _growable_bytes(blocks[at + 1][2]) < _growable_bytes(blocks[at][2]):
                 at += 1
         found_bytes, _, block = blocks[at]
@@ -227,7 +228,7 @@ class CachingAllocator:
         return block
 
     def _obtain(self, pool: Pool, size_bytes: int, stream: int) -> Block | None:
-        """Get a new segment: from the driver, after making room, or not at all."""
+        """Return a new segment from the driver, if necessary after making room; None if that fails."""
         if self._collects_garbage:
             self._collect_garbage()
         block = self._new_segment(pool, size_bytes, stream)
@@ -329,7 +330,7 @@ class CachingAllocator:
         statistics.requested.add(-requested_bytes)
 
     def _merge(self, block: Block, neighbour: Block | None) -> int:
-        """Join a free neighbour to `block` and return its bytes; 0 when it cannot be joined."""
+        """Merge a free neighbor into `block` and return its bytes; return 0 if it cannot be merged."""
         if neighbour is None or neighbour.allocated or neighbour.users or neighbour.mapped != block.mapped:
             return 0
         neighbour.pool.remove(neighbour)
@@ -347,13 +348,13 @@ class CachingAllocator:
             self._free_block(block)
         self.pending.clear()
 
-    # ---------------------------------------------------------------------------------------- giving back to the driver
+    # ---------------------------------------------------------------------------------------- release to the driver
     @property
     def _collects_garbage(self) -> bool:
         return self._allowed_bytes is not None and self.settings.garbage_collection_threshold > 0
 
     def _collect_garbage(self) -> None:
-        """Give back unused large segments, those first which were passed over more often than the average."""
+        """Release unused large segments, starting with those passed over more often than the average."""
         assert self._allowed_bytes is not None
         target_bytes = self._segments_bytes - int(self.settings.garbage_collection_threshold * self._allowed_bytes)
         if target_bytes <= 0:
@@ -374,9 +375,9 @@ class CachingAllocator:
                 self._release_segment(block)
 
     def _release_oversize(self, pool: Pool, size_bytes: int, stream: int) -> bool:
-        """Give back as many blocks which are too large to be split as the request needs; whether that was enough."""
+        """Release as many unsplittable blocks as the request needs; return whether they were enough."""
         limit_bytes = self.settings.max_split_bytes
-        # torch 2.11 stops with an internal error when it comes here with expandable segments.
+        # torch 2.11 stops here with an internal error if segments are expandable.
         if limit_bytes == NO_LIMIT or self.settings.expandable_segments:
             return False
         wanted_bytes = max(size_bytes, limit_bytes)
@@ -392,7 +393,7 @@ class CachingAllocator:
         return released_bytes >= wanted_bytes
 
     def _release_cached(self) -> None:
-        """Give back all unused segments of the default pools and of private pools which nobody uses any more."""
+        """Release all unused segments of the default pools and of private pools without users."""
         self._complete_all()
         self._release_pool_blocks(self._large)
         self._release_pool_blocks(self._small)
@@ -422,23 +423,23 @@ class CachingAllocator:
 
     # ---------------------------------------------------------------------------------------- expandable segments
     def _expand(self, pool: Pool, size_bytes: int, stream: int) -> Block | None:
-        """Map pages behind a free block, or at the lowest place with enough addresses; None when memory runs out."""
+        """Map pages behind a free block, or at the lowest place with enough addresses; return None when memory runs out."""
         block = self._find_addresses(pool, size_bytes, stream)
         if not block.mapped and not self._map(block, min(block.size_bytes, size_bytes)):
             return None
         while block.size_bytes < size_bytes:
             following = block.next
             if following is None:
-                return None  # more than the whole range: torch does not expect it
+                return None  # larger than the whole range: torch does not expect that
             if not self._map(following, min(size_bytes - block.size_bytes, following.size_bytes)):
                 return None
-            block = following  # it has swallowed the free block before it
+            block = following  # it has absorbed the free block before it
         self._pairs[pool.owner].n_segments += 1
         pool.remove(block)
         return block
 
     def _find_addresses(self, pool: Pool, size_bytes: int, stream: int) -> Block:
-        """Return the lowest block, free or unmapped, from which on there are enough addresses without a taken block."""
+        """Return the lowest block, free or unmapped, that starts a stretch of enough addresses without an allocated block."""
         for _, _, unmapped in pool.unmapped.get(stream, ()):
             first = unmapped
             if first.prev is not None and _is_free(first.prev):
@@ -451,7 +452,7 @@ class CachingAllocator:
             if found_bytes >= size_bytes:
                 return first
         page_bytes = self._page_bytes(pool)
-        # A ninth more than the card: pages which go back early in the range may be wanted again at its end.
+        # A ninth more than the card: pages released early in the range may be needed again at its end.
         span_bytes = self.card.total_bytes + self.card.total_bytes // 8
         span_bytes = -(-span_bytes // page_bytes) * page_bytes
         addresses = Range(self.card.reserve(span_bytes), span_bytes, page_bytes)
@@ -464,7 +465,7 @@ class CachingAllocator:
         return SMALL_SEGMENT_BYTES if pool.is_small else self.settings.large_segment_bytes
 
     def _map(self, block: Block, size_bytes: int) -> bool:
-        """Put memory behind the first `size_bytes` of an unmapped block, in whole pages; whether there was enough."""
+        """Map memory to the first `size_bytes` of an unmapped block, in whole pages; return whether there was enough."""
         assert block.expandable is not None
         page_bytes = block.expandable.page_bytes
         mapped_bytes = -(-size_bytes // page_bytes) * page_bytes
@@ -493,7 +494,7 @@ class CachingAllocator:
         return True
 
     def _unmap(self, block: Block) -> None:
-        """Give back the whole pages inside a free block; what does not fill a page stays."""
+        """Unmap the whole pages inside a free block; bytes that do not fill a page stay mapped."""
         addresses = block.expandable
         assert addresses is not None
         page_bytes = addresses.page_bytes

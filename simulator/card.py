@@ -1,11 +1,11 @@
-"""The card below the allocator: how much memory it has, and at which addresses the driver hands it out.
+"""The card below the allocator: its memory, and the addresses that the driver hands out.
 
-Best fit breaks ties by address, so that the driver's choice can move the peak. It is a rule of its own here:
+Best fit breaks ties by address, so the driver's choice of addresses can move the peak. Each platform has its own rule:
 
-    linux    addresses come in chunks of 32 MiB or a multiple, from above: a new one lies in the highest gap which fits. What a
-             chunk has left serves later requests, the newest chunk first, the lowest place in it; one in which nothing is
-             left goes back (the null GPU does the same)
-    windows  one chunk: the lowest free range which fits
+    linux    addresses come in chunks of a multiple of 32 MiB, from above: a new chunk lies in the highest gap that fits. The
+             rest of a chunk serves later requests: the newest chunk first, and the lowest place in it. An empty chunk is
+             released (the null GPU does the same)
+    windows  one chunk: the lowest free range that fits
 
 Evidence: `python -m benchmarks.simulator.addresses`, docs/simulator.md.
 """
@@ -20,8 +20,8 @@ from vramcast.core.errors import UsageError
 
 PAGE_BYTES: Final = 2 << 20  # spec: CUDA driver API, cuMemGetAllocationGranularity on current GPUs: memory comes in 2 MiB pages
 UNLIMITED_BYTES: Final = 1 << 44  # arbitrary: 16 TiB, an unlimited card
-BASE: Final = 1 << 46  # arbitrary: where addresses begin; PyTorch never looks at them, only compares them
-SPAN: Final = 1 << 60  # arbitrary: how far they go
+BASE: Final = 1 << 46  # arbitrary: the lowest address; PyTorch only compares addresses
+SPAN: Final = 1 << 60  # arbitrary: the size of the address space
 CHUNK_BYTES: Final = 32 << 20  # measured: public histories of Linux (benchmarks.simulator.addresses)
 
 AddressPolicy = Literal["linux", "windows"]
@@ -29,7 +29,7 @@ AddressPolicy = Literal["linux", "windows"]
 
 @dataclass(slots=True)
 class _Range:
-    """Addresses of one chunk, taken or free; no two free ones of a chunk touch. Chunks are numbered as they come, from 1."""
+    """Addresses of one chunk, taken or free; no two free ranges of a chunk touch. Chunks are numbered from 1, oldest first."""
 
     address: int
     size_bytes: int
@@ -38,14 +38,14 @@ class _Range:
 
 
 class Card:
-    """A card on which one process runs, and its free address ranges; sizes in bytes.
+    """The card of one process, with its free address ranges; sizes in bytes.
 
     Args:
-        total_bytes: What the driver calls the card's size; expandable segments reserve addresses for 9/8 of it, and a
-            memory fraction is a share of it.
-        context_bytes: What of it is gone before the first segment.
-        limited: Whether the card ends there; without, it has no end (what a job would need).
-        policy: At which addresses the driver hands it out.
+        total_bytes: Size that the driver reports; expandable segments reserve addresses for 9/8 of it, and a memory
+            fraction is a share of it.
+        context_bytes: Bytes taken before the first segment.
+        limited: Whether allocations beyond `total_bytes` fail; if False, the card has no end (for the memory a job needs).
+        policy: How the driver chooses addresses.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class Card:
 
     @property
     def capacity_bytes(self) -> int:
-        """What there is for segments."""
+        """Return the bytes available to segments."""
         return self.total_bytes - self.context_bytes if self.limited else UNLIMITED_BYTES
 
     @property
     def free_bytes(self) -> int:
-        """What the driver says is free."""
+        """Return the free bytes that the driver reports."""
         return max(self.total_bytes - self.context_bytes - self.used_bytes, 0)
 
     def malloc(self, size_bytes: int) -> int | None:
@@ -84,16 +84,16 @@ class Card:
         return self.reserve(size_bytes)
 
     def free(self, address: int, size_bytes: int) -> None:
-        """Take back what `malloc` gave."""
+        """Take back memory from `malloc`."""
         self.refund(size_bytes)
         self.release(address)
 
     def charge(self, size_bytes: int) -> bool:
-        """Take physical memory without an address; whether there was enough."""
+        """Take physical memory without an address; return whether there was enough."""
         return self.take(_pages(size_bytes))
 
     def take(self, size_bytes: int) -> bool:
-        """Take memory for something beside the allocator; whether there was enough."""
+        """Take memory for something other than the allocator; return whether there was enough."""
         if self.used_bytes + size_bytes > self.capacity_bytes:
             return False
         self.used_bytes += size_bytes
@@ -115,7 +115,7 @@ class Card:
         return found.address
 
     def _open_chunk(self, wanted: int) -> int:
-        """Put a chunk into the highest gap which fits; return the index of its only range."""
+        """Put a chunk into the highest gap that fits; return the index of its only range."""
         ranges, at, end = self._ranges, len(self._ranges), BASE + SPAN
         size_bytes = -(-wanted // self._chunk_bytes) * self._chunk_bytes
         while at and end - (ranges[at - 1].address + ranges[at - 1].size_bytes) < size_bytes:
@@ -126,7 +126,7 @@ class Card:
         return at
 
     def release(self, address: int) -> None:
-        """Take an address range of `reserve` back; it joins its free neighbours of the same chunk."""
+        """Take back an address range of `reserve`; merge it with its free neighbors in the same chunk."""
         ranges = self._ranges
         at = bisect.bisect_left(ranges, address, key=lambda one: one.address)
         ranges[at].is_free = True
@@ -135,7 +135,7 @@ class Card:
                 ranges[left].size_bytes += ranges[left + 1].size_bytes
                 del ranges[left + 1]
                 at = left
-        if not self._is_one_chunk(at - 1) and not self._is_one_chunk(at):  # nothing is left in the chunk
+        if not self._is_one_chunk(at - 1) and not self._is_one_chunk(at):  # the chunk is empty
             del ranges[at]
 
     def _is_one_chunk(self, left: int) -> bool:

@@ -21,7 +21,7 @@ SOURCE: Final = Path(__file__).parent / "csrc" / "caching.c"
 
 _int64 = ctypes.c_int64
 _pointer = ctypes.c_void_p
-# Of struct outcome in caching.c, and of `Outcome`.
+# Fields of struct outcome in caching.c, and of `Outcome`.
 _COLUMNS: Final = {
     "address": "address", "block_size": "block_bytes", "allocated": "allocated_bytes", "active": "active_bytes",
     "reserved": "reserved_bytes",
@@ -52,10 +52,10 @@ class _Outcome(ctypes.Structure):
 
 
 def load(source: Path, *, sanitize: bool = False) -> ctypes.CDLL:
-    """Return the library made of one C file.
+    """Return the library compiled from one C file.
 
     Raises:
-        CompilerError: it cannot be made here.
+        CompilerError: The library cannot be compiled here.
     """
     path = shared_library(source, sanitize=sanitize)
     try:
@@ -66,10 +66,11 @@ def load(source: Path, *, sanitize: bool = False) -> ctypes.CDLL:
 
 @functools.cache
 def library(*, sanitize: bool = False) -> ctypes.CDLL:
-    """Return the compiled library, made at the first call.
+    """Return the compiled library, built at the first call.
 
     Raises:
-        CompilerError: it cannot be made here; `vramcast doctor` says so, and `play` falls back to plain Python.
+        CompilerError: The library cannot be compiled here; `vramcast doctor` reports that, and `play` falls back to plain
+            Python.
     """
     loaded = load(SOURCE, sanitize=sanitize)
     loaded.caching_play.restype = ctypes.c_int
@@ -82,11 +83,11 @@ def library(*, sanitize: bool = False) -> ctypes.CDLL:
 def play(
     requests: Requests, settings: Settings, card: Card, *, stop_at_oom: bool, columns: bool, native: ctypes.CDLL | None = None
 ) -> Outcome:
-    """Play all requests from an empty allocator; the arguments are those of `player.play`.
+    """Play all requests from an empty allocator; for the arguments see `engine.play`.
 
     Raises:
-        MemoryError: this host's memory ran out.
-        CompilerError: the library cannot be made here.
+        MemoryError: The host ran out of memory.
+        CompilerError: The library cannot be compiled here.
     """
     native = native or library()
     n = len(requests)

@@ -1,7 +1,7 @@
-"""What a trace says by itself: curves over its rows, the peaks, and who held the bytes there.
+"""Curves over the rows of a trace, its peaks, and the owners of the bytes at a peak.
 
-Sizes are bytes as `Trace` counts them: a block is its request rounded up to 512 B, lives until FREE_COMPLETED, and does
-not count when it is older than the trace. What a curve says at row r holds right after event r.
+Sizes are bytes as `Trace` counts them: a block is its request rounded up to 512 B and lives until FREE_COMPLETED. Blocks
+older than the trace do not count. The value of a curve at row r is the state right after event r.
 
     row   action                     live   reserved    context    process
       0   CONTEXT 1,000,000             0          0  1,000,000  1,000,000
@@ -31,7 +31,7 @@ SizesBytes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """One moment of a trace: the state right after event `row`; row -1 is a trace in which nothing happens."""
+    """One moment of a trace: the state right after event `row`; row -1 is the start of the trace."""
 
     row: int
     context_bytes: int
@@ -40,18 +40,18 @@ class Peak:
 
     @property
     def live_bytes(self) -> int:
-        """All categories together."""
+        """Return the sum over all categories."""
         return sum(self.by_category.values())
 
     @property
     def process_bytes(self) -> int:
-        """Context and segments."""
+        """Return the bytes of context and segments."""
         return self.context_bytes + self.reserved_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The live blocks which one operator in one module asked for, of one category; "" is unknown."""
+    """The live blocks of one category allocated by one operator in one module; "" is unknown."""
 
     module: str
     op: str
@@ -77,42 +77,42 @@ def live_bytes(trace: Trace, category: Category | None = None) -> SizesBytes:
 
 
 def context_bytes(trace: Trace) -> SizesBytes:
-    """Return what the process has taken beside the allocator after every row, int64 [rows]; it never gives any back."""
+    """Return the bytes that the process has taken outside the allocator after every row, int64 [rows]; they never decrease."""
     return np.cumsum(np.where(trace.action == Action.CONTEXT, trace.size_bytes, 0))
 
 
 def process_bytes(trace: Trace) -> SizesBytes:
-    """Return context and segments after every row, int64 [rows]: what nvidia-smi shows of the process."""
+    """Return context and segments after every row, int64 [rows]: the process's memory in nvidia-smi."""
     return context_bytes(trace) + trace.reserved_bytes()
 
 
 def knows_segments(trace: Trace) -> bool:
-    """Return whether the trace has segments; without, nothing is known of what the process holds."""
+    """Return whether the trace has segments; without them, the reserved memory is unknown."""
     return bool((trace.reserved_bytes() > 0).any())
 
 
 def changed_rows(trace: Trace) -> Rows:
-    """Return the rows whose event begins or ends a block of this trace or a part of a segment."""
+    """Return the rows at which a block of this trace or a part of a segment begins or ends."""
     ends_block = (trace.action == Action.FREE_COMPLETED) & (trace.block >= 0)
     return np.flatnonzero((trace.action == Action.ALLOC) | ends_block | trace.is_segment_event())
 
 
 def peak_of_live(trace: Trace) -> Peak:
-    """Return the first moment at which live bytes are largest."""
+    """Return the first moment with the most live bytes."""
     _, row = trace.peak_live()
     return _moment(trace, row)
 
 
 def peak_of_process(trace: Trace) -> Peak:
-    """Return the first moment at which context and segments are largest together; row -1 in a trace without segments.
+    """Return the first moment with the most bytes in context and segments; row -1 in a trace without segments.
 
-    When the last segment makes the peak, the block which needed it comes right after it.
+    If the last segment makes the peak, the block that needed it follows in the next row.
     """
     return _moment(trace, int(np.argmax(process_bytes(trace))) if knows_segments(trace) else -1)
 
 
 def highest_bytes(trace: Trace) -> int:
-    """Return how high a drawing of the trace reaches: context, and segments or blocks upon it, whichever are more."""
+    """Return the highest value in a drawing of the trace: the context plus the larger of segments and blocks."""
     upon = np.maximum(live_bytes(trace), trace.reserved_bytes())
     return int((context_bytes(trace) + upon).max(initial=0))
 
@@ -123,14 +123,14 @@ def _moment(trace: Trace, row: int) -> Peak:
 
 
 def groups_at(trace: Trace, row: int) -> list[Group]:
-    """Return the blocks which live right after event `row`, by (module, operator, category), in order of appearance."""
+    """Return the blocks that live right after event `row`, by (module, operator, category), in order of appearance."""
     live = trace.live_at(row)
     n_ops, n_categories = len(trace.ops) + 1, len(Category)
     keys = ((trace.module[live].astype(np.int64) + 1) * n_ops + trace.op[live] + 1) * n_categories + trace.category[live]
     unique, first, inverse, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
     sizes = np.zeros(len(unique), np.int64)
     np.add.at(sizes, inverse, trace.rounded_bytes()[live])
-    # Tables may name one thing twice, so that names are merged once more.
+    # Tables may contain a name twice, so equal names are merged here.
     merged: dict[tuple[str, str, Category], tuple[int, int]] = {}
     for index in np.argsort(first).tolist():
         rest, category = divmod(int(unique[index]), n_categories)
@@ -147,7 +147,7 @@ def top_groups(trace: Trace, row: int, n: int) -> list[Group]:
 
 
 def bytes_by_module(trace: Trace, row: int) -> dict[str, int]:
-    """Return live bytes right after event `row` by module, largest first; "" is outside of all modules."""
+    """Return live bytes right after event `row` by module, largest first; "" is outside all modules."""
     totals: dict[str, int] = {}
     for group in groups_at(trace, row):
         totals[group.module] = totals.get(group.module, 0) + group.size_bytes
@@ -155,7 +155,7 @@ def bytes_by_module(trace: Trace, row: int) -> dict[str, int]:
 
 
 def spans(trace: Trace) -> list[Span]:
-    """Return the stretches of equal step and phase, which tile the rows."""
+    """Return the stretches of equal step and phase, in order; together they cover all rows."""
     if not len(trace):
         return []
     new = (trace.step[1:] != trace.step[:-1]) | (trace.phase[1:] != trace.phase[:-1])
@@ -164,9 +164,9 @@ def spans(trace: Trace) -> list[Span]:
 
 
 def steps(trace: Trace) -> list[tuple[int, int, int]]:
-    """Return (first row, end, step) of the stretches of equal step, the rows before step 0 left out.
+    """Return (first row, end, step) of the stretches of equal step, without the rows before step 0.
 
-    A row which a tracer files under an earlier step than the one which has begun belongs to the latter.
+    A row that a tracer files under an earlier step than the current one belongs to the current one.
     """
     begun = np.maximum.accumulate(trace.step) if len(trace) else trace.step
     firsts = np.flatnonzero(np.diff(begun, prepend=-1)).tolist()
@@ -174,11 +174,11 @@ def steps(trace: Trace) -> list[tuple[int, int, int]]:
 
 
 def sampled_rows(trace: Trace, max_points: int) -> Rows:
-    """Return at most `max_points` of the changed and the CONTEXT rows, ascending, for a drawing in steps.
+    """Return at most `max_points` of the changed rows and the CONTEXT rows, ascending, for a step plot.
 
-    All of them when they are few enough. Else they are cut into buckets, and of each bucket stay the first row with most
-    live bytes, the first with least, and the first with most process bytes. So both peaks of the trace are always among
-    them, and so is the last change.
+    If there are more, they are cut into buckets. Each bucket keeps the first row with the most live bytes, the first with
+    the fewest, and the first with the most process bytes. So both peaks of the trace are always included, and so is the
+    last change.
     """
     if max_points < _MIN_POINTS:
         raise UsageError(f"max_points is {max_points}, expected {_MIN_POINTS} or more.")

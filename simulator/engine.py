@@ -1,4 +1,4 @@
-"""Plays a list of requests against PyTorch's caching allocator: compiled where it can be, else in plain Python."""
+"""Replay of a list of requests by the simulated caching allocator: compiled where possible, otherwise in plain Python."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def play(
     columns: bool = True,
     engine: Engine = "auto",
 ) -> Outcome:
-    """Return what becomes of `requests`, played from an empty allocator.
+    """Play `requests` from an empty allocator and return the outcome.
 
     Args:
-        requests: What is asked for, in order.
-        settings: Of the allocator; default: torch's.
+        requests: The allocator requests, in order.
+        settings: Allocator settings; default: torch's.
         card: A fresh card; default: an unlimited one.
-        stop_at_oom: End at the first request which cannot be served, as a job does. Without, the request is passed over
-            and so are later events of its block.
-        columns: Whether the columns of the outcome are wanted; without, only peaks and events.
-        engine: `auto` is `compiled` where there is a C compiler, else `python`, a hundred times slower.
+        stop_at_oom: Whether to stop at the first request that cannot be served, as a job does. If False, that request and
+            later events of its block are skipped.
+        columns: Whether to fill the columns of the outcome; if False, it has only peaks and events.
+        engine: `auto` is `compiled` if there is a C compiler, otherwise `python`, which is a hundred times slower.
     Raises:
-        CompilerError: engine is `compiled`, and the compiled allocator is not available here.
+        CompilerError: The engine is `compiled`, and the compiled allocator is not available here.
     """
     settings, card = settings or Settings(), card or Card()
     if engine != "python":
@@ -96,7 +96,7 @@ def _play_in_python(requests: Requests, settings: Settings, card: Card, *, stop_
             allocator.end_pool(size_bytes)
         elif kind == Kind.RELEASE_POOL:
             allocator.release_pool(size_bytes)
-        if retired and not allocator.pending:  # an emptied cache has completed them all
+        if retired and not allocator.pending:  # emptying the cache has completed them all
             retired.clear()
         allocated_bytes[row], active_bytes[row] = statistics.allocated.current, statistics.active.current
         reserved_bytes[row] = statistics.reserved.current
@@ -127,4 +127,4 @@ def _about_live(
         retired[name] = block
 
 
-ANOTHER_STREAM = -1  # arbitrary: the stream which a retired block waits for; no trace says which
+ANOTHER_STREAM = -1  # arbitrary: the stream that a retired block waits for; traces do not record it

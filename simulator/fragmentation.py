@@ -1,14 +1,15 @@
-"""What pins half-empty segments: at one moment of a trace every segment, the blocks in it, and who keeps it from going back.
+"""Fragmentation at one moment of a trace: every segment, its blocks, and the blocks that keep it from being released.
 
-The driver gets memory back in units: a whole segment, or with expandable segments a page of one. A unit without a live block
-goes back when memory runs short. The free bytes of any other are pinned, until the last of its blocks has gone:
+The driver gets memory back in units: a whole segment, or a page of an expandable one. A unit without a live block is
+released when memory runs short. The free bytes of any other unit are pinned until the last of its blocks is freed:
 
     segment of 20 MiB   ##aaaa.....ccc......      pinned: the 11 MiB marked "."
       # a parameter, which outlives the trace     it keeps the segment longest: all 11 MiB are attributed to it
-      a, c activations, freed a little later      gone before: nothing is attributed to them
+      a, c activations, freed a little later      freed earlier: nothing is attributed to them
 
-So pinned bytes are attributed to the block which ends last; when several do (all which outlive the trace end at once) in
-equal parts, and bytes which cannot be divided go one each to those at the lowest addresses. The parts sum to what is pinned.
+So pinned bytes are attributed to the block that ends last. If several end last (all that outlive the trace end together),
+they share the bytes equally; the remainder goes, one byte each, to the blocks at the lowest addresses. The parts add up to
+the total.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from vramcast.simulator.rules import SMALL_BYTES, SMALL_SEGMENT_BYTES
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.format.trace import Action, BlockState, Category, Phase, Trace, place
 
-OLDER: Final = "older than the trace"  # how blocks are named of which the trace has no ALLOC
-_TOP: Final = 10  # arbitrary: lines of a table
-_NAME_LIMIT: Final = 48  # arbitrary: characters of a module's path, its end
+OLDER: Final = "older than the trace"  # the name of blocks without an ALLOC in the trace
+_TOP: Final = 10  # arbitrary: rows of a table
+_NAME_LIMIT: Final = 48  # arbitrary: characters kept from the end of a module's path
 _SAID_OF_SEGMENTS: Final = (
     *("address", "size_bytes", "is_expandable", "live_bytes", "free_bytes", "pinned_bytes", "largest_free_bytes", "blocks"),
 )
@@ -45,10 +46,10 @@ class HeldBlock:
 
     Attributes:
         size_bytes: Its request, rounded as the allocator rounds it.
-        pinned_bytes: Free bytes which are attributed to it: it is the last to keep them.
-        op: Operator which asked for it, None unknown; so are module, step and phase.
-        step: -1 before the first; None when the block is older than the trace.
-        phase: In which it was asked for; None when the block is older than the trace.
+        pinned_bytes: Free bytes attributed to it because it is the last to pin them.
+        op: Operator that allocated it; None if unknown, as for module, step and phase.
+        step: -1 before the first step; None if the block is older than the trace.
+        phase: Phase of the allocation; None if the block is older than the trace.
         end_row: Row at which its memory is free; None: it outlives the trace.
     """
 
@@ -64,7 +65,7 @@ class HeldBlock:
 
     @property
     def is_older(self) -> bool:
-        """Whether it is older than the trace."""
+        """Return whether the block is older than the trace."""
         return self.phase is None
 
 
@@ -73,8 +74,8 @@ class HeldSegment:
     """A segment, or a mapped range of an expandable one, with its live blocks by address.
 
     Attributes:
-        pinned_bytes: What of its free bytes cannot go back while its blocks live.
-        largest_free_bytes: Longest stretch of it without a live block.
+        pinned_bytes: Free bytes that cannot be released while its blocks live.
+        largest_free_bytes: Longest stretch without a live block.
     """
 
     address: int
@@ -86,22 +87,22 @@ class HeldSegment:
 
     @property
     def live_bytes(self) -> int:
-        """Bytes of its live blocks."""
+        """Return the bytes of its live blocks."""
         return sum(block.size_bytes for block in self.blocks)
 
     @property
     def free_bytes(self) -> int:
-        """All its other bytes."""
+        """Return all its other bytes."""
         return self.size_bytes - self.live_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Fragmentation:
-    """What is held right after event `row` of `trace`, and what pins it; sizes in bytes.
+    """The segments right after event `row` of `trace`, and the blocks that pin them; sizes in bytes.
 
     Attributes:
         segments: By address.
-        outside_bytes: Live blocks which lie in none of them (a history whose beginning is lost); they count nowhere else.
+        outside_bytes: Live blocks outside all segments (a history whose beginning is lost); counted nowhere else.
     """
 
     trace: Trace
@@ -111,42 +112,42 @@ class Fragmentation:
 
     @property
     def reserved_bytes(self) -> int:
-        """All segments."""
+        """Return the bytes of all segments."""
         return sum(segment.size_bytes for segment in self.segments)
 
     @property
     def live_bytes(self) -> int:
-        """All live blocks in them."""
+        """Return the bytes of all live blocks in the segments."""
         return sum(segment.live_bytes for segment in self.segments)
 
     @property
     def free_bytes(self) -> int:
-        """The rest of them."""
+        """Return the reserved bytes without a live block."""
         return self.reserved_bytes - self.live_bytes
 
     @property
     def free_share(self) -> float:
-        """Share of what is reserved that no live block holds, from 0 to 1."""
+        """Return the share of reserved bytes without a live block, from 0 to 1."""
         return self.free_bytes / self.reserved_bytes if self.reserved_bytes else 0.0
 
     @property
     def pinned_bytes(self) -> int:
-        """What of the free bytes cannot go back, because a live block lies beside them; the rest goes back under pressure."""
+        """Return the free bytes that cannot be released because of a live block in the same unit."""
         return sum(segment.pinned_bytes for segment in self.segments)
 
     @property
     def n_free_segments(self) -> int:
-        """Segments without a live block."""
+        """Return the number of segments without a live block."""
         return sum(not segment.blocks for segment in self.segments)
 
     @property
     def by_module(self) -> dict[str, int]:
-        """Pinned bytes by the module whose blocks keep them, largest first; "" is outside of modules. They sum to all."""
+        """Return pinned bytes by the module whose blocks pin them, largest first; "" is outside all modules."""
         return self._by("module")
 
     @property
     def by_op(self) -> dict[str, int]:
-        """Pinned bytes by the operator whose blocks keep them, largest first; "" is unknown. They sum to all."""
+        """Return pinned bytes by the operator whose blocks pin them, largest first; "" is unknown."""
         return self._by("op")
 
     def _by(self, name: str) -> dict[str, int]:
@@ -157,7 +158,7 @@ class Fragmentation:
         return dict(sorted(totals.items(), key=lambda item: -item[1]))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as JSON, with every segment and block; unknown is None."""
+        """Return the report as JSON, with every segment and block; unknown values are None."""
         return {
             "row": self.row,
             "place": self._place,
@@ -183,16 +184,16 @@ class Fragmentation:
             f"fragmentation at row {self.row:,}: {self._place}",
             f"{'reserved':<14}{gib(self.reserved_bytes):>11}   {len(self.segments):,} segments",
             f"{'live':<14}{gib(self.live_bytes):>11}",
-            f"{'free':<14}{gib(self.free_bytes):>11}   {self.free_share:.0%} of what is reserved",
-            f"{'  pinned':<14}{gib(self.pinned_bytes):>11}   kept by live blocks beside it",
-            f"{'  not pinned':<14}{gib(returnable_bytes):>11}   goes back when memory runs short; "
-            f"{self.n_free_segments:,} segments hold no block",
+            f"{'free':<14}{gib(self.free_bytes):>11}   {self.free_share:.0%} of reserved",
+            f"{'  pinned':<14}{gib(self.pinned_bytes):>11}   kept by live blocks in the same unit",
+            f"{'  not pinned':<14}{gib(returnable_bytes):>11}   released when memory runs short; "
+            f"{self.n_free_segments:,} segments without blocks",
         ]
         if self.outside_bytes:
             lines.append(f"{'outside':<14}{gib(self.outside_bytes):>11}   live blocks in segments unknown to the trace")
         pinning = sorted((s for s in self.segments if s.pinned_bytes), key=lambda s: (-s.pinned_bytes, s.address))
         if pinning:
-            lines += ["", f"{'pinned':>11} {'of segment':>11} {'largest free':>12} {'blocks':>6}   most of it kept by"]
+            lines += ["", f"{'pinned':>11} {'of segment':>11} {'largest free':>12} {'blocks':>6}   mostly kept by"]
             for segment in pinning[:_TOP]:
                 keeper = max(segment.blocks, key=lambda block: block.pinned_bytes)
                 lines.append(
@@ -209,7 +210,7 @@ class Fragmentation:
 
 
 def _words(block: HeldBlock) -> str:
-    """Return which block it is, as a reader is told."""
+    """Return a description of the block."""
     if block.is_older:
         return f"{gib(block.size_bytes)} {OLDER}"
     when = f"step {block.step} {block.phase}" if block.step is not None and block.step >= 0 else str(block.phase)
@@ -218,20 +219,20 @@ def _words(block: HeldBlock) -> str:
 
 
 def fragmentation(trace: Trace, row: int | None = None) -> Fragmentation:
-    """Return which segments are held right after event `row`, and what pins them.
+    """Return the segments held right after event `row`, and the blocks that pin them.
 
     Args:
-        trace: With addresses and segment events, as a recorded one or `simulate(...).replayed()`; segments and blocks which
-            are older than its first row are those which it frees later or still has in its final layout.
-        row: -1 is before the first event. Default: the first block that begins while most is reserved. The last segment
-            was asked for it, because nothing free would do. In a trace without segment events the end.
+        trace: A trace with addresses and segment events: a recorded one or `simulate(...).replayed()`. Segments and blocks
+            older than its first row are those that it frees later or still has in its final layout.
+        row: -1 is before the first event. Default: the first block that begins while the most memory is reserved; the last
+            segment was allocated for it, because no free block fitted. In a trace without segment events, the end.
     Raises:
         UsageError: The trace has no segments or no addresses, no such row, or two live blocks in one place.
-    Limits: A block is its rounded request. What the allocator did not split off behind it counts as free, and pinned.
-        CUDA graphs' private pools go back by rules of their own, which are not followed here.
+    Limits: A block is its rounded request. Bytes behind it that the allocator did not split off count as free, and pinned.
+        CUDA graphs' private pools are released by rules of their own, which are not followed here.
     """
     if trace.segments is None and not trace.is_segment_event().any():
-        raise UsageError("The trace has no segments: take simulate(trace).replayed(), which has them.")
+        raise UsageError("The trace has no segments: use simulate(trace).replayed(), which has them.")
     settings = _settings(trace)
     row = _default_row(trace) if row is None else row
     live = trace.live_at(row)
@@ -241,7 +242,7 @@ def fragmentation(trace: Trace, row: int | None = None) -> Fragmentation:
     inside[inside] = blocks.end[inside] <= spans.end[segment[inside]]
     outside_bytes = int(blocks.size_bytes[~inside].sum())
     if len(blocks.start) and not inside.any():
-        raise UsageError("No live block lies in a segment of the trace: take simulate(trace).replayed(), which has addresses.")
+        raise UsageError("No live block lies in a segment of the trace: use simulate(trace).replayed(), which has addresses.")
     blocks, segment = blocks.take(inside), segment[inside]
     overlaps = np.flatnonzero(blocks.start[1:] < blocks.end[:-1])
     if len(overlaps):
@@ -254,7 +255,7 @@ def fragmentation(trace: Trace, row: int | None = None) -> Fragmentation:
 
 
 def _settings(trace: Trace) -> Settings:
-    """Return the settings under which the trace's addresses came about."""
+    """Return the settings that the trace's addresses were made under."""
     simulated = trace.header.get("simulated")
     if isinstance(simulated, dict) and isinstance(simulated.get("settings"), str):
         return Settings() if simulated["settings"] == str(Settings()) else Settings.parse(simulated["settings"])
@@ -272,7 +273,7 @@ def _default_row(trace: Trace) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Spans:
-    """Held segments by address, a row each; mapped ranges which touch are one."""
+    """Held segments by address, one per row; mapped ranges that touch are one."""
 
     start: _Int64
     end: _Int64
@@ -280,10 +281,10 @@ class _Spans:
 
     @classmethod
     def at(cls, trace: Trace, row: int) -> _Spans:
-        """Return what is held right after event `row`.
+        """Return the ranges held right after event `row`.
 
-        Every address is painted with all that is known of it, and the last word counts: the final layout; then what comes
-        after `row`, backwards (what is given back then is held now); then what came before.
+        Every address is painted with all that is known of it, and the last layer counts. The layers are the final layout;
+        then the events after `row`, in reverse (memory released later is held now); then the events up to `row`.
         """
         rows = np.flatnonzero(trace.is_segment_event())
         before, after = rows[rows <= row], rows[rows > row][::-1]
@@ -301,21 +302,23 @@ class _Spans:
             is_held = np.concatenate([np.ones(len(end_layout.address), np.bool_), is_held])
             is_mapped = np.concatenate([end_layout.is_expandable, is_mapped])
         edges = np.unique(np.concatenate([start, start + size_bytes]))
-        painted = np.full(len(edges), -1)  # who painted what lies between an edge and the next one last; -1: not held
+        painted = np.full(len(edges), -1)  # last event to paint each stretch between two edges; -1: not held
         firsts, ends = np.searchsorted(edges, start).tolist(), np.searchsorted(edges, start + size_bytes).tolist()
         for number, (first, end, held) in enumerate(zip(firsts, ends, is_held.tolist(), strict=True)):
             painted[first:end] = number if held else -1
-        # Pages of one stream which touch belong to one range, whoever painted them.
+        # Pages of one stream that touch belong to one range, no matter which event painted them.
         kind = np.where((painted >= 0) & is_mapped[painted], -2 - stream[painted], painted) if len(edges) else painted
         turns = np.flatnonzero(np.diff(kind, prepend=-1))
         following = np.append(turns, len(edges))[1:]
-        kept = painted[turns] >= 0  # the last one never is: nothing is held beyond the last edge
+        kept = painted[turns] >= 0  # never the last one: nothing is held beyond the last edge
         return cls(edges[turns[kept]], edges[following[kept]], is_mapped[painted[turns[kept]]])
 
 
 @dataclass(frozen=True, slots=True)
 class _LiveBlocks:
-    """Live blocks by address, a row each: `begin` is the row of the ALLOC, -1 before the trace; `over` where it is free."""
+    """Live blocks by address, one per row: `begin` is the row of the ALLOC, -1 before the trace; `over` the row that frees
+    it.
+    """
 
     start: _Int64
     size_bytes: _Int64
@@ -328,10 +331,10 @@ class _LiveBlocks:
 
     @classmethod
     def at(cls, trace: Trace, row: int, live: _Int64, settings: Settings) -> _LiveBlocks:
-        """Return the blocks which live right after event `row`; `live` are those which the trace begins."""
+        """Return the blocks that live right after event `row`; `live` are those that begin in the trace."""
         n = len(trace)
         completed = trace.action == Action.FREE_COMPLETED
-        # A block which the trace frees without having begun it, or which it still holds at its end, is older.
+        # A block is older if the trace frees it, or holds it at the end, without its ALLOC.
         older = np.flatnonzero(completed & (trace.block < 0))
         older = older[np.unique(trace.address[older], return_index=True)[1]]
         later = older[older > row]
@@ -353,7 +356,7 @@ class _LiveBlocks:
 
 
 def _pinned(spans: _Spans, blocks: _LiveBlocks, segment: _Int64, settings: Settings) -> tuple[_Int64, _Int64]:
-    """Return pinned bytes of each segment, and what of them is attributed to each block."""
+    """Return the pinned bytes of each segment, and those attributed to each block."""
     largest = np.zeros(len(spans.start), np.int64)
     np.maximum.at(largest, segment, blocks.size_bytes)
     pages = np.where(largest > SMALL_BYTES, settings.large_segment_bytes, SMALL_SEGMENT_BYTES)
@@ -362,7 +365,7 @@ def _pinned(spans: _Spans, blocks: _LiveBlocks, segment: _Int64, settings: Setti
     before = np.cumsum(n_units) - n_units  # units of all segments below each
     first = (blocks.start - spans.start[segment]) // unit_bytes[segment]
     last = (blocks.end - 1 - spans.start[segment]) // unit_bytes[segment]
-    # A block fills all units which it touches, but its first and its last one.
+    # A block fills all units that it touches, except its first and its last.
     longer = np.flatnonzero(last > first)
     block = np.concatenate([np.arange(len(first)), longer])
     number = np.concatenate([first, last[longer]])
@@ -392,7 +395,7 @@ def _segments(
 ) -> list[HeldSegment]:
     held = _held_blocks(trace, blocks, pinned_of_block)
     bounds = np.searchsorted(segment, np.arange(len(spans.start) + 1)).tolist()
-    reached = spans.start.copy()  # the end of the last block of each segment
+    reached = spans.start.copy()  # end of the last block in each segment
     np.maximum.at(reached, segment, blocks.end)
     largest = spans.end - reached
     is_first = np.diff(segment, prepend=-1) > 0

@@ -1,4 +1,4 @@
-"""What became of a list of requests: addresses, every segment that came and went, and what is counted meanwhile."""
+"""The outcome of a list of requests: addresses, segment events, and statistics."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-# One segment event: `action` is an `Action` (SEGMENT_* or OOM), `request` the row which caused it, sizes in bytes.
+# One segment event: `action` is an `Action` (SEGMENT_* or OOM), `request` the row that caused it, sizes in bytes.
 EVENT: Final = np.dtype([(name, np.int64) for name in ("action", "request", "address", "size_bytes", "stream")])
 
 
 @dataclass(slots=True)
 class Level:
-    """A quantity over time; all in bytes or counts."""
+    """A quantity over time, in bytes or as a count."""
 
     current: int = 0
     peak: int = 0
@@ -29,10 +29,10 @@ class Level:
 
 @dataclass(slots=True)
 class Statistics:
-    """What `torch.cuda.memory_stats()` counts, over both pools; bytes unless the name says otherwise.
+    """The counters of `torch.cuda.memory_stats()`, over both pools; bytes unless the name says otherwise.
 
-    `active` blocks are allocated or wait for another stream. `inactive_split` is free memory in segments which are
-    partly in use; expandable segments do not count there.
+    `active` blocks are allocated or wait for another stream. `inactive_split` is free memory in partly used segments;
+    expandable segments do not count there.
     """
 
     requested: Level = field(default_factory=Level)
@@ -50,7 +50,7 @@ class Statistics:
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> Statistics:
-        """Return those of the numbers that the compiled allocator gives: current and peak of each level, then the counts."""
+        """Return the statistics from the compiled allocator's numbers: current and peak of each level, then the counts."""
         levels = {name: Level(numbers[2 * at], numbers[2 * at + 1]) for at, name in enumerate(LEVELS)}
         return cls(**levels, **dict(zip(COUNTS, numbers[2 * len(LEVELS) :], strict=True)))  # type: ignore[arg-type]
 
@@ -61,17 +61,17 @@ LEVELS: Final = tuple(one.name for one in fields(Statistics) if one.name not in 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """Columns have one row a request; None when they were not asked for.
+    """One row per request in each column; columns are None if they were not requested.
 
     Attributes:
-        address: Of the block of each MALLOC and TRY; -1 for other rows, and where it failed.
-        block_bytes: Size of that block; 0 where it failed.
+        address: Of the block of each MALLOC and TRY; -1 for other rows and for failures.
+        block_bytes: Size of that block; 0 for a failure.
         allocated_bytes: Live blocks after each request.
         active_bytes: Live and waiting blocks after each request.
         reserved_bytes: Segments after each request.
-        events: Structured array of `EVENT`, in order; an OOM's address is what the driver says is free.
-        statistics: As `torch.cuda.memory_stats()` counts.
-        stopped_at: Row of the first MALLOC or TAKE which failed, None when all were served.
+        events: Structured array of `EVENT`, in order; the address of an OOM is the free memory that the driver reports.
+        statistics: The counters of `torch.cuda.memory_stats()`.
+        stopped_at: Row of the first MALLOC or TAKE that failed, None if all were served.
     """
 
     address: npt.NDArray[np.int64] | None

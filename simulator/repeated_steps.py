@@ -1,12 +1,12 @@
-"""A loop which goes on as it did last: its last requests again and again, until the card is full.
+"""Extrapolation of a loop: its last requests are repeated until the card is full.
 
-    step 31   A 4000, A 512, F -2          the last two are equal, so that the next ones are taken to be
+    step 31   A 4000, A 512, F -2          the last two steps are equal, so the next ones are assumed to be too
     step 32   A 4000, A 512, F -2
-    step 33   A 4000, A 512, F -2          each step leaves a block: in some step the allocator finds no place
+    step 33   A 4000, A 512, F -2          each step leaves a block: in some step the allocator finds no memory
     ...
 
-Steps which come in turns of two or more (every fourth one evaluates) are repeated together. Where no turn repeats, batches of
-other sizes say, and behind as many requests as are played, the loop grows in a straight line.
+Steps that alternate in turns of two or more (every fourth one evaluates) are repeated together. If no turn repeats, and
+behind the last request played, the loop grows linearly, at the rate estimated from batches of other sizes.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _LONGEST_TURN: Final = 8  # arbitrary: steps
 
 @dataclass(frozen=True, slots=True)
 class RepeatedSteps:
-    """A loop that is to go on.
+    """A loop to be continued.
 
     Attributes:
-        requests: What it asked for until its last step ended.
-        borders: Of its steps, where they end in the requests.
-        turn: How many of the last steps make a turn; 0: none do.
-        settings: Of the allocator.
-        bytes_per_step: By how much it grows where no turn is like another.
+        requests: The requests up to the end of its last step.
+        borders: Ends of its steps, as positions in the requests.
+        turn: Number of last steps that make a turn; 0: none do.
+        settings: Allocator settings.
+        bytes_per_step: Growth per step where no turn is like another.
     """
 
     requests: Requests
@@ -51,7 +51,7 @@ class RepeatedSteps:
         """Return the loop of a trace.
 
         Args:
-            trace: Without what the process takes beside the allocator.
+            trace: A trace without the memory that the process takes outside the allocator.
             ends: Rows before which its steps ended.
             settings: See the class.
             bytes_per_step: See the class.
@@ -66,17 +66,19 @@ class RepeatedSteps:
         return int(self.borders[-1] - self.borders[-1 - self.turn])
 
     def _longer(self, n_turns: int | None = None) -> tuple[Requests, int]:
-        """Return the requests with so many turns more, as far as they are played, and how many those are."""
+        """Return the requests extended by `n_turns` turns, up to the limit of requests to play, and the number of turns
+        added.
+        """
         most = max((_MOST_REQUESTS - len(self.requests)) // self._period, 0) if self.turn else 0
         n_turns = most if n_turns is None else min(n_turns, most)
         return (_repeated(self.requests, self._period, n_turns) if n_turns else self.requests), n_turns
 
     def full_at(self, card_bytes: int, context_bytes: int) -> int:
-        """Return the step, from 1, in which the allocator finds no more memory on a card.
+        """Return the step, from 1, in which the allocator runs out of memory on a card.
 
         Args:
-            card_bytes: Its size.
-            context_bytes: What the process takes of it beside the allocator.
+            card_bytes: Size of the card.
+            context_bytes: Bytes that the process takes outside the allocator.
         """
         asked, n_turns = self._longer()
         card = Card(max(card_bytes, context_bytes), context_bytes)
@@ -92,7 +94,7 @@ class RepeatedSteps:
         return n_seen + turns * self.turn + int(np.searchsorted(begins, place, side="right"))
 
     def reserved_after(self, n_steps: int) -> int:
-        """Return the most that the allocator holds until the end of so many steps, in bytes."""
+        """Return the allocator's peak of reserved bytes up to the end of step `n_steps`."""
         left = max(n_steps - len(self.borders), 0)
         asked, n_turns = self._longer(-(-left // self.turn) if self.turn else 0)
         found = play(asked, self.settings, Card(), columns=False)
@@ -106,7 +108,7 @@ def _first(requests: Requests, n: int) -> Requests:
 
 
 def _turn(requests: Requests, borders: npt.NDArray[np.int64]) -> int:
-    """Return how many of the last steps make a turn: they ask for the same as those before them; 0: none do."""
+    """Return the number of last steps that request the same as those before them; 0: none do."""
     distance = np.where(requests.block >= 0, np.arange(len(requests)) - requests.block, 0)
     for turn in range(1, min(_LONGEST_TURN, (len(borders) - 1) // 2) + 1):
         before, begin, end = (int(borders[-1 - n]) for n in (2 * turn, turn, 0))
@@ -119,7 +121,7 @@ def _turn(requests: Requests, borders: npt.NDArray[np.int64]) -> int:
 
 
 def _repeated(requests: Requests, period: int, n: int) -> Requests:
-    """Return requests whose last ones come `n` times more."""
+    """Return the requests with the last `period` of them repeated `n` more times."""
     block = requests.block[-period:]
     later = np.arange(1, n + 1)[:, None] * period
     blocks = np.where(block >= 0, block + later, -1).reshape(-1)

@@ -1,12 +1,12 @@
-"""A recorded memory history through the simulator, compared event by event.
+"""Replay of a recorded memory history through the simulator, compared event by event.
 
-What the driver decided is taken from the record: at which address a segment lies, and when segments go back. All else is
-predicted: whether a request needs a new segment and how large, which block serves it, what merges, which pages an expandable
-segment maps, and what is left at the end.
+The driver's decisions are taken from the record: the address of each segment, and when segments are released. All else is
+predicted: whether a request needs a new segment and how large, which block serves it, what merges, which pages an
+expandable segment maps, and the final layout.
 
-A history may start late. Then the state at its start is rebuilt backwards from the final layout, which every snapshot has;
-only how large an older block really was is not always known (it may be up to 1 MiB larger than the request).
-After a wrong prediction the recorded place is taken over, so that one slip is counted once.
+A history may start late. Its initial state is then rebuilt backwards from the final layout, which every snapshot has. Only
+the true size of an older block is sometimes unknown (it may be up to 1 MiB larger than the request). After a wrong
+prediction the recorded place is taken over, so that one error is counted once.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from vramcast.simulator.rules import MIN_BLOCK_BYTES, N_INTERVALS, SMALL_BYTES, 
 from vramcast.simulator.settings import NO_LIMIT, Settings
 from vramcast.tracer.format.trace import Action, Trace
 
-_MAX_MISMATCHES: Final = 20  # arbitrary: how many wrong predictions are told in words
-_SPAN_BYTES: Final = 1 << 44  # arbitrary: addresses of an expandable segment; the record does not say how many
-_FAR: Final = 1 << 60  # arbitrary: where a segment is put which the record does not have
+_MAX_MISMATCHES: Final = 20  # arbitrary: wrong predictions reported in words
+_SPAN_BYTES: Final = 1 << 44  # arbitrary: size of an expandable segment's range, which is not recorded
+_FAR: Final = 1 << 60  # arbitrary: address of a segment that is not in the record
 
 
 class RecordedCard(Card):
-    """A driver which answers what it answered when the history was recorded; it never runs out of memory.
+    """A driver that repeats its recorded answers; it never runs out of memory.
 
-    `segments` are (address, bytes) which the record has and nobody has asked for yet.
+    `segments` are the recorded (address, bytes) that have not been requested yet.
     """
 
     def __init__(self) -> None:
@@ -42,13 +42,13 @@ class RecordedCard(Card):
         self._far = _FAR
 
     def malloc(self, size_bytes: int) -> int | None:
-        """Return the recorded address; one far away when the record has no such segment."""
+        """Return the recorded address; a distant one if the record has no such segment."""
         if self.segments and self.segments[0][1] == size_bytes:
             return self.segments[0][0]
         return self._elsewhere(size_bytes)
 
     def reserve(self, size_bytes: int) -> int:
-        """Return where the next recorded mapping lies: there its range begins."""
+        """Return the address of the next recorded mapping: there its range begins."""
         return self.segments[0][0] if self.segments else self._elsewhere(size_bytes)
 
     def _elsewhere(self, size_bytes: int) -> int:
@@ -56,23 +56,23 @@ class RecordedCard(Card):
         return self._far
 
     def free(self, address: int, size_bytes: int) -> None:
-        """Keep no account."""
+        """Do nothing: a recorded card does not count bytes."""
 
     def charge(self, size_bytes: int) -> bool:
-        """Say that there is enough."""
+        """Return True: there is always enough memory."""
         return True
 
     def release(self, address: int) -> None:
-        """Keep no account."""
+        """Do nothing: a recorded card does not count addresses."""
 
 
 class RecordedAllocator(CachingAllocator):
-    """An allocator whose state can be set, and corrected."""
+    """An allocator with a state that can be set and corrected."""
 
     def adopt(self, layout: Layout) -> dict[int, Block]:
         """Take over segments and live blocks; return the blocks by address."""
         live: dict[int, Block] = {}
-        chains: dict[tuple[int, bool], list[Block]] = {}  # of expandable ranges, by stream and pool
+        chains: dict[tuple[int, bool], list[Block]] = {}  # blocks of expandable ranges, by stream and pool
         for start, span, rows in layout.rows():
             pool = self._large if span.is_large else self._small
             chain: list[Block] = []
@@ -108,7 +108,7 @@ class RecordedAllocator(CachingAllocator):
         return live
 
     def _join_range(self, blocks: list[Block], more: list[Block]) -> None:
-        """Append mapped blocks to those of their range, with what is not mapped between."""
+        """Append mapped blocks to those of their range, with unmapped ones in the gaps."""
         if blocks:
             end = blocks[-1].address + blocks[-1].size_bytes
             gap = Block(end, more[0].address - end, more[0].stream, more[0].pool)
@@ -118,7 +118,7 @@ class RecordedAllocator(CachingAllocator):
         blocks += more
 
     def _complete_range(self, blocks: list[Block], lowest: int) -> None:
-        """Put what is not mapped before and behind the blocks of a range, and make neighbours of all."""
+        """Add the unmapped blocks before and behind the blocks of a range, and link all as neighbors."""
         stream, pool = blocks[0].stream, blocks[0].pool
         start = min(lowest, blocks[0].address)
         addresses = Range(start, _SPAN_BYTES, self._page_bytes(pool))
@@ -134,7 +134,7 @@ class RecordedAllocator(CachingAllocator):
         join(*blocks)
 
     def take_back_segment(self, address: int) -> bool:
-        """Give the segment at `address` back if it is unused; whether it was."""
+        """Release the segment at `address` if it is unused; return whether it was."""
         for pool in (self._large, self._small):
             for block in pool.blocks():
                 if block.address == address and not block.is_split:
@@ -143,7 +143,7 @@ class RecordedAllocator(CachingAllocator):
         return False
 
     def unmap_at(self, address: int) -> None:
-        """Unmap the whole pages of the free block which holds `address`, if there is one."""
+        """Unmap the whole pages of the free block at `address`, if there is one."""
         for pool in (self._large, self._small):
             for block in pool.blocks():
                 if block.address <= address < block.address + block.size_bytes:
@@ -151,7 +151,7 @@ class RecordedAllocator(CachingAllocator):
                     return
 
     def move(self, block: Block, address: int) -> Block | None:
-        """Undo a wrong choice: return a block for the same request at `address`, or None when nothing is free there."""
+        """Undo a wrong choice: return a block for the same request at `address`, or None if nothing is free there."""
         listener, self._listener = self._listener, None
         try:
             self.free(block)
@@ -175,7 +175,7 @@ class RecordedAllocator(CachingAllocator):
 
 @dataclass(slots=True)
 class Peak:
-    """In bytes."""
+    """A recorded and a predicted peak, in bytes."""
 
     recorded: int = 0
     simulated: int = 0
@@ -183,18 +183,18 @@ class Peak:
 
 @dataclass(slots=True)
 class Replay:
-    """How well a history was predicted; sizes in bytes.
+    """Accuracy of a replay; sizes in bytes.
 
     Attributes:
         events: Rows of the history.
         allocations: ALLOC rows.
-        address_matches: Allocations whose address was predicted.
-        segments_recorded: SEGMENT_ALLOC and SEGMENT_MAP rows, and SEGMENT_UNMAP rows.
+        address_matches: Allocations with the predicted address.
+        segments_recorded: SEGMENT_ALLOC, SEGMENT_MAP and SEGMENT_UNMAP rows.
         segments_predicted: Such events of the simulator.
-        segments_matched: Those which agree in place and size.
-        final_layout_equal: Whether every segment and block at the end has the recorded address, size and state; None when
+        segments_matched: Those that agree in place and size.
+        final_layout_equal: Whether every segment and block at the end has the recorded address, size and state; None if
             the record has no layout.
-        peaks: Of `allocated` and `reserved` bytes. What is recorded as allocated is known by the requests' rounded sizes: a
+        peaks: Of `allocated` and `reserved` bytes. The recorded allocated bytes are the requests' rounded sizes, because a
             history does not hold the sizes of blocks.
         mismatches: The first wrong predictions, in words.
     """
@@ -217,7 +217,7 @@ class Replay:
 
     @property
     def exact(self) -> bool:
-        """Whether nothing was predicted wrongly."""
+        """Return whether every prediction was right."""
         return (
             self.address_matches == self.allocations
             and self.segments_matched == self.segments_recorded == self.segments_predicted
@@ -226,11 +226,11 @@ class Replay:
 
 
 def replay(trace: Trace, settings: Settings | None = None) -> Replay:
-    """Return how the simulator predicts the history in `trace`.
+    """Return how well the simulator predicts the history in `trace`.
 
     Args:
         trace: From a recorded snapshot, or any trace with addresses and segment events.
-        settings: Of the recorded process; default: what the record says of them.
+        settings: Of the recorded process; default: those in the record.
     Raises:
         UsageError: The trace has no segment events and no layout: there is nothing to compare with.
     """
@@ -242,7 +242,7 @@ def replay(trace: Trace, settings: Settings | None = None) -> Replay:
 
 
 def recorded_settings(trace: Trace) -> Settings:
-    """Return the settings under which a history was recorded, as far as the record says; else torch's defaults."""
+    """Return the settings that a history was recorded under, as far as they are in the record, otherwise torch's defaults."""
     known = trace.header.get("allocator_settings")
     if not isinstance(known, dict):
         return Settings()
@@ -313,7 +313,7 @@ class _Player:
                 self._card.segments.popleft()
                 self._found.segments_matched += 1
             else:
-                self._tell(f"a segment of {size_bytes} B at {address:#x} is predicted, the record has none there")
+                self._tell(f"a segment of {size_bytes} B at {address:#x} is predicted, but not recorded")
         elif action in (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP):
             self._predicted.append((action, address, size_bytes))
 
@@ -329,24 +329,24 @@ class _Player:
         if block.address == address:
             found.address_matches += 1
         else:
-            self._tell(f"{size_bytes} B are predicted at {block.address:#x}, the record has {address:#x}")
+            self._tell(f"{size_bytes} B are predicted at {block.address:#x}, but recorded at {address:#x}")
             moved = self._allocator.move(block, address)
             if moved is None:
-                return  # nothing is free there: the record contradicts itself, or the start was not known well enough
+                return  # nothing is free there: the record contradicts itself, or the initial state is uncertain
             block = moved
         self._live[address] = block
 
     def _take_over_segments(self) -> None:
-        """Take segments which the record has and the simulator did not ask for."""
+        """Take over segments that the record has and the simulator did not request."""
         for address, size_bytes in self._card.segments:
-            self._tell(f"a segment of {size_bytes} B at {address:#x} is in the record, and not predicted")
+            self._tell(f"a segment of {size_bytes} B at {address:#x} is recorded, but not predicted")
         self._card.segments.clear()
 
     def _free(self, address: int) -> None:
         block = self._live.get(address)
         if block is None:
             return
-        # Until the record says that it is complete, as if another stream still used it.
+        # Treat it as used by another stream until its recorded completion.
         self._allocator.record_stream(block, -1)
         self._allocator.free(block)
 
@@ -366,7 +366,7 @@ class _Player:
             if not self._allocator.take_back_segment(address):
                 self._tell(f"the segment at {address:#x} goes back, but is predicted to be in use")
             return
-        # Which pages of a range go back is the allocator's choice, and predicted; when, is not.
+        # The allocator chooses which pages of a range to unmap, so they are predicted; the time is not.
         found.segments_recorded += 1
         self._predicted.clear()
         self._allocator.unmap_at(address)

@@ -1,10 +1,10 @@
-"""What a job asks of the allocator, in order and in columns: what is left of a trace when its answers are taken away.
+"""The requests of a job to the allocator, in order and in columns: a trace without the allocator's answers.
 
 row  kind    size_bytes  stream  block
   0  MALLOC       4,000       0      -   a block begins: this row is its name
   1  MALLOC   2,000,000       1      -
-  2  FREE             -       -      0   block 0 dies and may be used again at once
-  3  RETIRE           -       -      1   block 1 dies, but another stream may still use it ...
+  2  FREE             -       -      0   block 0 is freed and may be reused at once
+  3  RETIRE           -       -      1   block 1 is freed, but another stream may still use it ...
   4  COMPLETE         -       -      1   ... until here
   5  EMPTY            -       -      -   torch.cuda.empty_cache()
 """
@@ -21,12 +21,12 @@ import numpy.typing as npt
 from vramcast.core.errors import UsageError
 from vramcast.tracer.format.trace import Action, BlockState, Trace
 
-_MAX_STREAMS: Final = 1 << 16  # arbitrary: above any process; a pool keeps a list for each
-_MAX_POOLS: Final = 1 << 16  # arbitrary: above any process
+_MAX_STREAMS: Final = 1 << 16  # arbitrary: more than any process has; a pool keeps a list for each
+_MAX_POOLS: Final = 1 << 16  # arbitrary: more than any process has
 
 
 class Kind(IntEnum):
-    """A request; `block` names the row of the MALLOC which it is about."""
+    """The kind of a request; `block` holds the row of the MALLOC that it refers to."""
 
     MALLOC = 0
     FREE = 1
@@ -37,21 +37,21 @@ class Kind(IntEnum):
     BEGIN_POOL = 6  # of a CUDA graph; `size_bytes` is the pool's number, from 1
     END_POOL = 7
     RELEASE_POOL = 8
-    TRY = 9  # a MALLOC whose failure the job survives: it does without
-    TAKE = 10  # the process takes `size_bytes` of the card beside the allocator, for good
+    TRY = 9  # a MALLOC that may fail: the job continues without it
+    TAKE = 10  # the process takes `size_bytes` of the card outside the allocator, permanently
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Requests:
-    """Columns of one length, int64 but for `kind` (uint8) and `stream` (int32).
+    """Columns of equal length, int64 except `kind` (uint8) and `stream` (int32).
 
     Attributes:
         kind: `Kind` of each row.
         size_bytes: Bytes of a MALLOC, the number of a pool.
         stream: From 0, the default stream.
-        block: Row of the MALLOC which the row is about, -1 for none.
-        source: Row of the trace which the row comes from, -1 for none.
-        waits: Whether retired blocks wait for COMPLETE; without, they are free at the next MALLOC.
+        block: Row of the MALLOC that the row refers to, -1 for none.
+        source: Row of the trace that the row comes from, -1 for none.
+        waits: Whether retired blocks wait for COMPLETE; if not, they are free at the next MALLOC.
     """
 
     kind: npt.NDArray[np.uint8]
@@ -62,18 +62,18 @@ class Requests:
     waits: bool = True
 
     def __post_init__(self) -> None:
-        # The compiled player trusts what is checked here.
+        # The compiled engine does not repeat these checks.
         kind, rows = self.kind, np.arange(len(self.kind))
         asks = (kind == Kind.MALLOC) | (kind == Kind.TRY)
         about = np.isin(kind, (Kind.FREE, Kind.RETIRE, Kind.COMPLETE, Kind.RECORD))
         named = np.where(about & (self.block >= 0) & (self.block < rows), self.block, 0)
         for wrong, what in (
-            (kind > max(Kind), "is of no kind"),
+            (kind > max(Kind), "has an unknown kind"),
             (self.size_bytes < 0, "has a negative size"),
             ((self.stream < 0) | (self.stream >= _MAX_STREAMS), f"has a stream outside of 0 to {_MAX_STREAMS - 1}"),
-            (about & ((self.block < 0) | (self.block >= rows)), "is about no earlier request"),
-            (about & ~asks[named] if len(asks) else about, "is about a request which asks for no memory"),
-            (~about & (self.block != -1), "names a block, and is about none"),
+            (about & ((self.block < 0) | (self.block >= rows)), "refers to no earlier request"),
+            (about & ~asks[named] if len(asks) else about, "refers to a request that allocates no memory"),
+            (~about & (self.block != -1), "names a block, but its kind takes none"),
         ):
             if wrong.any():
                 raise UsageError(f"Request {int(np.argmax(wrong))} {what}: requests come from Requests.of(trace).")
@@ -99,26 +99,26 @@ class Requests:
 
     @property
     def n_pools(self) -> int:
-        """One more than the largest number of a private pool."""
+        """Return the largest number of a private pool plus one."""
         return int(self.size_bytes[(self.kind >= Kind.BEGIN_POOL) & (self.kind <= Kind.RELEASE_POOL)].max(initial=0)) + 1
 
     @classmethod
     def of(cls, trace: Trace) -> Requests:
-        """Return what the job of `trace` asked for.
+        """Return the requests of the job in `trace`.
 
-        Blocks which are older than the trace are asked for first, in order of address: their true order is not known.
+        Blocks older than the trace are requested first, in order of address, because their true order is unknown.
 
-        The workspace of a convolution is a TRY: without it PyTorch takes cuDNN's next plan, which asks for less. What that
-        one asks for is not in the trace, and taken to be nothing.
-        A trace which does not mark torch.cuda.empty_cache() is taken to have called it wherever segments went back without
-        a new one following at once (then the driver was full, and the allocator made room by itself).
+        The workspace of a convolution is a TRY: without it, PyTorch takes cuDNN's next plan, which needs less. The
+        workspace of that plan is not in the trace and assumed to be empty. A trace that does not mark
+        torch.cuda.empty_cache() is assumed to call it wherever segments were released without a new one right after
+        (otherwise the driver was full, and the allocator made room by itself).
         """
         action, block = trace.action, trace.block
         n = len(trace)
         rows = np.arange(n)
         is_malloc = action == Action.ALLOC
         is_empty = _empty_cache_rows(trace)
-        # A free is one request when nothing was asked for between its two rows.
+        # A free is one request if there is no allocation between its two rows.
         clock = np.cumsum(is_malloc | is_empty)
         completed_at = np.full(n + 1, -1)
         requested_at = np.full(n + 1, -1)
@@ -151,7 +151,7 @@ class Requests:
         has_size = is_malloc | (action == Action.CONTEXT)
         older_bytes, older_streams, older_frees = _older_blocks(trace)
         n_older = len(older_bytes)
-        place = np.full(n + 1, -1)  # of a trace's row among the requests
+        place = np.full(n + 1, -1)  # position of a trace's row among the requests
         place[kept] = n_older + np.arange(len(kept))
         blocks = np.where(is_malloc[kept] | (block[kept] < 0), -1, place[block[kept]])
         requests = cls(
@@ -164,10 +164,10 @@ class Requests:
         return requests._with_frees(older_frees) if older_frees else requests
 
     def _with_frees(self, frees: dict[int, int]) -> Requests:
-        """Return the requests with {row of the trace: request} frees of older blocks put in their places."""
+        """Return the requests with the frees of older blocks, {row of the trace: request}, put in their places."""
         rows = sorted(frees)
         places = np.searchsorted(self.source, rows, side="left")
-        order = np.searchsorted(places, np.arange(len(self)), side="right")  # how far each old row moves down
+        order = np.searchsorted(places, np.arange(len(self)), side="right")  # rows by which each old row moves down
         moved = np.where(self.block >= 0, self.block + order[np.maximum(self.block, 0)], -1)
         blocks = [frees[row] + int(order[frees[row]]) for row in rows]
         return Requests(
@@ -192,8 +192,8 @@ def _empty_cache_rows(trace: Trace) -> npt.NDArray[np.bool_]:
 
 
 def _older_blocks(trace: Trace) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], dict[int, int]]:
-    """Return bytes and stream of the blocks which lived before the first row, and {row which frees one: its place}."""
-    found: dict[int, tuple[int, int, int]] = {}  # address -> bytes, stream, row which frees it
+    """Return bytes and stream of the blocks older than the first row, and {row that frees one: its place}."""
+    found: dict[int, tuple[int, int, int]] = {}  # address -> bytes, stream, row that frees it
     frees = np.flatnonzero((trace.action == Action.FREE_COMPLETED) & (trace.block < 0))
     for row in frees.tolist():
         address = int(trace.address[row])

@@ -1,9 +1,9 @@
-"""The state of an allocator when a recorded history begins: rebuilt backwards from its final layout.
+"""The state of an allocator at the start of a recorded history, rebuilt backwards from its final layout.
 
-Every snapshot holds the layout at its end. Undoing one event after the other leads to the layout at its start, which is empty
-when the recording began with the process. Free neighbours are always merged, so that free memory needs no book: it is what
-the live blocks leave. Only the true size of a block which is older than the history and freed in it is not known for sure:
-when what lies free behind it could not stand alone, it was part of the block.
+Every snapshot holds the final layout. Undoing the events one by one leads to the initial layout, which is empty if the
+recording began with the process. Free neighbors are always merged, so free memory needs no record: it is the space between
+the live blocks. Only the true size of a block that is older than the history and freed in it is uncertain: if the free
+space behind it could not be a block of its own, it was part of the block.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Span:
 
 @dataclass(slots=True)
 class LiveBlock:
-    """A block which is handed out, or freed and waiting for another stream."""
+    """An allocated block, or one freed and waiting for another stream."""
 
     size_bytes: int
     requested_bytes: int
@@ -40,7 +40,7 @@ class LiveBlock:
 class Layout:
     """Spans and live blocks by address; the rest of the spans is free.
 
-    `lowest_mapped`: of each expandable range, by (stream, of a large pool), the lowest address which the history maps.
+    `lowest_mapped`: the lowest mapped address of each expandable range, by (stream, whether of a large pool).
     """
 
     spans: dict[int, Span]
@@ -49,7 +49,7 @@ class Layout:
 
     @classmethod
     def at_end(cls, trace: Trace) -> Layout:
-        """Return the layout which the trace holds; without one, nothing is held."""
+        """Return the final layout of the trace; empty if it has none."""
         layout = cls({}, {})
         if trace.segments is None or trace.blocks is None:
             return layout
@@ -92,7 +92,7 @@ class Layout:
         elif action is Action.SEGMENT_MAP:
             self._unmap(address, address + size_bytes)
         elif action is Action.SEGMENT_UNMAP:
-            # Large pools have larger pages: fewer bytes are never theirs.
+            # Large pools have larger pages, so a smaller size is never theirs.
             is_large = size_bytes % settings.large_segment_bytes == 0 and pools.is_large(address)
             self._map(address, size_bytes, stream, is_large)
 
@@ -103,7 +103,7 @@ class Layout:
             return rounded_bytes
         end = min((at for at in self.blocks if at > address), default=start + self.spans[start].size_bytes)
         gap_bytes = min(end, start + self.spans[start].size_bytes) - address
-        # Large pools have no block of 1 MiB or less: a remainder of that size is never split off.
+        # Large pools have no block of 1 MiB or less, because a remainder of that size is never split off.
         return gap_bytes if rounded_bytes <= gap_bytes <= rounded_bytes + SMALL_BYTES else rounded_bytes
 
     def _map(self, address: int, size_bytes: int, stream: int, is_large: bool) -> None:
@@ -127,7 +127,7 @@ class Layout:
 
 
 class _Pools:
-    """Which pool an address of an expandable segment belongs to: that of the nearest address of which it is known.
+    """The pool of each address in an expandable segment: that of the nearest address with a known pool.
 
     Ranges of two pools lie at least a card's size apart.
     """
@@ -135,7 +135,7 @@ class _Pools:
     def __init__(self, trace: Trace, settings: Settings) -> None:
         self.lowest_mapped: dict[tuple[int, bool], int] = {}
         known: dict[int, bool] = {}
-        is_large = True  # of the request for which a mapping is made: it follows
+        is_large = True  # pool of the request that caused the mapping; it follows the mapping
         columns = (trace.action, trace.address, trace.size_bytes, trace.stream)
         for action, address, size_bytes, stream in zip(*(reversed(column.tolist()) for column in columns), strict=True):
             if action <= Action.FREE_COMPLETED:

@@ -1,12 +1,12 @@
-"""The caching allocator's own numbers, and what differs between releases of PyTorch.
+"""The caching allocator's constants, and the differences between releases of PyTorch.
 
-    AllocatorRules.of("2.8.0+cu126")     which settings that release knows, and their bounds
+    AllocatorRules.of("2.8.0+cu126")     the settings that the release accepts, and their bounds
 
-Where blocks and segments lie did not change from 2.6 to 2.11: measured on the null GPU (`python -m benchmarks.new_torch`) under
-2.6.0, 2.9.1, 2.10.0 and 2.11.0, where the simulator agrees with each. So a release decides which texts of
-PYTORCH_CUDA_ALLOC_CONF it accepts, and nothing else. 2.7, 2.8 and 2.12 are taken as the release before them which was measured.
+The placement of blocks and segments did not change from 2.6 to 2.11: measured on the null GPU (`python -m
+benchmarks.new_torch`) under 2.6.0, 2.9.1, 2.10.0 and 2.11.0; the simulator agrees with each. So a release decides only
+which texts of PYTORCH_CUDA_ALLOC_CONF it accepts. 2.7, 2.8 and 2.12 are treated like the measured release before them.
 
-csrc/rules.h is made of this file: `python -m benchmarks.simulator.allocator_header`; a test compares them.
+csrc/rules.h is generated from this file: `python -m benchmarks.simulator.allocator_header`; a test compares them.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from vramcast.hardware.stack import release_of
-from vramcast.tracer.format.trace import MIN_BLOCK_BYTES as MIN_BLOCK_BYTES  # every block is a multiple of it
+from vramcast.tracer.format.trace import MIN_BLOCK_BYTES as MIN_BLOCK_BYTES  # every block is a multiple of this
 
 MIB: Final = 1 << 20
 # spec: c10/core/AllocatorConfig.h, torch 2.10 to 2.15; all but the last
-SMALL_BYTES: Final = MIB  # spec: kSmallSize, the largest request which the small pool serves
+SMALL_BYTES: Final = MIB  # spec: kSmallSize, the largest request that the small pool serves
 SMALL_SEGMENT_BYTES: Final = 2 * MIB  # spec: kSmallBuffer; segment, and page of expandable segments, of small pools
 MIN_LARGE_BYTES: Final = 10 * MIB  # spec: kMinLargeAlloc, from here on a segment is as large as its first block
 ROUND_LARGE_BYTES: Final = 2 * MIB  # spec: kRoundLarge
 LARGE_SEGMENT_BYTES: Final = 20 * MIB  # spec: default of large_segment_size_; kLargeBuffer until 2.10
 N_INTERVALS: Final = 16  # spec: roundup_power2_divisions, one for each power of two from 1 MiB to 64 GiB
 
-_CURRENT: Final = (2, 11)  # where nobody says which torch it is
-# spec: the keys in c10/core/AllocatorConfig.h and c10/cuda/CUDAAllocatorConfig.h of 2.6.0, 2.9.1, 2.10.0, 2.11.0, 2.13.0 and
-# 2.15.0; measured: each accepted and refused on the null GPU, but for 2.13. All others are known to every release.
+_CURRENT: Final = (2, 11)  # for an unknown torch
+# spec: the keys in c10/core/AllocatorConfig.h and c10/cuda/CUDAAllocatorConfig.h of 2.6.0, 2.9.1, 2.10.0, 2.11.0, 2.13.0
+# and 2.15.0; measured: each accepted and rejected on the null GPU, except for 2.13. Every release accepts all other keys.
 _SINCE: Final[dict[str, tuple[int, int]]] = {
     "graph_capture_record_stream_reuse": (2, 9),
     "per_process_memory_fraction": (2, 10),
@@ -37,13 +37,13 @@ _SINCE: Final[dict[str, tuple[int, int]]] = {
     "pinned_free_catch_all": (2, 13),
     "pinned_max_cached_size_mb": (2, 13),
     "pinned_max_round_threshold_mb": (2, 13),
-}  # throw_on_cudamalloc_oom (2.13) and expandable_segments_reserve (2.15) change what is taken, and are not simulated
+}  # throw_on_cudamalloc_oom (2.13) and expandable_segments_reserve (2.15) change allocations, and are not simulated
 _SPLIT_AT_LARGE: Final = (2, 10)  # measured: "must be > 20" under 2.6 and 2.9, 20 is accepted by 2.10 and later
 
 
 @dataclass(frozen=True, slots=True)
 class AllocatorRules:
-    """What one release of PyTorch makes of allocator settings.
+    """The allocator settings that one release of PyTorch accepts.
 
     Attributes:
         release: Its first two numbers.
@@ -53,21 +53,23 @@ class AllocatorRules:
 
     @classmethod
     def of(cls, torch: str | None) -> AllocatorRules:
-        """Return the rules of a release as `2.8.0+cu126` names it; None, or no release: those of torch 2.11."""
+        """Return the rules of a release like `2.8.0+cu126`; for None, or another text, those of torch 2.11."""
         return cls(release_of(torch or "") or _CURRENT)
 
     def knows(self, key: str) -> bool:
-        """Return whether the release knows a setting which some release knows."""
+        """Return whether this release accepts a setting that some releases accept."""
         return self.release >= _SINCE.get(key, self.release)
 
     @property
     def splits_at_large_segments(self) -> bool:
-        """Whether max_split_size_mb and max_non_split_rounding_mb may be as small as a large segment, or must be larger."""
+        """Return whether max_split_size_mb and max_non_split_rounding_mb may equal a large segment; otherwise they must be
+        larger.
+        """
         return self.release >= _SPLIT_AT_LARGE
 
     @property
     def large_segment_bytes(self) -> int:
-        """The default of large_segment_size_mb."""
+        """Return the default of large_segment_size_mb."""
         return LARGE_SEGMENT_BYTES
 
     def __str__(self) -> str:

@@ -1,9 +1,9 @@
-"""The settings of PyTorch's caching allocator: what PYTORCH_CUDA_ALLOC_CONF says, read without torch.
+"""The settings of PyTorch's caching allocator, parsed from PYTORCH_CUDA_ALLOC_CONF without torch.
 
     Settings.parse("expandable_segments:True,roundup_power2_divisions:[256:1,512:2,>:4]")
 
-What differs between releases is in `rules.py`.
-Source: torch 2.11, c10/core/AllocatorConfig.h and c10/cuda/CUDAAllocatorConfig.h;
+For the differences between releases see `rules.py`. Source: torch 2.11, c10/core/AllocatorConfig.h and
+c10/cuda/CUDAAllocatorConfig.h;
 https://docs.pytorch.org/docs/2.11/notes/cuda.html#optimizing-memory-usage-with-pytorch-alloc-conf
 """
 
@@ -27,9 +27,9 @@ from vramcast.simulator.rules import (
     AllocatorRules,
 )  # fmt: skip
 
-NO_LIMIT: Final = 1 << 62  # spec: max_split_size_ is SIZE_MAX by default; any size which no block reaches will do
+NO_LIMIT: Final = 1 << 62  # spec: max_split_size_ is SIZE_MAX by default; any size beyond all blocks will do
 
-# Known to torch and without effect on which device memory is taken.
+# torch accepts these; they have no effect on device memory.
 _WITHOUT_EFFECT: Final = frozenset(
     {
         "graph_capture_record_stream_reuse",
@@ -48,23 +48,24 @@ _WITHOUT_EFFECT: Final = frozenset(
 
 
 class UnknownSetting(UsageError):
-    """A key which that release of torch does not know, or which is not known here; a newer one may know it."""
+    """A key that the release of torch does not accept, or that is unknown here; a newer release may accept it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the allocator behaves; the defaults are torch's.
+    """Allocator settings; the defaults are torch's.
 
     Attributes:
         max_split_bytes: Blocks of this size and above are never split.
-        max_non_split_rounding_bytes: How much larger than the request such a block may be; None: as a large segment.
-        roundup_divisions: Into how many steps each power of two is divided when requests are rounded up; one number for
-            each interval from 1 MiB to 64 GiB (smaller requests use the first), 0 or 1: multiples of 512 B.
-        garbage_collection_threshold: Share of the allowed memory from which unused segments are given back before a new
-            one is asked for; 0: never. Has an effect only when a memory fraction is set.
-        expandable_segments: One growing segment for each stream and pool, made of pages, instead of many.
+        max_non_split_rounding_bytes: Most bytes by which such a block may exceed the request; None: the size of a large
+            segment.
+        roundup_divisions: Number of steps into which each power of two is divided when requests are rounded up; one number
+            for each interval from 1 MiB to 64 GiB (smaller requests use the first), 0 or 1: multiples of 512 B.
+        garbage_collection_threshold: Share of the allowed memory above which unused segments are released before a new one
+            is allocated; 0: never. Has an effect only if a memory fraction is set.
+        expandable_segments: Whether each stream and pool has one growing segment, made of pages, instead of many segments.
         large_segment_bytes: Segment for requests between 1 and 10 MiB; with expandable segments, the page of large pools.
-        memory_fraction: Share of the card which all segments together may take; 1: no limit but the card's own.
+        memory_fraction: Largest share of the card for all segments together; 1: no limit except the card's own.
     """
 
     max_split_bytes: int = NO_LIMIT
@@ -83,18 +84,18 @@ class Settings:
                 f"garbage_collection_threshold is {self.garbage_collection_threshold:g}: it must lie between 0 and 1."
             )
         if not 0 <= self.memory_fraction <= 1:
-            raise UsageError(f"per_process_memory_fraction is {self.memory_fraction:g}: it must lie in 0 to 1.")
+            raise UsageError(f"per_process_memory_fraction is {self.memory_fraction:g}: it must lie between 0 and 1.")
         if any(n and n & (n - 1) for n in self.roundup_divisions):
             raise UsageError("roundup_power2_divisions must be powers of two, or 0 for no rounding.")
 
     @classmethod
     def parse(cls, text: str, rules: AllocatorRules | None = None) -> Settings:
-        """Return the settings which `text`, a value of PYTORCH_CUDA_ALLOC_CONF, makes.
+        """Return the settings that `text`, a value of PYTORCH_CUDA_ALLOC_CONF, sets.
 
         Args:
-            rules: Of the release of torch which reads it; default: torch 2.11.
+            rules: Of the release of torch that reads the text; default: torch 2.11.
         Raises:
-            UsageError: torch would refuse the text too, or it asks for backend:cudaMallocAsync, which is not this allocator.
+            UsageError: torch would reject the text too, or it selects backend:cudaMallocAsync, which is a different allocator.
         """
         rules = rules or AllocatorRules()
         values: dict[str, object] = {}
@@ -127,7 +128,7 @@ class Settings:
         return settings
 
     def __str__(self) -> str:
-        """Return the shortest text which `parse` turns into these settings; "default" for none."""
+        """Return the shortest text that `parse` turns into these settings; "default" for none."""
         default = Settings()
         parts = []
         for key, (name, _) in _PARSERS.items():
@@ -138,12 +139,12 @@ class Settings:
 
     @property
     def oversize_bytes(self) -> int:
-        """How much larger than the request a block may be which is too large to be split."""
+        """Return the most bytes by which an unsplittable block may exceed the request."""
         given = self.max_non_split_rounding_bytes
         return self.large_segment_bytes if given is None else given
 
     def divisions(self, size_bytes: int) -> int:
-        """Return into how many steps the power of two below `size_bytes` is divided."""
+        """Return the number of steps into which the power of two below `size_bytes` is divided."""
         interval = size_bytes.bit_length() - 21  # 1 MiB is 2**20
         return self.roundup_divisions[min(max(interval, 0), N_INTERVALS - 1)]
 
@@ -159,7 +160,7 @@ class Settings:
         return -(-size_bytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
 
     def segment_bytes(self, block_bytes: int) -> int:
-        """Return the size of the segment which is asked of the driver for a block of `block_bytes`."""
+        """Return the size of the segment allocated for a block of `block_bytes`."""
         if block_bytes <= SMALL_BYTES:
             return SMALL_SEGMENT_BYTES
         if block_bytes < MIN_LARGE_BYTES:
@@ -168,7 +169,7 @@ class Settings:
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (key, value) of "key:value,key:[a:b,c:d]"; blanks mean nothing, as in torch."""
+    """Yield (key, value) of "key:value,key:[a:b,c:d]"; blanks have no meaning, as in torch."""
     rest = re.sub(r"\s+", "", text)
     while rest:
         match = re.match(r"([^:,\[\]]+):(\[[^\]]*\]|[^,\[\]]+)(?:,|$)", rest)
@@ -187,7 +188,7 @@ def _check_backend(value: str) -> None:
 
 def _mebibytes(text: str) -> int:
     number = int(text)
-    if number >= 1 << 64:  # as std::stoull, with which torch reads it; a negative one is below every least value
+    if number >= 1 << 64:  # like std::stoull, which torch uses; a negative number is below every minimum
         raise ValueError(text)
     return min(number * MIB, NO_LIMIT)
 

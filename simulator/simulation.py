@@ -1,9 +1,9 @@
-"""A trace under other circumstances: the same requests, other settings of the allocator or another card.
+"""Simulation of a trace under other conditions: the same requests, with other allocator settings or another card.
 
     simulate(trace, Settings.parse("expandable_segments:True"), Card(total_bytes=12 << 30, context_bytes=500 << 20))
 
-Limit: the requests are those of the trace. A job which cannot have the workspace of a convolution goes on with cuDNN's next
-plan; what that one asks for is not in the trace, and taken to be nothing.
+Limit: the requests are those of the trace. If the workspace of a convolution does not fit, the job continues with cuDNN's
+next plan; the workspace of that plan is not in the trace and assumed to be empty.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _SAID_OF_ROWS = ("step", "phase", "operator", "category", "time_us")
 
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
-    """Where a job ends: the request which the card cannot serve."""
+    """The end of a job: the request that the card cannot serve."""
 
-    row: int  # of the trace which was simulated
+    row: int  # of the simulated trace
     size_bytes: int
     step: int
     phase: str
@@ -58,10 +58,10 @@ class OutOfMemory:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Simulation:
-    """What became of a trace's requests.
+    """The outcome of a trace's requests.
 
     Attributes:
-        trace: The trace which was simulated.
+        trace: The simulated trace.
         out_of_memory: Where the job ends; None: it runs to its end.
     """
 
@@ -73,31 +73,31 @@ class Simulation:
 
     @property
     def allocated(self) -> int:
-        """Peak of live blocks in bytes, as `torch.cuda.max_memory_allocated()` would say."""
+        """Return the peak of live blocks in bytes, as in `torch.cuda.max_memory_allocated()`."""
         return self.outcome.statistics.allocated.peak
 
     @property
     def reserved(self) -> int:
-        """Peak of segments in bytes, as `torch.cuda.max_memory_reserved()` would say."""
+        """Return the peak of segments in bytes, as in `torch.cuda.max_memory_reserved()`."""
         return self.outcome.statistics.reserved.peak
 
     @property
     def retries(self) -> int:
-        """How often the allocator gave everything back and asked the driver again."""
+        """Return how often the allocator released all unused segments and retried."""
         return self.outcome.statistics.n_retries
 
     @property
     def fits(self) -> bool:
-        """Whether the job runs to its end."""
+        """Return whether the job runs to its end."""
         return self.outcome.stopped_at is None
 
     @property
     def out_of_memory(self) -> OutOfMemory | None:
-        """Where the job ends; None when it does not."""
+        """Return where the job ends; None if it runs to its end."""
         if self.outcome.stopped_at is None:
             return None
         trace, row = self.trace, int(self.requests.source[self.outcome.stopped_at])
-        if row < 0:  # a block which is older than the trace
+        if row < 0:  # a block older than the trace
             size_bytes = int(self.requests.size_bytes[self.outcome.stopped_at])
             return OutOfMemory(row, size_bytes, -1, Phase.BUILD.name.lower(), None, None)
         operator = trace.operator_at(row)
@@ -111,9 +111,9 @@ class Simulation:
         )
 
     def replayed(self) -> Trace:
-        """Return the trace as it would have been recorded: its requests, the simulated addresses and segments.
+        """Return the trace as it would have been recorded: its requests, with the simulated addresses and segments.
 
-        It ends where memory runs out. Blocks which are older than the trace become its first rows.
+        It ends where memory runs out. Blocks older than the trace become its first rows.
         """
         said = {name: getattr(self.card, name) for name in ("total_bytes", "context_bytes", "limited")}
         header = {"simulated": {"settings": str(self.settings), **said}}
@@ -129,14 +129,14 @@ def simulate(
     columns: bool = True,
     engine: Engine = "auto",
 ) -> Simulation:
-    """Return what the requests of `trace` come to under `settings` on `card`.
+    """Play the requests of `trace` under `settings` on `card`.
 
     Args:
-        trace: What was traced.
-        settings: Of the allocator; default: torch's.
+        trace: A job's trace.
+        settings: Allocator settings; default: torch's.
         card: A fresh card; default: an unlimited one.
-        requests: Those of the trace, where they are simulated many times; default: taken from it.
-        columns: Whether `replayed` is wanted; without, a simulation takes half the time.
+        requests: The requests of the trace, if it is simulated many times; default: taken from the trace.
+        columns: Whether `replayed` will be used; if not, a simulation takes half the time.
         engine: See `vramcast.simulator.engine.play`.
     """
     settings, card = settings or Settings(), card or Card()
@@ -145,13 +145,13 @@ def simulate(
 
 
 def retrace(trace: Trace, requests: Requests, outcome: Outcome, settings: Settings, header: dict[str, Any]) -> Trace:
-    """Return the trace of `requests` as `outcome` has it: their rows, the new addresses and segments, the final layout.
+    """Return the trace of `requests` with the rows, addresses, segments and final layout of `outcome`.
 
     Args:
-        trace: Which the requests were taken from; what it says of its rows is kept, its peaks are not.
-        requests: Without private pools, which a trace cannot show.
-        outcome: With columns.
-        settings: Under which they were played.
+        trace: The trace that the requests come from; its facts about its rows are kept, its peaks are not.
+        requests: Requests without private pools, which a trace cannot show.
+        outcome: An outcome with columns.
+        settings: The settings that the requests were played under.
         header: Facts to add.
     """
     assert outcome.address is not None
@@ -159,14 +159,14 @@ def retrace(trace: Trace, requests: Requests, outcome: Outcome, settings: Settin
     kind, source = requests.kind[:n], requests.source[:n]
     asks = (kind == Kind.MALLOC) | (kind == Kind.TRY)
     block = np.where(asks, np.arange(n), requests.block[:n])
-    # A request is one row, a FREE two, and one which could not be served or is about such a one none.
+    # A request makes one row and a FREE two. A request that failed, or that refers to a failed one, makes none.
     served = (block < 0) | (outcome.address[block] >= 0)
     n_rows = np.where(kind == Kind.FREE, 2, 1) * served
-    # The segment events which a request causes come before its row when it asks for memory, else after.
+    # Segment events caused by an allocation come before its row; those caused by other requests come after.
     events = outcome.events
     causes = np.minimum(events["request"], n)
     n_events = np.bincount(causes, minlength=n + 1)
-    first = np.concatenate([[0], np.cumsum(n_rows + n_events[:n])])  # of each request, its events included
+    first = np.concatenate([[0], np.cumsum(n_rows + n_events[:n])])  # first row of each request, including its events
     row = first[:n] + asks * n_events[:n]
     length = int(first[n] + n_events[n])
     unknown = {"block": -1, **EVENT_DEFAULTS}
@@ -210,7 +210,7 @@ def _copy(
     source: npt.NDArray[Any],
     names: tuple[str, ...],
 ) -> None:
-    """Say of `rows` what the trace says of its rows `source`, where that is known."""
+    """Copy the trace's facts about its rows `source` to `rows`, where they are known."""
     known = source >= 0
     for name in names:
         columns[name][rows[known]] = getattr(trace, name)[source[known]]
@@ -226,7 +226,7 @@ def _layout(
     assert outcome.active_bytes is not None
     state: dict[int, BlockState] = {}
     waiting: set[int] = set()
-    # Whether a block still waits for another stream at the end; the last request's retry may have ended that.
+    # Whether a block still waits for another stream at the end; a retry at the last request may have ended that.
     waits_at_end = outcome.statistics.active.current > outcome.statistics.allocated.current
     waits = np.append(outcome.active_bytes[:n] > outcome.allocated_bytes[:n], waits_at_end).tolist()
     for row, (kind, block) in enumerate(zip(requests.kind[:n].tolist(), requests.block[:n].tolist(), strict=True)):
@@ -238,7 +238,7 @@ def _layout(
             waiting.add(block)
         elif kind in (Kind.FREE, Kind.COMPLETE):
             state.pop(block, None)
-        if waiting and not (waits[row] and waits[n]):  # the cache was emptied, by the job or by a retry
+        if waiting and not (waits[row] and waits[n]):  # the job or a retry emptied the cache
             for block in waiting & state.keys():
                 del state[block]
             waiting.clear()
@@ -265,13 +265,13 @@ def _layout(
 
 
 def held_ranges(events: npt.NDArray[Any], is_large: npt.NDArray[np.bool_]) -> list[tuple[int, int, int, bool]]:
-    """Return (address, bytes, stream, of a large pool) of what is held after `events`, by address.
+    """Return (address, bytes, stream, whether of a large pool) of each range held after `events`, by address.
 
     Args:
         events: Of an outcome.
-        is_large: For each request whether a large pool serves it.
+        is_large: For each request, whether a large pool serves it.
     Returns:
-        A segment each, or with expandable segments a mapped range.
+        A row per segment, or per mapped range of an expandable one.
     """
     held: dict[int, tuple[int, int, bool]] = {}
     for action, request, address, size_bytes, stream in events.tolist():
@@ -288,7 +288,7 @@ def held_ranges(events: npt.NDArray[Any], is_large: npt.NDArray[np.bool_]) -> li
 
 
 def _map(held: dict[int, tuple[int, int, bool]], start: int, end: int, kind: tuple[int, bool]) -> None:
-    """Add a range; one which it touches becomes one with it."""
+    """Add a range, and merge it with the ranges that it touches."""
     for address, (size_bytes, *owner) in list(held.items()):
         if address + size_bytes == start and tuple(owner) == kind:
             del held[address]
@@ -299,7 +299,7 @@ def _map(held: dict[int, tuple[int, int, bool]], start: int, end: int, kind: tup
 
 
 def _unmap(held: dict[int, tuple[int, int, bool]], start: int, end: int) -> None:
-    """Cut a range out of the one which holds it."""
+    """Cut a range out of the range that contains it."""
     address = max(begin for begin in held if begin <= start)
     size_bytes, stream, is_large = held.pop(address)
     if address < start:

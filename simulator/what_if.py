@@ -1,4 +1,4 @@
-"""One trace, many circumstances: settings of the allocator x cards, and the smallest card on which the job runs."""
+"""One trace under many conditions: allocator settings x cards, and the smallest card that the job runs on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vramcast.simulator.simulation import OutOfMemory, simulate
 from vramcast.tracer.format.trace import Trace
 from vramcast.tracer.processes.thread_pool import n_processors
 
-_N_PROBES: Final = 32  # arbitrary: cards between the smallest and the one which is never full, each tried once
+_N_PROBES: Final = 32  # arbitrary: cards to try between the smallest and one that is never full
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,14 @@ class Case:
     """A trace under one setting on one card; sizes in bytes.
 
     Attributes:
-        settings: As PYTORCH_CUDA_ALLOC_CONF would say, "default" for torch's own.
+        settings: Like a value of PYTORCH_CUDA_ALLOC_CONF; "default" for torch's own.
         card_bytes: The card's size; None: an unlimited card.
         allocated: Peak of live blocks, up to where memory runs out.
         reserved: Peak of segments.
-        fragmentation: Reserved but not allocated, when most is allocated.
-        retries: How often everything unused was given back to make room.
+        fragmentation: Bytes reserved but not allocated, at the peak of allocated bytes.
+        retries: How often all unused segments were released to make room.
         out_of_memory: Where the job ends; None: it runs to its end.
-        min_feasible: The smallest card on which the job runs under these settings; the same in every row of them.
+        min_feasible: The smallest card on which the job runs under these settings; equal in all rows with these settings.
     """
 
     settings: str
@@ -62,13 +62,13 @@ class Case:
 def what_if(
     trace: Trace, settings: Iterable[Settings], cards: Sequence[int | None] = (None,), *, n_jobs: int = -1
 ) -> list[Case]:
-    """Return what `trace` comes to under each setting on each card, in that order.
+    """Simulate `trace` under each setting on each card; return the cases in that order.
 
     Args:
         trace: A job's trace. Its CONTEXT rows take their part of every card.
-        settings: Of the allocator.
+        settings: Allocator settings.
         cards: Sizes in bytes; None: an unlimited card.
-        n_jobs: Threads; -1: as many as there are processors. The compiled simulator runs outside Python's lock.
+        n_jobs: Threads; -1: the number of processors. The compiled simulator runs outside Python's lock.
     """
     requests = Requests.of(trace)
     chosen = list(settings)
@@ -95,17 +95,17 @@ def _case(trace: Trace, requests: Requests, settings: Settings, card_bytes: int 
 
 
 def min_feasible(trace: Trace | Requests, settings: Settings | None = None) -> int | None:
-    """Return the size in bytes of the smallest card on which the job runs to its end, the allocator releasing and retrying.
+    """Return the size in bytes of the smallest card on which the job runs to its end, with releases and retries.
 
-    Found by bisection, exact to the byte: one byte less, and the job does not run. A larger card is not always a better one
-    (what is given back under pressure moves what follows); of cards between the smallest and one which is never full, some
-    are tried, and where one fails the answer lies above it.
+    The answer comes from bisection and is exact to the byte: with one byte less, the job does not run. A larger card is not
+    always better, because segments released under pressure change later placements. So some cards between the smallest and
+    one that is never full are tried; where one fails, the answer lies above it.
 
     Args:
         trace: A job's trace, or its requests. CONTEXT rows take their part of the card.
-        settings: Of the allocator; default: torch's.
+        settings: Allocator settings; default: torch's.
     Returns:
-        None when no card is large enough (a request beyond 16 TiB).
+        None if no card is large enough (a request beyond 16 TiB).
     """
     requests = Requests.of(trace) if isinstance(trace, Trace) else trace
     chosen = settings or Settings()
@@ -119,7 +119,7 @@ def min_feasible(trace: Trace | Requests, settings: Settings | None = None) -> i
     taken_bytes = int(requests.size_bytes[requests.kind == Kind.TAKE].sum())
     too_small = taken_bytes - 1
     enough = without_end.statistics.reserved.peak + taken_bytes
-    while not fits(enough):  # with a memory fraction the card must be larger than what the job takes of it
+    while not fits(enough):  # with a memory fraction, the card must be larger than the job's share of it
         if enough > UNLIMITED_BYTES:
             return None
         too_small, enough = enough, 2 * enough + 1
@@ -137,7 +137,7 @@ def min_feasible(trace: Trace | Requests, settings: Settings | None = None) -> i
 
 
 def case_table(cases: Sequence[Case]) -> str:
-    """Return the cases for a terminal, a line each."""
+    """Return the cases as a text table, one line each."""
     if not cases:
         raise UsageError("There is nothing to compare: give at least one setting and one card.")
     width = max(len("settings"), *(len(case.settings) for case in cases))

@@ -1,4 +1,4 @@
-"""What every tracer gives: an `Observation` of one job; and who may be asked for one: a `Tracer`."""
+"""`Observation`, the result of every tracer for one job, and `Tracer`, the protocol of its producers."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from vramcast.tracer.protocol.alloc_conf import AllocConf, Source
 from vramcast.tracer.protocol.job_result import Result
 from vramcast.tracer.protocol.run_options import RunOptions
 
-_FACTS: Final = "observation"  # in a trace's header: all of an observation which is not the trace
+_FACTS: Final = "observation"  # in a trace's header: everything in an observation except the trace
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a tracer saw of one job: its trace, with operators and ledger in it, and the facts around.
+    """The trace of one job, with operators and ledger in it, and further facts.
 
     Attributes:
-        trace: The requests; with addresses, segments and peaks where an allocator answered them.
-        tracer: Who saw it.
-        torch: Version of the torch which ran the job.
-        alloc_conf: The allocator's settings which were in force.
-        steps: Optimizer steps which were seen.
-        out_of_memory: torch's own message where the card was full, which ended the job; "": it was not.
+        trace: The requests; with addresses, segments and peaks if an allocator answered them.
+        tracer: Name of the tracer.
+        torch: Version of torch that ran the job.
+        alloc_conf: The allocator settings in force.
+        steps: Number of optimizer steps observed.
+        out_of_memory: torch's own message if a full card ended the job; otherwise "".
         was_expandable: Whether the allocator ever had expandable segments.
-        foreign: Files of NVIDIA's own libraries which were loaded beside stand-ins: nothing here can be trusted then.
-        notes: What the tracer has to say to whoever reads the estimate.
-        max_resident_bytes: Main memory which its process took at most.
-        beside: Of a job of several ranks another one of them: its number and its trace. A file does not keep it.
+        foreign: Files of NVIDIA's own libraries that were loaded in addition to stand-ins: the result is then unreliable.
+        notes: The tracer's notes for readers of the estimate.
+        max_resident_bytes: Peak main memory of its process.
+        beside: For a job of several ranks, another rank's number and trace. A file does not keep it.
     """
 
     trace: Trace
@@ -51,7 +51,7 @@ class Observation:
 
     @classmethod
     def of(cls, result: Result, tracer: str, *, notes: tuple[str, ...] = ()) -> Observation:
-        """Return the observation in a result that was checked."""
+        """Return the observation in a checked result."""
         assert result.trace is not None
         return cls(
             result.trace, tracer, result.torch, result.alloc_conf, result.steps,
@@ -61,35 +61,35 @@ class Observation:
 
     @property
     def ledger(self) -> tuple[Entry, ...]:
-        """Calls which were not fully answered."""
+        """Return the calls that were not fully answered."""
         return self.trace.ledger
 
     @property
     def is_answered(self) -> bool:
-        """Whether an allocator answered the requests; else they must be played against one."""
+        """Return whether an allocator answered the requests; otherwise they must be played against one."""
         return "peaks" in self.trace.header
 
     @property
     def libraries(self) -> frozenset[str]:
-        """Which libraries the job used that take memory of their own: those which were called, else by its operators."""
+        """Return the job's libraries that take memory of their own: the libraries called, or else those of its operators."""
         if self.is_answered:
             return frozenset(entry.library for entry in self.ledger if entry.library)
         return frozenset(operator.library.loaded for operator in self.trace.operators if operator.library.loaded)
 
     @property
     def outside_bytes(self) -> int:
-        """What libraries of the job took from the card at most, past PyTorch's allocator."""
+        """Return the most bytes that the job's libraries took from the card outside PyTorch's allocator."""
         return sum(entry.size_bytes for entry in self.ledger if entry.kind is Entered.OUTSIDE)
 
     def count(self, kind: Entered) -> int:
-        """Return how often calls were entered under `kind`."""
+        """Return the number of calls entered under `kind`."""
         return sum(entry.hits for entry in self.ledger if entry.kind is kind)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as a trace file whose header has the facts.
+        """Write the observation as a trace file with the facts in its header.
 
         Raises:
-            TraceFileError: the file cannot be written.
+            TraceFileError: The file cannot be written.
         """
         facts = _Facts(
             self.tracer, self.torch, (self.alloc_conf.value, self.alloc_conf.source), self.steps, self.out_of_memory,
@@ -99,10 +99,10 @@ class Observation:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Observation:
-        """Return the observation in a file which `save` wrote; it may come from anywhere, and nothing in it is run.
+        """Return the observation in a file written by `save`; an untrusted file is safe, because nothing in it is run.
 
         Raises:
-            TraceFileError: it is damaged, or a trace without the facts.
+            TraceFileError: The file is damaged, or a trace without the facts.
         """
         trace = Trace.load(path)
         if _FACTS not in trace.header:
@@ -117,7 +117,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """All of an observation that is not its trace, as a trace's header has it."""
+    """The facts of an observation other than its trace, as stored in the trace's header."""
 
     tracer: str
     torch: str
@@ -130,37 +130,37 @@ class _Facts:
 
 
 class Tracer(Protocol):
-    """Whoever can observe a job: the null GPU, fake tensors, the CPU, a recording."""
+    """Anything that can observe a job: the null GPU, fake tensors, the CPU, a recording."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Return the name of the tracer."""
 
     def observe(self, job: Job, options: RunOptions, *, timeout_s: float) -> Observation:
-        """Return what is seen of `job`; of one which ends because its card is full, what was seen until then.
+        """Return the observation of `job`; if its card is full, the observation up to that point.
 
         Args:
-            job: What to run.
-            options: How.
-            timeout_s: It is stopped after so many seconds.
+            job: The job to run.
+            options: Options of the run.
+            timeout_s: Seconds after which the job is stopped.
         Raises:
-            JobError: the job's own code raised.
-            UsageError: the job's description is wrong.
-            CannotEstimate: it cannot be observed, for another reason.
+            JobError: The job's own code raised.
+            UsageError: The job's description is wrong.
+            CannotEstimate: The job cannot be observed for another reason.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class RecordedTracer:
-    """Runs nothing: gives an observation, or asks a function for one. For tests, and for what came from elsewhere.
+    """A tracer that runs nothing: returns an observation, or calls a function for one. For tests and imported recordings.
 
     Attributes:
-        answer: The observation, or a function of job and options which returns one or raises.
+        answer: The observation, or a function of job and options that returns one or raises.
     """
 
     answer: Observation | Callable[[Job, RunOptions], Observation]
     name: str = "recorded"
 
     def observe(self, job: Job, options: RunOptions, *, timeout_s: float) -> Observation:
-        """See `Tracer`; no time passes."""
+        """Return the answer; see `Tracer`. No time passes."""
         return self.answer if isinstance(self.answer, Observation) else self.answer(job, options)

@@ -1,8 +1,8 @@
 /* PyTorch's CUDA caching allocator over a whole list of requests: the rules of caching.py, compiled.
  *
- * One call plays one list and returns, for each request, where it was placed and what was then allocated and reserved, and
- * every segment event. Nothing is kept between calls and nothing is global, so that threads can play side by side.
- * compiled.py is the only caller; it has checked the list. tests/simulator compare the two and torch's own allocator.
+ * One call plays one list. For each request it returns the address and the allocated and reserved bytes afterwards; it also
+ * returns every segment event. No state is kept between calls or shared, so threads can play lists concurrently.
+ * compiled.py is the only caller and has checked the list. tests/simulator compare the two and torch's own allocator.
  */
 #include <setjmp.h>
 #include <stdint.h>
@@ -37,25 +37,25 @@ struct event {
 struct block {
     int64_t address, size, requested, age_base, id;
     int32_t stream;
-    uint8_t allocated, mapped, used; /* used: by other streams, whose work may not be over */
+    uint8_t allocated, mapped, used; /* used: other streams may still use it */
     struct pool *pool;
     struct range *range;
     struct block *previous, *next;
 };
 
-struct range { /* of an expandable segment */
+struct range { /* the addresses of an expandable segment */
     int64_t address, size, page;
-    struct range *next; /* of all which were ever made */
+    struct range *next; /* links all ranges ever created */
 };
 
-/* Blocks come from slabs, which are freed together at the end; what is given up is used again. */
-#define SLAB_BLOCKS 512 /* arbitrary: some 50 KB a slab */
+/* Blocks come from slabs, which are freed together at the end; released blocks are reused. */
+#define SLAB_BLOCKS 512 /* arbitrary: about 50 KB per slab */
 struct slab {
     struct slab *next;
     struct block blocks[SLAB_BLOCKS];
 };
 
-struct entry { /* of a sorted list: by size and address, or by address alone (size 0) */
+struct entry { /* sorted: by size and address, or by address alone (size 0) */
     int64_t size, address;
     struct block *block;
 };
@@ -86,7 +86,7 @@ struct place {
 struct state {
     const struct config *config;
     struct statistics *statistics;
-    struct pool pools[2]; /* large, small; of everything which is no graph's */
+    struct pool pools[2]; /* large, small; everything outside CUDA graphs */
     struct private_pool **private_pools;
     int64_t n_private;
     int64_t *recording;
@@ -94,7 +94,7 @@ struct state {
     struct slab *slabs;
     struct range *ranges;
     int64_t slab_used;
-    struct block *spare;  /* given up, linked by `next` */
+    struct block *spare;  /* released, linked by `next` */
     struct block **live;  /* by request */
     struct block **pending;
     int64_t n_pending, pending_room;
@@ -103,19 +103,19 @@ struct state {
     int64_t used, segments;
     struct event *events;
     int64_t n_events, events_room;
-    int64_t request; /* which is being played */
-    struct entry *copy; /* of a list which is being changed */
+    int64_t request; /* the current one */
+    struct entry *copy; /* of a list being changed */
     jmp_buf out_of_host_memory;
 };
 
 /* ------------------------------------------------------------------------------------------------ host memory */
-/* Returns what was allocated; without, the play ends at once: all memory is the state's, and `destroy` frees it. */
+/* Returns the allocation. If it failed, ends the play at once; all memory belongs to the state, and `destroy` frees it. */
 static void *had(struct state *s, void *memory) {
     if (!memory) longjmp(s->out_of_host_memory, 1);
     return memory;
 }
 
-/* Grows an array to hold one more. */
+/* Grows an array to hold one more element. */
 static void grow(struct state *s, void **array, int64_t *room, int64_t n, size_t item) {
     if (n < *room) return;
     const int64_t wanted = *room ? 2 * *room : 64;
@@ -195,7 +195,7 @@ static void drop_place(struct state *s, int64_t at) {
     memmove(s->places + at, s->places + at + 1, (size_t)(s->n_places - at) * sizeof *s->places);
 }
 
-/* Puts a chunk into the highest gap which fits; returns the index of its only place. */
+/* Puts a chunk into the highest gap that fits; returns the index of its only place. */
 static int64_t open_chunk(struct state *s, int64_t wanted) {
     const int64_t size = round_up(wanted, s->config->policy == LINUX ? CHUNK : SPAN);
     int64_t at = s->n_places, end = BASE + SPAN;
@@ -206,7 +206,7 @@ static int64_t open_chunk(struct state *s, int64_t wanted) {
 
 static int64_t reserve(struct state *s, int64_t size) {
     const int64_t wanted = round_up(size, PAGE);
-    int64_t at = -1; /* the lowest place in the newest chunk which has one */
+    int64_t at = -1; /* the lowest fitting place in the newest chunk that has one */
     for (int64_t i = 0; i < s->n_places; i++)
         if (s->places[i].is_free && s->places[i].size >= wanted && (at < 0 || s->places[i].chunk > s->places[at].chunk)) at = i;
     if (at < 0) at = open_chunk(s, wanted);
@@ -239,7 +239,7 @@ static void release(struct state *s, int64_t address) {
         s->places[at - 1].size += s->places[at].size;
         drop_place(s, at--);
     }
-    if (!is_one_chunk(s, at - 1) && !is_one_chunk(s, at)) drop_place(s, at); /* nothing is left in the chunk */
+    if (!is_one_chunk(s, at - 1) && !is_one_chunk(s, at)) drop_place(s, at); /* the chunk is empty */
 }
 
 /* ---------------------------------------------------------------------------------------------------------- blocks */
@@ -276,7 +276,7 @@ static void link_between(struct block *before, struct block *b, struct block *af
     if (after) after->previous = b;
 }
 
-/* Joins a free neighbour to `b`; returns its bytes, 0 when it cannot be joined. */
+/* Merges a free neighbor into `b`; returns its bytes, 0 if it cannot be merged. */
 static int64_t merge(struct state *s, struct block *b, struct block *neighbour) {
     if (!neighbour || !is_free(neighbour) || neighbour->mapped != b->mapped) return 0;
     take_out(neighbour);
@@ -325,7 +325,7 @@ static void complete_all(struct state *s) {
     s->n_pending = 0;
 }
 
-/* ------------------------------------------------------------------------------------ giving back to the driver */
+/* ------------------------------------------------------------------------------------------ release to the driver */
 static struct private_pool *owner(const struct state *s, const struct pool *pool) {
     return pool->owner ? s->private_pools[pool->owner] : NULL;
 }
@@ -344,7 +344,7 @@ static void release_segment(struct state *s, struct block *b) {
     give_up(s, b);
 }
 
-/* Gives back the whole pages inside a free block; what does not fill a page stays. */
+/* Unmaps the whole pages inside a free block; bytes that do not fill a page stay mapped. */
 static void unmap(struct state *s, struct block *b) {
     struct range *range = b->range;
     struct pool *pool = b->pool;
@@ -387,7 +387,7 @@ static void unmap(struct state *s, struct block *b) {
 static void release_pool_blocks(struct state *s, struct pool *pool) {
     for (int stream = 0; stream < pool->n_streams; stream++) {
         struct list *list = &pool->free[stream];
-        /* Giving back changes the list: walk over a copy. */
+        /* Releasing changes the list: walk over a copy. */
         const int64_t n = list->n;
         if (!n) continue;
         struct entry *copy = s->copy = had(s, realloc(s->copy, (size_t)n * sizeof *copy));
@@ -414,10 +414,10 @@ static void release_cached(struct state *s) {
     }
 }
 
-/* Gives back as many blocks which are too large to be split as the request needs; whether that was enough. */
+/* Releases as many unsplittable blocks as the request needs; returns whether they were enough. */
 static int release_oversize(struct state *s, struct pool *pool, int64_t size, int32_t stream) {
     const int64_t limit = s->config->max_split;
-    /* torch 2.11 stops with an internal error when it comes here with expandable segments. */
+    /* torch 2.11 stops here with an internal error if segments are expandable. */
     if (limit == INT64_MAX || s->config->expandable) return 0;
     const int64_t wanted = size > limit ? size : limit;
     struct list *list = &pool->free[stream];
@@ -434,7 +434,7 @@ static int release_oversize(struct state *s, struct pool *pool, int64_t size, in
     return released >= wanted;
 }
 
-/* Gives back unused large segments, those first which were passed over more often than the average. */
+/* Releases unused large segments, starting with those passed over more often than the average. */
 static void collect_garbage(struct state *s) {
     const int64_t target = s->segments - (int64_t)(s->config->gc_threshold * (double)s->config->allowed);
     struct pool *pool = &s->pools[0];
@@ -468,7 +468,7 @@ static void collect_garbage(struct state *s) {
 }
 
 /* ------------------------------------------------------------------------------------------- expandable segments */
-/* Puts memory behind the first `size` bytes of an unmapped block, in whole pages; whether there was enough. */
+/* Maps memory to the first `size` bytes of an unmapped block, in whole pages; returns whether there was enough. */
 static int map(struct state *s, struct block *b, int64_t size) {
     const int64_t page = b->range->page, mapped = round_up(size, page);
     if (s->used + mapped / page * round_up(page, PAGE) > s->config->capacity) return 0;
@@ -493,7 +493,7 @@ static int map(struct state *s, struct block *b, int64_t size) {
     return 1;
 }
 
-/* The lowest block, free or unmapped, from which on there are enough addresses without a taken block. */
+/* Returns the lowest block, free or unmapped, that starts a stretch of enough addresses without an allocated block. */
 static struct block *find_addresses(struct state *s, struct pool *pool, int64_t size, int32_t stream) {
     const struct list *unmapped = &pool->unmapped[stream];
     for (int64_t i = 0; i < unmapped->n; i++) {
@@ -503,7 +503,7 @@ static struct block *find_addresses(struct state *s, struct pool *pool, int64_t 
         for (const struct block *b = first; b && found < size && is_free(b); b = b->next) found += b->size;
         if (found >= size) return first;
     }
-    /* A ninth more than the card: pages which go back early in the range may be wanted again at its end. */
+    /* A ninth more than the card: pages released early in the range may be needed again at its end. */
     const int64_t page = pool->is_small ? SMALL_SEGMENT : s->config->large_segment;
     const int64_t all = round_up(s->config->total + s->config->total / 8, page);
     const int64_t address = reserve(s, all);
@@ -521,10 +521,10 @@ static struct block *expand(struct state *s, struct pool *pool, int64_t size, in
     if (!b->mapped && !map(s, b, b->size < size ? b->size : size)) return NULL;
     while (b->size < size) {
         struct block *next = b->next;
-        if (!next) return NULL; /* more than the whole range: torch does not expect it */
+        if (!next) return NULL; /* larger than the whole range: torch does not expect that */
         const int64_t missing = size - b->size;
         if (!map(s, next, missing < next->size ? missing : next->size)) return NULL;
-        b = next; /* it has swallowed the free block before it */
+        b = next; /* it has absorbed the free block before it */
     }
     if (owner(s, pool)) owner(s, pool)->n_segments++;
     take_out(b);
@@ -555,7 +555,7 @@ static int collects_garbage(const struct config *c) { return c->allowed >= 0 && 
 
 static int64_t growable(const struct block *b) { return b->size + (b->next && !b->next->mapped ? b->next->size : 0); }
 
-/* Takes the best fitting free block out of its pool. */
+/* Removes the best fitting free block from its pool and returns it. */
 static struct block *find(struct state *s, struct pool *pool, int64_t size, int32_t stream) {
     const struct config *c = s->config;
     struct list *list = &pool->free[stream];
@@ -586,7 +586,7 @@ static struct block *new_segment(struct state *s, struct pool *pool, int64_t siz
     return b;
 }
 
-/* Makes sure that the pool has lists for the stream. */
+/* Ensures that the pool has lists for the stream. */
 static void add_streams(struct state *s, struct pool *pool, int32_t stream) {
     while (pool->n_streams <= stream) {
         const size_t n = (size_t)pool->n_streams + 1;
@@ -604,7 +604,7 @@ static void fail(struct state *s, int64_t size, int32_t stream) {
     tell(s, OOM, left > 0 ? left : 0, size, stream);
 }
 
-/* Takes memory of the card for something beside the allocator, whose cache does not make room for it. */
+/* Takes card memory for something other than the allocator; the allocator's cache does not make room for it. */
 static int take(struct state *s, int64_t size) {
     if (s->used + size > s->config->capacity) {
         fail(s, size, 0);
@@ -742,23 +742,23 @@ static void destroy(struct state *s) {
     free(s->places);
 }
 
-/* One list of requests, as columns; `block` is the row of the MALLOC which the request is about. */
+/* One list of requests, as columns; `block` is the row of the MALLOC that the request refers to. */
 struct requests {
     int64_t n, n_pools; /* pools are numbered from 1 to n_pools - 1 */
     const uint8_t *kind;
-    const int64_t *size; /* bytes of a MALLOC; number of the pool */
+    const int64_t *size; /* bytes of a MALLOC, or number of a pool */
     const int32_t *stream;
     const int64_t *block;
 };
 
-/* What became of it. Columns may be NULL; events are malloc'd, the caller hands them to caching_free. */
+/* The outcome. Columns may be NULL; events are malloc'd, and the caller passes them to caching_free. */
 struct outcome {
-    int64_t *address;    /* of a MALLOC, -1 when it failed */
-    int64_t *block_size; /* which it got */
+    int64_t *address;    /* of a MALLOC, -1 if it failed */
+    int64_t *block_size; /* of its block */
     int64_t *allocated, *active, *reserved; /* after each request */
     struct event *events;
     int64_t n_events;
-    int64_t stopped_at; /* the first MALLOC which failed, -1 for none */
+    int64_t stopped_at; /* the first MALLOC that failed, -1 for none */
     struct statistics statistics;
 };
 
@@ -808,7 +808,7 @@ static void play(struct state *s, const struct requests *r, struct outcome *o) {
     }
 }
 
-/* Returns 1 when memory runs out on the way. */
+/* Returns 1 if the host runs out of memory. */
 static int play_guarded(struct state *s, const struct requests *r, struct outcome *o) {
     if (setjmp(s->out_of_host_memory)) return 1;
     s->live = had(s, calloc((size_t)r->n + 1, sizeof *s->live));
@@ -817,7 +817,7 @@ static int play_guarded(struct state *s, const struct requests *r, struct outcom
     return 0;
 }
 
-/* Plays the requests from an empty allocator; 0, or 1 when this host's memory ran out. */
+/* Plays the requests from an empty allocator; returns 0, or 1 if the host ran out of memory. */
 EXPORT int caching_play(const struct config *config, const struct requests *requests, struct outcome *outcome);
 int caching_play(const struct config *config, const struct requests *requests, struct outcome *outcome) {
     struct state s = {.config = config, .statistics = &outcome->statistics, .n_private = requests->n_pools};

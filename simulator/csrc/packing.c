@@ -1,8 +1,8 @@
-/* Items placed one after another by lifetime: the inner loop of planning/pool.py, compiled.
+/* Places items one after another by lifetime: the inner loop of planning/pool.py, compiled.
  *
- * An item is one size and some spans of time, ascending and apart: one block, or blocks which take turns at one place. Each
- * item in turn goes to a hole between those items already placed which live while it does. planning/packing.py is the only
- * caller and has checked what it passes.
+ * An item is one size and one or more separate, ascending time spans: one block, or blocks that take turns at one place.
+ * Each item in turn goes to a hole between the placed items that live at the same time. planning/packing.py is the only
+ * caller and has checked the arguments.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Where an item goes: the lowest hole which holds it, the smallest one, or the upper end of the highest one. */
+/* Where an item goes: the lowest hole that holds it, the smallest one, or the upper end of the highest one. */
 enum fit { LOWEST, SMALLEST, HIGHEST };
 
 struct items {
@@ -20,7 +20,7 @@ struct items {
     const int64_t *birth, *death; /* of each span */
 };
 
-struct placed { /* all that a scan looks at; sorted by `low` */
+struct placed { /* what a scan reads; sorted by `low` */
     int64_t low, high, birth, death, item;
 };
 
@@ -37,14 +37,14 @@ static int meet(const struct items *items, int64_t a, int64_t b) {
     return 0;
 }
 
-#define OVERHEAD 32 /* arbitrary: what placing costs besides, in entries looked at */
+#define OVERHEAD 32 /* arbitrary: additional cost of placing an item, in entries read */
 
 struct list { /* the items placed so far */
     struct placed *entries;
-    int64_t n, looked_at; /* and how many entries all scans have looked at */
+    int64_t n, looked_at; /* looked_at: entries read by all scans */
 };
 
-/* Place one item below `target`, the end of the highest hole; returns its offset, -1 when it does not fit. */
+/* Places one item below `target`, the end of the highest hole; returns its offset, -1 if it does not fit. */
 static int64_t place(const struct items *items, struct list *list, int64_t item, int fit, int64_t target) {
     const int64_t size = items->size[item], first = items->first[item], last = items->first[item + 1] - 1;
     const int64_t birth = items->birth[first], death = items->death[last];
@@ -81,7 +81,7 @@ static int64_t place(const struct items *items, struct list *list, int64_t item,
     return chosen;
 }
 
-/* A number from 0 to n - 1, from xorshift64 (Marsaglia 2003); `state` is never 0. */
+/* Returns a number from 0 to n - 1, from xorshift64 (Marsaglia 2003); `state` is never 0. */
 static int64_t drawn(uint64_t *state, int64_t n) {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -89,14 +89,16 @@ static int64_t drawn(uint64_t *state, int64_t n) {
     return (int64_t)((*state >> 11) % (uint64_t)n);
 }
 
-/* Place all items in `order` below `target`; writes `offset` of each one placed. The first which does not fit moves to a place
- * further ahead in `order`, drawn from `seed`, and all from there on are placed anew: up to `moves` times, and until `work`
- * entries have been looked at. `work` becomes what is left of it. Returns how many items are placed, -1 without host memory. */
+/* Places all items in `order` below `target`; writes the `offset` of each. The first item that does not fit moves to an
+ * earlier place in `order`, drawn from `seed`, and everything from there on is placed again: up to `moves` times, until scans
+ * have read `work` entries. `work` becomes the remainder. Returns the number of placed items, -1 if the host ran out of
+ * memory.
+ */
 EXPORT int64_t packing_place(const struct items *items, int64_t *order, const uint8_t *fit, int64_t target, int64_t moves,
                              uint64_t seed, int64_t *work, int64_t *offset) {
     const int64_t n = items->n;
     struct list list = {malloc(sizeof *list.entries * (size_t)(n + 1)), 0, 0};
-    int64_t *rank = malloc(sizeof *rank * (size_t)(n + 1)); /* of each item in `order` */
+    int64_t *rank = malloc(sizeof *rank * (size_t)(n + 1)); /* position of each item in `order` */
     int64_t k = 0;
     if (!list.entries || !rank) k = -1;
     while (k >= 0 && k < n) {

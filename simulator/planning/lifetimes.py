@@ -1,4 +1,4 @@
-"""When each block of a trace begins and ends, and how large it is: all that a memory planner asks of a trace.
+"""Birth, death and size of each block of a trace: everything that a memory planner needs from it.
 
     time    0   1   2   3   4   5 = length
     row     A0  A1  F0  A3  F1           A: ALLOC, F: FREE_COMPLETED
@@ -6,8 +6,8 @@
     block 1     [###########)            birth 1, death 4
     block 2             [#######)        birth 3, death 5: it outlives the trace
 
-Time is the row of the trace. A block lives at t when birth <= t < death. Blocks older than the trace are not there:
-`vramcast.simulator.simulation.Simulation.replayed` makes them a trace's first rows.
+Time is the row of the trace. A block lives at t if birth <= t < death. Blocks older than the trace are not included:
+`vramcast.simulator.simulation.Simulation.replayed` makes them the first rows of a trace.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from vramcast.tracer.format.trace import Action, Trace
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lifetimes:
-    """Blocks in order of birth, one entry each. Two conflict, and need places of their own, when max(birth) < min(death).
+    """Blocks in order of birth, one entry each. Two conflict, and need separate places, if max(birth) < min(death).
 
     Attributes:
         row: int64, row of the ALLOC in the trace.
-        size_bytes: int64, rounded up to 512 B, to which every plan for CUDA must align.
+        size_bytes: int64, rounded up to 512 B, the alignment of every plan for CUDA.
         birth: int64, time at which the block begins: its ALLOC row.
-        death: int64, row of its FREE_COMPLETED; `length` where it outlives the trace.
+        death: int64, row of its FREE_COMPLETED; `length` if it outlives the trace.
         length: Rows of the trace.
     """
 
@@ -43,12 +43,12 @@ class Lifetimes:
 
     @classmethod
     def of(cls, trace: Trace) -> Lifetimes:
-        """Return the lifetimes of all blocks which begin in `trace`."""
+        """Return the lifetimes of all blocks that begin in `trace`."""
         row = np.flatnonzero(trace.action == Action.ALLOC).astype(np.int64)
         return cls(row, trace.rounded_bytes()[row], row.copy(), trace.ends()[row], len(trace))
 
     def live(self) -> npt.NDArray[np.int64]:
-        """Return the live bytes by time, int64[length + 1]; the last is what outlives the trace, as at `length - 1`."""
+        """Return the live bytes by time, int64[length + 1]; the last value, as at `length - 1`, is what outlives the trace."""
         change = np.zeros(self.length + 1, np.int64)
         np.add.at(change, self.birth, self.size_bytes)
         ends = self.death < self.length
@@ -56,11 +56,11 @@ class Lifetimes:
         return np.cumsum(change)
 
     def peak_live(self) -> tuple[int, int]:
-        """Return the peak of live bytes and the first time at which it is reached: no pool without swapping is lower."""
+        """Return the peak of live bytes and the first time at which it is reached; no pool without swapping is smaller."""
         live = self.live()
         time = int(np.argmax(live))
         return int(live[time]), time
 
     def only(self, blocks: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Lifetimes:
-        """Return some of the blocks, by number (ascending) or mask."""
+        """Return some of the blocks, selected by number (ascending) or mask."""
         return Lifetimes(self.row[blocks], self.size_bytes[blocks], self.birth[blocks], self.death[blocks], self.length)

@@ -1,7 +1,7 @@
-"""Items placed one after another, each in a hole between those which live while it does: csrc/packing.c, called from Python.
+"""Placement of items one after another, each in a hole between those that live at the same time; calls csrc/packing.c.
 
-It is compiled because a plan is found by trying often. measured: first fit takes 1.4 ms for 1,029 blocks (VGG-16) and 42 ms for
-9,642 (ResNet-101) on one core, 19 ms and 415 ms in numpy.
+The loop is compiled because a planner runs it often. measured: first fit takes 1.4 ms for 1,029 blocks (VGG-16) and 42 ms
+for 9,642 (ResNet-101) on one core, 19 ms and 415 ms in numpy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _pointer = ctypes.c_void_p
 
 
 class Fit(IntEnum):
-    """Where an item goes: to the lowest hole which holds it, the smallest one, or the upper end of the highest one."""
+    """The hole for an item: the lowest that holds it, the smallest one, or the upper end of the highest one."""
 
     LOWEST = 0
     SMALLEST = 1
@@ -36,13 +36,13 @@ class Fit(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Items:
-    """What is placed; int64 all. Spans of an item ascend and are apart.
+    """The items to place; all int64. The spans of an item are ascending and separate.
 
     Attributes:
-        size_bytes: Of each of n items.
-        first: n + 1; item i has the spans first[i] to first[i + 1] - 1, one at least.
-        birth: Of each span.
-        death: Of each span, above its birth.
+        size_bytes: Size of each of n items.
+        first: n + 1; item i has the spans first[i] to first[i + 1] - 1, at least one.
+        birth: Birth of each span.
+        death: Death of each span, above its birth.
     """
 
     size_bytes: Array
@@ -60,10 +60,10 @@ class _Items(ctypes.Structure):
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """Return the compiled library, made at the first call.
+    """Return the compiled library, built at the first call.
 
     Raises:
-        CompilerError: it cannot be made here.
+        CompilerError: The library cannot be compiled here.
     """
     loaded = load(SOURCE)
     loaded.packing_place.restype = _int64
@@ -73,13 +73,13 @@ def library() -> ctypes.CDLL:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Placement:
-    """What became of items which were placed.
+    """The result of placing items.
 
     Attributes:
-        placed: How many were placed before one did not fit; n when all did.
-        offset_bytes: int64[n]; means nothing unless all were placed.
-        order: int64[n], in which they were placed at last.
-        work: Items which were looked at to find the holes.
+        placed: Number of items placed before one did not fit; n if all fitted.
+        offset_bytes: int64[n]; meaningless unless all were placed.
+        order: int64[n], the final order of placement.
+        work: Items examined to find the holes.
     """
 
     placed: int
@@ -101,16 +101,16 @@ def place(
     """Place items one after another below `target_bytes`.
 
     Args:
-        items: What is placed.
-        order: int64[n], the items in the order in which they are placed.
+        items: The items to place.
+        order: int64[n], the items in order of placement.
         fit: uint8[n], `Fit` of each item; HIGHEST needs a target.
         target_bytes: The end of the highest hole.
-        moves: How often an item which does not fit moves ahead in the order, where everything from there on is placed anew.
-        seed: Of the places to which they move, not 0.
-        work: No more moves when so many items have been looked at.
+        moves: How often an item that does not fit may move ahead in the order; everything from there on is placed again.
+        seed: Seed of the places to which items move, not 0.
+        work: Number of examined items after which no more moves are made.
     Raises:
-        MemoryError: this host's memory ran out.
-        CompilerError: the library cannot be made here.
+        MemoryError: The host ran out of memory.
+        CompilerError: The library cannot be compiled here.
     """
     columns = [np.ascontiguousarray(a, np.int64) for a in (items.size_bytes, items.first, items.birth, items.death)]
     given = _Items(len(items), *(column.ctypes.data for column in columns))

@@ -1,26 +1,28 @@
-"""One pool for all blocks of a job, planned before it runs: each block has a place by when it lives. After arXiv 1903.06631.
+"""One pool for all blocks of a job, planned before it runs: each block has a place chosen by its lifetime. After arXiv
+1903.06631.
 
     offset
       ^      .-----------------.      The pool is as high as its highest block. No pool is lower than the peak of live
-      |  .---|  activation 2   |--.   bytes; how much higher a plan is, is all that it loses.
+      |  .---|  activation 2   |--.   bytes; the loss of a plan is the difference.
       |  | 1 '-----------------'  |
       |  '------------------------'
       |==========================================  parameters
       +--------------------------------------> time
 
-A plan is for one trace, block by block in the order of requests. With the iterations which `repetition.find` gives, it is one
-which a job can follow however long it runs: the blocks of every iteration have the places of those of the one before, or,
-where they live longer than an iteration, of the second, third, ... before.
+A plan is for one trace, block by block in the order of requests. With the iterations from `repetition.find`, a job can
+follow the plan however long it runs: the blocks of every iteration take the places of those of the iteration before, or, if
+they live longer than an iteration, of the second, third, ... before.
 
-How: blocks go one after another to a hole among those already placed which live at the same time. By descending size, first fit
-and best fit (the paper's two), comes within some per cent; what is left is mostly lost in three ways, and for each there is
-an order:
-  - Blocks which live when memory is fullest must lie without a gap. They go first, the long-lived before the short-lived.
-  - What one iteration keeps for the next (outputs of a model, gradients) is in the middle of the next one's memory. So the
-    blocks of each crest (see `_crests`) pile up from the other end of the pool than those of the crest before.
-  - Large blocks which meet in twos and threes. There the order matters, and is searched: a block which did not fit is
+Method: blocks go one after another to a hole among the placed blocks that live at the same time. First fit and best fit by
+descending size (the paper's two) come within a few percent of the peak. Most of the rest is lost in three ways, each with
+an order to avoid it:
+  - Blocks that live when memory is fullest must lie without gaps. They go first, the long-lived before the short-lived.
+  - Blocks that one iteration keeps for the next (outputs of a model, gradients) lie in the middle of the next one's memory.
+    So the blocks of each crest (see `_crests`) pile up from the opposite end of the pool to those of the crest before.
+  - Large blocks that meet in twos and threes depend on the order, so the order is searched: a block that did not fit is
     placed earlier the next time.
-The lowest of all is the plan; the search ends at peak live, or when its work is done. Nothing depends on a clock or on chance.
+The lowest pool is the plan; the search ends at peak live, or when its work is done. Nothing depends on a clock or on
+chance.
 """
 
 from __future__ import annotations
@@ -47,19 +49,19 @@ from vramcast.tracer.format.trace import MIN_BLOCK_BYTES
 FORMAT: Final = "vramcast-pool-plan"
 VERSION: Final = 1
 WORK: Final = (
-    1_000_000_000  # arbitrary; measured: some 2 s of one core, and twice as much gains nothing (benchmarks/simulator/pool.py)
+    1_000_000_000  # arbitrary; measured: about 2 s of one core, and twice as much gains nothing (benchmarks/simulator/pool.py)
 )
-_WORK_A_BLOCK: Final = 2_000_000  # arbitrary: few blocks are searched for less; ten for 40 ms
+_WORK_A_BLOCK: Final = 2_000_000  # arbitrary: less work for few blocks; 40 ms for ten
 _FULL: Final = (
     0.98  # measured: as good as 0.99 on the traces of benchmarks/simulator/pool.py; 0.95 leaves T5 3 % above peak live
 )
-_EMPTY: Final = 0.9  # arbitrary: a crest ends where less than this share of the peak lives
+_EMPTY: Final = 0.9  # arbitrary: a crest ends where live bytes fall below this share of the peak
 _TARGETS: Final = (0.0, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)  # arbitrary: above peak live, for piles from both ends
-_N_STARTS: Final = 3  # arbitrary: the orders from which a search starts, the lowest
-_MOVES: Final = 200  # measured: 50 to 1,000 differ by a per mille; as long as this, a search still finds back
-_STRIDE: Final = 0.1  # measured: with 0.5 and 0.25 AlexNet at batch 512 ends half a per cent to one per cent higher
-_ENOUGH: Final = 1.0005  # arbitrary: no search for less than half a per mille
-_SEED: Final = 2026  # arbitrary: of the search
+_N_STARTS: Final = 3  # arbitrary: a search starts from this many orders, the best ones
+_MOVES: Final = 200  # measured: 50 to 1,000 differ by 0.1 %; a search of this length still recovers
+_STRIDE: Final = 0.1  # measured: with 0.5 and 0.25, AlexNet at batch 512 ends 0.5 to 1 % higher
+_ENOUGH: Final = 1.0005  # arbitrary: no search for a gain below 0.05 %
+_SEED: Final = 2026  # arbitrary: seed of the search
 
 Array = npt.NDArray[np.int64]
 Fits = npt.NDArray[np.uint8]
@@ -67,14 +69,14 @@ Fits = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """How a plan goes on for as long as the job repeats itself: block b has the place of block b - `n_blocks`.
+    """Continuation of a plan while the job repeats itself: block b has the place of block b - `n_blocks`.
 
     Attributes:
         first_block: Number of the first block of the first planned iteration.
         n_blocks: Blocks of one iteration, or of the few after which places repeat.
         end_block: Number behind the last block of the trace's iterations; what follows in the trace is the job's end.
-        unplanned: Blocks k of `first_block` + k which are never given back while the iterations last (a list that grows):
-            behind the trace, the program takes memory of its own for them.
+        unplanned: Blocks k of `first_block` + k that are not freed while the iterations last (a growing list): behind the
+            trace, the program takes separate memory for them.
     """
 
     first_block: int
@@ -85,15 +87,15 @@ class Period:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolPlan:
-    """Where each block goes, in the order of requests.
+    """The place of each block, in the order of requests.
 
     Attributes:
         offset_bytes: int64[n], multiples of 512.
         size_bytes: int64[n], rounded up to 512.
         height_bytes: The size of the pool.
-        algorithm: What found it, in words.
-        seconds: How long that took.
-        period: How the plan goes on behind the trace; None: it does not.
+        algorithm: A description of the algorithm that found it.
+        seconds: Planning time.
+        period: Continuation of the plan behind the trace; None: there is none.
     """
 
     offset_bytes: Array
@@ -106,9 +108,10 @@ class PoolPlan:
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain JSON: block number in the order of requests -> offset.
 
-        A program takes `height_bytes` once. To its k-th request (from 0), of `size_bytes[k]` at most, it gives the pool's
-        `offset_bytes[k]`. If there is a period, and the job goes on longer than the trace, request k >= end_block has the
-        offset of request first_block + (k - first_block) mod n_blocks, unless (k - first_block) mod n_blocks is unplanned.
+        A program allocates `height_bytes` once. It serves its k-th request (from 0), of `size_bytes[k]` at most, at the
+        pool's `offset_bytes[k]`. If there is a period, and the job runs longer than the trace, request k >= end_block has
+        the offset of request first_block + (k - first_block) mod n_blocks, unless (k - first_block) mod n_blocks is
+        unplanned.
         """
         return {
             "format": FORMAT,
@@ -124,7 +127,7 @@ class PoolPlan:
 
     @classmethod
     def from_dict(cls, data: Any) -> PoolPlan:
-        """Return the plan which `to_dict` wrote.
+        """Return the plan written by `to_dict`.
 
         Raises:
             TraceFileError: `data` is something else.
@@ -142,20 +145,20 @@ class PoolPlan:
         return plan
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write `to_dict` to `path`, which either has all of it afterwards or is as it was."""
+        """Write `to_dict` to `path` atomically."""
         with atomic_write(path) as file:
             file.write(json.dumps(self.to_dict()).encode())
 
 
 def plan(lifetimes: Lifetimes, iterations: Repetition | None = None, *, work: int = WORK) -> PoolPlan:
-    """Return where each block goes, such that blocks which live at the same time do not overlap.
+    """Return a place for each block, so that blocks that live at the same time do not overlap.
 
     Args:
-        lifetimes: Of the blocks.
-        iterations: Of the same trace: the plan is one which can be followed for any number of them.
-        work: How long to search: so many looks at a block which may be in the way.
+        lifetimes: The blocks' lifetimes.
+        iterations: Iterations of the same trace: the plan can then be followed for any number of them.
+        work: Limit of the search: number of blocks examined as possible obstacles.
     Raises:
-        CompilerError: the planner's C code cannot be compiled here.
+        CompilerError: The planner's C code cannot be compiled here.
     """
     started = time.perf_counter()
     item, period = _turns(lifetimes, iterations)
@@ -168,21 +171,21 @@ def plan(lifetimes: Lifetimes, iterations: Repetition | None = None, *, work: in
 def _turns(lifetimes: Lifetimes, iterations: Repetition | None) -> tuple[Array, Period | None]:
     """Return the item of each block, int64[n], numbered from 0; blocks of one item take turns at one place.
 
-    Blocks of successive iterations take turns if the one is dead when the next is born; where that is not so, those of every
-    second, third, ... iteration. Then two blocks which ever live at the same time do so in iterations which are at most so
-    many apart, and all such pairs are in the trace if it has twice as many iterations.
+    Blocks of successive iterations take turns if the first is dead when the next is born; otherwise, those of every second,
+    third, ... iteration do. Then two blocks that ever live at the same time do so in iterations at most that far apart, and
+    all such pairs are in the trace if it has twice as many iterations.
     """
     n = len(lifetimes)
     if iterations is None:
         return np.arange(n), None
     bounds = np.searchsorted(lifetimes.birth, iterations.borders)
     first, per, count = int(bounds[0]), int(bounds[1] - bounds[0]), iterations.count
-    if not per:  # what repeats does nothing but free
+    if not per:  # the repetition only frees
         return np.arange(n), None
     blocks = first + np.arange(count * per).reshape(count, per)
     birth, death = lifetimes.birth[blocks], lifetimes.death[blocks]
     most = count // 2
-    kept = (death[:-most] > birth[most:]).any(axis=0)  # longer than can be told: for good, it seems
+    kept = (death[:-most] > birth[most:]).any(axis=0)  # longer than the trace shows: assumed permanent
     apart = 1
     while (death[:-apart] > birth[apart:])[:, ~kept].any():
         apart += 1
@@ -205,7 +208,7 @@ def _items(lifetimes: Lifetimes, item: Array) -> Items:
 
 # ---------------------------------------------------------------------------------------------------- placing
 class _Planner:
-    """Tries orders, and keeps the lowest pool."""
+    """Search over orders that keeps the lowest pool."""
 
     def __init__(self, lifetimes: Lifetimes, items: Items, work: int) -> None:
         self.items = items
@@ -231,9 +234,9 @@ class _Planner:
     def _place(
         self, algorithm: str, order: Array, fit: Fits, target_bytes: int, *, moves: int = 0, seed: int = 1
     ) -> tuple[int, Array]:
-        """Return the height to which an order leads, and the order after all moves; keep the offsets if they are the best.
+        """Return the height that an order leads to, and the order after all moves; keep the offsets if they are the best.
 
-        The height is `NO_TARGET` when not all fit below the target.
+        The height is `NO_TARGET` if the items do not fit below the target.
         """
         done = place(self.items, order, fit, target_bytes, moves=moves, seed=seed, work=self.work)
         self.work -= done.work
@@ -245,7 +248,7 @@ class _Planner:
         return height_bytes, done.order
 
     def _try(self, algorithm: str, order: Array, fit: Fits) -> int:
-        """Return the height to which an order leads; piles from both ends need a target, and try some."""
+        """Return the height that an order leads to; piles from both ends need a target, so several are tried."""
         if not (fit == Fit.HIGHEST).any():
             return self._place(algorithm, order, fit, NO_TARGET)[0]
         for share in _TARGETS:
@@ -258,7 +261,7 @@ class _Planner:
         return NO_TARGET
 
     def _orders(self) -> Iterator[tuple[str, Array, Fits]]:
-        """Yield what is tried: its name, the items in order, the fit of each."""
+        """Yield each attempt: its name, the items in order, the fit of each."""
         items = self.items
         size, birth = items.size_bytes, items.birth[items.first[:-1]]
         long = np.maximum.reduceat(items.death - items.birth, items.first[:-1])
@@ -268,7 +271,7 @@ class _Planner:
         first, best = (np.full(len(items), fit, np.uint8) for fit in (Fit.LOWEST, Fit.SMALLEST))
         odd, even = (np.where(~rest & (crest % 2 == k), Fit.HIGHEST, Fit.LOWEST).astype(np.uint8) for k in (1, 0))
         yield "size descending, first fit", np.lexsort((birth, -size)), first
-        # Both, because the rest has the lower end to itself in one of them.
+        # Try both, because the remaining items have the lower end to themselves in one of them.
         yield "fullest first, from both ends", np.lexsort((birth, -size, -long, rest)), even
         yield "fullest first, from both ends", np.lexsort((birth, -size, -long, rest)), odd
         yield "size and duration descending, first fit", np.lexsort((birth, -long, -size)), first
@@ -280,10 +283,10 @@ class _Planner:
         yield "size class and duration descending, first fit", np.lexsort((birth, -long, -log_size)), first
 
     def _crests(self) -> tuple[Array, Array]:
-        """Return the most bytes which live during each item, and the number of the crest which it belongs to.
+        """Return the most bytes live during each item, and the number of its crest.
 
-        A crest is a time at which memory is nearly as full as ever, from one time of less to the next. An item belongs to the
-        first crest from its birth on.
+        A crest is a time at which memory is nearly full, between two times of less. An item belongs to the first crest
+        after its birth.
         """
         items, live = self.items, self.live
         highest = np.maximum.reduceat(_range_max(live, items.birth, items.death), items.first[:-1])
@@ -295,7 +298,7 @@ class _Planner:
         return highest, crest_of_full[np.minimum(next_full, len(full) - 1)]
 
     def _search(self, starts: list[tuple[str, Array, Fits]]) -> None:
-        """Move blocks which do not fit forward in their order, towards ever lower targets, until the work is done."""
+        """Move blocks that do not fit forward in their order, with ever lower targets, until the work is done."""
         rng = random.Random(_SEED)
         while self.height_bytes > self.peak_bytes * _ENOUGH and self.work > 0:
             for turn, (algorithm, order, fit) in enumerate(starts):

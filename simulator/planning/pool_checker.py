@@ -1,4 +1,4 @@
-"""A judge of memory plans, which knows nothing of how they are made: blocks come and go in time, one by one."""
+"""A checker of memory plans, independent of the planners: it plays births and deaths of blocks one by one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ ALIGNMENT_BYTES = 512  # spec: CUDA programming guide, addresses from cudaMalloc
 
 
 def check(lifetimes: Lifetimes, plan: PoolPlan) -> list[str]:
-    """Return what is wrong with `plan`, in words; nothing when it can be followed.
+    """Return the errors of `plan`, in words; an empty list for a valid plan.
 
-    No two blocks which live at the same time overlap, none lies below 0 or above the height, all are aligned, and all
-    blocks a period apart share their place.
+    No two blocks that live at the same time may overlap, none may lie below 0 or above the height, all must be aligned, and
+    blocks a period apart must share their place.
     """
     n = len(lifetimes.size_bytes)
     if len(plan.offset_bytes) != n or len(plan.size_bytes) != n:
@@ -29,12 +29,12 @@ def check(lifetimes: Lifetimes, plan: PoolPlan) -> list[str]:
         if low < 0 or low + room_bytes > plan.height_bytes:
             problems.append(f"block {number} lies from {low} to {low + room_bytes}, outside of 0 to {plan.height_bytes}")
         if low % ALIGNMENT_BYTES:
-            problems.append(f"block {number} lies at {low}, which is no multiple of {ALIGNMENT_BYTES}")
+            problems.append(f"block {number} lies at {low}, not a multiple of {ALIGNMENT_BYTES}")
     return problems + _overlaps(lifetimes, plan) + _out_of_turn(plan)
 
 
 def _overlaps(lifetimes: Lifetimes, plan: PoolPlan) -> list[str]:
-    """Return the overlaps of blocks which live together; the blocks of one moment are looked at in order of offset."""
+    """Return the overlaps of blocks that live together; at each moment, blocks are compared in order of offset."""
     events = [(int(time), 1, number) for number, time in enumerate(lifetimes.birth)]
     events += [(int(time), 0, number) for number, time in enumerate(lifetimes.death)]
     events.sort()  # at one time, the dead go first
@@ -58,7 +58,7 @@ def _overlaps(lifetimes: Lifetimes, plan: PoolPlan) -> list[str]:
 
 
 def _out_of_turn(plan: PoolPlan) -> list[str]:
-    """Return the blocks which are not where the plan says that every period has them."""
+    """Return the blocks that are not at their place of the period before."""
     period = plan.period
     if period is None:
         return []

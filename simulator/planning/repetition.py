@@ -1,15 +1,15 @@
-"""The iteration of a job, found in what it asks of the allocator, without step marks.
+"""Detection of a job's iteration from its allocator requests, without step marks.
 
     A 4000, A 512, F -2, A 4000, F -1, F -4, A 4000, A 512, F -2, ...      requests: sizes, and frees by distance to their ALLOC
             [warm-up][ iteration ][ iteration ][ iteration ][rest]
 
-A request is told by its size if it asks, by the distance to its ALLOC if it frees: neither knows addresses. The iteration is
-the longest subsequence of more than 100 requests which is immediately repeated; what repeats inside of it (layers) is
-shorter, and several iterations which together repeat are taken apart by their own, shortest, period. After arXiv 1903.06631.
+An allocation is represented by its size and a free by the distance to its ALLOC, so addresses do not matter. The iteration
+is the longest subsequence of more than 100 requests that is immediately repeated. Repetitions inside it (layers) are
+shorter, and several iterations that repeat together are separated by their own, shortest, period. After arXiv 1903.06631.
 
-How: a square of period p, that is 2 p requests of which the second half is as the first, has a multiple of p in its first
-half. So it is enough to look, for every p, at the pairs (k p, k p + p): n ln n of them. From each pair, how far the two
-places agree to the right and to the left says whether a square of period p is there, and how long p goes on repeating.
+Method: a square of period p is 2 p requests whose second half equals the first. Its first half contains a multiple of p. So
+it is enough to examine, for every p, the pairs (k p, k p + p): n ln n of them. The lengths of the matches of the two places
+to the right and to the left determine whether a square of period p is there, and how long p continues to repeat.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.tracer.format.trace import Action, Trace
 
 MIN_PERIOD: Final = 101  # spec: arXiv 1903.06631 takes periods of more than 100 requests
-_CHUNK: Final = 1 << 20  # arbitrary: pairs looked at together; some 50 MB
+_CHUNK: Final = 1 << 20  # arbitrary: pairs examined together; about 50 MB
 
 Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repetition:
-    """Iterations which ask for the same, one after another.
+    """Consecutive iterations with the same requests.
 
     Attributes:
-        start: The request with which the first begins; requests are the rows of `requests_of`.
+        start: The first request of the first iteration; requests are the rows of `requests_of`.
         period: Requests of an iteration.
-        borders: int64[count + 1], the trace row with which each begins, and the row behind the last: iteration k is
-            borders[k] <= row < borders[k + 1]. They lie where few bytes live, which need not be where a step begins.
+        borders: int64[count + 1], the trace row at which each begins, and the row behind the last: iteration k is
+            borders[k] <= row < borders[k + 1]. They lie where few bytes live, not necessarily where a step begins.
     """
 
     start: int
@@ -47,15 +47,15 @@ class Repetition:
 
     @property
     def count(self) -> int:
-        """How many iterations, 2 or more."""
+        """Return the number of iterations, 2 or more."""
         return len(self.borders) - 1
 
 
 def find(trace: Trace) -> Repetition | None:
-    """Return the iteration of `trace`, None when nothing of more than 100 requests is immediately repeated.
+    """Return the iteration of `trace`, None if nothing of more than 100 requests is immediately repeated.
 
-    Limits: of a job which is traced for few steps not enough repeats; gradients, for one, are freed a step after they are
-    asked for, at another distance after a step which makes the optimizer's state. Four steps show two equal ones.
+    Limits: a job traced for few steps does not repeat enough; gradients, for example, are freed a step after their
+    allocation, at another distance after a step that creates the optimizer's state. Four steps show two equal ones.
     """
     rows, tokens = requests_of(trace)
     found = longest_square(tokens)
@@ -64,7 +64,7 @@ def find(trace: Trace) -> Repetition | None:
     start, end, period = found
     count = (end - start) // period
     live = Lifetimes.of(trace).live()
-    # Any start will do from which `count` iterations follow: the one at which the fewest bytes cross the border.
+    # Any start followed by `count` iterations is valid; take the one where the fewest bytes cross the border.
     starts = rows[start : end - count * period + 1]
     start += int(np.argmin(np.where(starts > 0, live[starts - 1], 0)))
     ends = np.append(rows, len(trace))
@@ -72,10 +72,10 @@ def find(trace: Trace) -> Repetition | None:
 
 
 def requests_of(trace: Trace) -> tuple[Array, Array]:
-    """Return the rows of the trace at which the job asks or frees, and what it does there, both int64.
+    """Return the rows of the trace at which the job allocates or frees, and the tokens of these requests, both int64.
 
-    A size is >= 0, a free is minus the number of requests since its ALLOC. A free counts where it is requested (where it is
-    completed, if the trace has no request); blocks which are older than the trace do not count.
+    A size is >= 0, a free is minus the number of requests since its ALLOC. A free counts at its request (at its completion,
+    if the trace has no request); blocks older than the trace do not count.
     """
     action, block = trace.action, trace.block
     known = block >= 0
@@ -90,12 +90,12 @@ def requests_of(trace: Trace) -> tuple[Array, Array]:
 
 
 def longest_square(tokens: npt.ArrayLike, min_period: int = MIN_PERIOD) -> tuple[int, int, int] | None:
-    """Return (start, end, period): the repetition which holds the longest immediately repeated subsequence.
+    """Return (start, end, period) of the repetition that contains the longest immediately repeated subsequence.
 
-    tokens[start : end] has `period`, its shortest, at least twice, and can be extended to neither side. Of equally long
-    subsequences the one with the shortest period counts, then the first. None: no period of `min_period` or more repeats; what
-    has a shorter period besides (a thousand equal requests) does not count.
-    O(n log^2 n + n min_period) time and O(n log n) memory.
+    tokens[start : end] has `period`, its shortest, at least twice, and cannot be extended to either side. Among equally
+    long subsequences, the one with the shortest period counts, then the first. None: no period of `min_period` or more
+    repeats; sequences that also have a shorter period (a thousand equal requests) do not count. O(n log^2 n + n min_period)
+    time and O(n log n) memory.
     """
     _, names = np.unique(np.asarray(tokens), return_inverse=True)
     n = len(names)
@@ -140,7 +140,7 @@ def _pairs(n: int, min_period: int) -> Iterator[tuple[Array, Array]]:
 
 
 def _trivial_end(names: npt.NDArray[np.intp], min_period: int) -> Array:
-    """Return, for each place, the furthest end to which the tokens from there have one and the same period < `min_period`."""
+    """Return, for each place, the furthest end up to which the tokens from there have one period < `min_period`."""
     n = len(names)
     found = np.arange(1, n + 1)
     for period in range(1, min(min_period, n)):
@@ -151,7 +151,7 @@ def _trivial_end(names: npt.NDArray[np.intp], min_period: int) -> Array:
 
 
 class _Factors:
-    """Names of all substrings whose length is a power of two: equal substrings, and only they, have equal names.
+    """Names of all substrings with a power of two as length: exactly the equal substrings have equal names.
 
     After Karp, Miller and Rosenberg, "Rapid identification of repeated patterns in strings, trees and arrays" (1972).
     """
@@ -167,7 +167,7 @@ class _Factors:
             length *= 2
 
     def ahead(self, left: Array, right: Array) -> Array:
-        """Return how many tokens from `left` on are as those from `right` on; left < right."""
+        """Return the number of equal tokens from `left` and `right` on; left < right."""
         length = np.zeros(len(left), np.int64)
         for level in range(len(self.levels) - 1, -1, -1):
             names = self.levels[level]
@@ -178,7 +178,7 @@ class _Factors:
         return length
 
     def behind(self, left: Array, right: Array) -> Array:
-        """Return how many tokens before `left` are as those before `right`."""
+        """Return the number of equal tokens before `left` and `right`."""
         length = np.zeros(len(left), np.int64)
         for level in range(len(self.levels) - 1, -1, -1):
             names, step = self.levels[level], 1 << level

@@ -1,22 +1,22 @@
-"""AutoSwap: which blocks to copy to the host while nothing needs them, and when, so that a step takes less of the card.
+"""AutoSwap: chooses blocks to copy to the host while nothing needs them, and times, so that a step takes less card memory.
 
-    plan(trace)                       the least peak of live bytes for which no operator ever waits
-    plan(trace, limit_bytes=...)      what the step takes longer when live bytes stay below a limit
+    plan(trace)                       the least peak of live bytes without any waiting operator
+    plan(trace, limit_bytes=...)      the extra time of a step with live bytes below a limit
 
-Training is periodic: one step is planned, and every step follows the plan. Which blocks go is decided by a weighted sum of four
-scores, higher is better; the weights are searched for with optuna, from the four unit vectors on, as arXiv 1903.06631 does with
-a Gaussian process. The peak is live bytes, not what an allocator reserves for them.
+Training is periodic: one step is planned, and every step follows the plan. Blocks are chosen by a weighted sum of four
+scores, higher is better; optuna searches the weights, starting from the four unit vectors, as arXiv 1903.06631 does with a
+Gaussian process. The peak is live bytes, not the bytes that an allocator reserves for them.
 
     DOA    duration of absence    time between the two accesses, less the time of both copies
     AOA    area of absence        DOA x bytes; DOA / bytes where DOA is negative
     WDOA   weighted               sum of the load over the operators of the absence
     SWDOA  submodular             WDOA of the best block; its bytes are taken off the load, and so on with the rest
 
-Inferred from the paper's code, which differs from it in places: the sums run over operators, not over time; the score SWDOA is
-the WDOA which a block has when its turn comes.
+Inferred from the paper's code, which differs from the paper in places: the sums run over operators, not over time; the
+score SWDOA of a block is its WDOA at its turn.
 
-Limits: each block goes out once a step, across the peak; blocks which no operator touches stay. Copies take nothing from the
-bandwidth of the card's own memory, and the host always keeps up.
+Limits: each block goes out once per step, across the peak; blocks that no operator touches stay. Copies take no bandwidth
+from the card's own memory, and the host always keeps up.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from vramcast.tracer.format.trace import Trace
 
 Floats = npt.NDArray[np.float64]
 NAMES: Final = ("DOA", "AOA", "WDOA", "SWDOA")
-_TRIALS: Final = 20  # spec: arXiv 1903.06631's code, steps of Bayesian optimisation behind the unit vectors
+_TRIALS: Final = 20  # spec: arXiv 1903.06631's code, steps of Bayesian optimization after the unit vectors
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A block goes to the host and comes back. Times in microseconds since the step began, waits included.
+    """The copies of a block to the host and back. Times in microseconds since the step began, waits included.
 
     The copy out may begin before 0, in the step before, and the copy in may end in the step after.
 
@@ -62,7 +62,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The operator whose first READ or WRITE row is `row` begins `wait_us` later than it could."""
+    """A delay: the operator whose first READ or WRITE row is `row` begins `wait_us` later than it could."""
 
     row: int
     wait_us: int
@@ -70,20 +70,20 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class SwapPlan:
-    """What to swap, and what comes of it.
+    """The blocks to swap, and the resulting peak and overhead.
 
     Attributes:
-        limit_bytes: That was asked for; None: as low as it goes without waiting.
-        peak_bytes: Most live bytes with swapping; where `feasible` is false, the least that any plan of this kind reaches.
-        feasible: Whether the limit can be kept; `schedule` is empty where it cannot.
+        limit_bytes: The requested limit; None: the lowest without waiting.
+        peak_bytes: Most live bytes with swapping; if not `feasible`, the minimum over all plans of this kind.
+        feasible: Whether the limit can be kept; `schedule` is empty if it cannot.
         moved_bytes: Copied out in one step, and as many in.
-        overhead_ms: What a step takes longer; None where it cannot be kept.
+        overhead_ms: Extra time of a step; None if not feasible.
         schedule: By the begin of the copy out.
         waits: Where operators wait, by row.
-        link: Over which.
-        time_source: Where operator times are from: `roofline DEVICE`, or `recorded` for the trace's own clock.
-        step: Which step of the trace was planned.
-        step_ms: How long it takes without swapping.
+        link: The link that carries the copies.
+        time_source: Source of operator times: `roofline DEVICE`, or `recorded` for the trace's own clock.
+        step: Number of the planned step in the trace.
+        step_ms: Its duration without swapping.
         peak_live_bytes: Its peak without swapping.
     """
 
@@ -101,7 +101,7 @@ class SwapPlan:
     peak_live_bytes: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as plain JSON; unknown is None, bytes and microseconds are integers."""
+        """Return the plan as plain JSON; unknown values are None, bytes and microseconds are integers."""
         fields = to_plain(self)
         return {
             "limit": fields.pop("limit_bytes"),
@@ -113,13 +113,13 @@ class SwapPlan:
 
 
 def plan(trace: Trace, *, limit_bytes: int | None = None, link: str | Link = "pcie4", seed: int = 0) -> SwapPlan:
-    """Return the plan with the least overhead that was found for which live bytes stay at `limit_bytes` or below.
+    """Return the plan with the least overhead found that keeps live bytes at `limit_bytes` or below.
 
     Args:
-        trace: With READ and WRITE rows, as `RunOptions(accesses=True)` gives it.
-        limit_bytes: Of live bytes at any instant; None: as low as it goes without an operator that waits.
+        trace: With READ and WRITE rows, as from `RunOptions(accesses=True)`.
+        limit_bytes: Limit of live bytes at any instant; None: the lowest without a waiting operator.
         link: A name in `LINKS`, or a link of your own.
-        seed: Of the search for weights; the same seed gives the same plan.
+        seed: Seed of the search for weights; the same seed gives the same plan.
     Raises:
         UsageError: The trace has no accesses, the limit is not positive, or optuna is missing.
     """
@@ -130,7 +130,7 @@ def plan(trace: Trace, *, limit_bytes: int | None = None, link: str | Link = "pc
 
 
 def scores(timeline: Timeline, candidates: Candidates, link: Link) -> Floats:
-    """Return the standardised scores, float64 [candidates, 4] in the order of `NAMES`: mean 0 and deviation 1, or all 0."""
+    """Return the standardized scores, float64 [candidates, 4] in the order of `NAMES`: mean 0 and deviation 1, or all 0."""
     raw = raw_scores(timeline, candidates, link)
     if not len(raw):
         return raw
@@ -139,14 +139,14 @@ def scores(timeline: Timeline, candidates: Candidates, link: Link) -> Floats:
 
 
 def raw_scores(timeline: Timeline, candidates: Candidates, link: Link) -> Floats:
-    """Return the scores as they are defined, float64 [candidates, 4]: microseconds, microseconds x bytes, bytes, bytes."""
+    """Return the scores as defined, float64 [candidates, 4]: microseconds, microseconds x bytes, bytes, bytes."""
     sizes = candidates.size_bytes
     if not len(candidates):
         return np.zeros((0, len(NAMES)))
     durations = np.roll(timeline.duration_us, -timeline.peak)
     load = np.roll(timeline.load_bytes, -timeline.peak)
     ends = np.cumsum(durations)
-    # From the end of the last access, round the circle, to the begin of the next: behind `ready`, and before `needed`.
+    # From the end of the last access, around the circle, to the begin of the next: behind `ready`, and before `needed`.
     gap = ends[-1] - ends[candidates.ready] + ends[candidates.needed - 1]
     copies = np.array([link.out_us(size) + link.in_us(size) for size in sizes.tolist()])
     doa = (gap - copies).astype(np.float64)
@@ -199,7 +199,7 @@ class _Planner:
         return self._plan(limit_bytes, best)
 
     def _lowest(self, order: Int64s, target_bytes: int) -> Schedule:
-        """Return the schedule of the candidates, taken in `order`, which lower the peak; enough of them for the target."""
+        """Return the schedule of those candidates, taken in `order`, that lower the peak; enough of them for the target."""
         assert self.nothing is not None
         best = self.nothing
         for candidate in order:
@@ -211,7 +211,7 @@ class _Planner:
         return best
 
     def _pruned(self, best: Schedule, limit_bytes: int) -> Schedule:
-        """Return `best` without the moves which `limit_bytes` does not need, smallest first."""
+        """Return `best` without the moves that `limit_bytes` does not require, smallest first."""
         for candidate in best.chosen[np.argsort(self.candidates.size_bytes[best.chosen], kind="stable")]:
             found = self.scheduler.without_waiting(best.chosen[best.chosen != candidate])
             if found is not None and found.peak_bytes <= limit_bytes:
@@ -219,7 +219,7 @@ class _Planner:
         return best
 
     def _kept_to(self, order: Int64s, limit_bytes: int) -> Schedule:
-        """Return the better of two: no waiting where that reaches the limit, else the first candidates which can reach it."""
+        """Return the better of two: no waiting if that reaches the limit, otherwise the first candidates that can reach it."""
         free = self._lowest(order, limit_bytes)
         if free.peak_bytes <= limit_bytes:
             return self._pruned(free, limit_bytes)
@@ -236,7 +236,7 @@ class _Planner:
         return self.scheduler.within(np.array(chosen, np.int64), limit_bytes)
 
     def _search(self, schedule: Callable[[Int64s], Schedule], cost: Callable[[Schedule], int]) -> Schedule:
-        """Return the cheapest schedule over the weights which the search tries; among equals, that which moves least."""
+        """Return the cheapest schedule over the weights tried; among equals, the one that moves the fewest bytes."""
         optuna = _optuna()
         known: dict[bytes, Schedule] = {}
         best: list[Schedule] = []
@@ -270,7 +270,7 @@ class _Planner:
         if found is not None:
             wait = np.roll(found.wait_us, line.peak)
             waits = [Wait(int(line.row[k]), int(wait[k])) for k in np.flatnonzero(wait)]
-            # The scheduler counts from the begin of the peak operator, and copies out at the end of its round.
+            # The scheduler counts time from the peak operator, with the copies out at the end of its round.
             peak_us = int(line.start_us[line.peak] + wait[: line.peak + 1].sum())
             before_us = peak_us - line.period_us - int(wait.sum())
             columns = (
@@ -296,7 +296,7 @@ class _Planner:
 
 def _optuna() -> Any:
     with needed("A search for swap plans", "plan"), warnings.catch_warnings():
-        # In a notebook without ipywidgets its progress bars ask for them; it shows none here.
+        # In a notebook without ipywidgets, optuna's progress bars ask for them; none are shown here.
         warnings.filterwarnings("ignore", message="IProgress not found")
         import optuna
     optuna.logging.set_verbosity(optuna.logging.WARNING)

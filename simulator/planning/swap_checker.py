@@ -1,7 +1,7 @@
-"""Proves or refutes a swap plan: plays the step again, with its waits and copies, and looks at every instant.
+"""A checker of swap plans: plays the step again, with its waits and copies, and examines every instant.
 
-It reads the trace by itself, row by row, and shares nothing with what made the plan but the plan's own classes. Three rounds
-are laid one behind the other, because a copy may begin in the step before and end in the one after; the middle one counts.
+It reads the trace itself, row by row, and shares nothing with the planner except the plan's own classes. Three rounds are
+laid one behind the other, because a copy may begin in the step before and end in the one after; the middle one counts.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _MAX_FAULTS = 20  # arbitrary: enough to see what is wrong
 
 @dataclass(frozen=True, slots=True)
 class SwapCheck:
-    """What the plan comes to when it is played.
+    """The result of playing a plan.
 
     Attributes:
-        peak_bytes: Most live bytes at any instant, what is in flight included.
-        overhead_us: What the step takes longer.
-        faults: What is wrong with the plan, in words; none when it is proved.
+        peak_bytes: Most live bytes at any instant, including blocks in flight.
+        overhead_us: Extra time of the step.
+        faults: Errors of the plan, in words; none if it is proved.
     """
 
     peak_bytes: int
@@ -45,15 +45,16 @@ class _Operator:
 class _Block:
     size_bytes: int
     first_row: int
-    last_row: int  # the end of the trace where it is never freed
+    last_row: int  # the end of the trace if it is never freed
     operators: list[_Operator] = field(default_factory=list)
 
 
 def check(trace: Trace, plan: SwapPlan) -> SwapCheck:
-    """Return what playing `plan` on its step of `trace` shows.
+    """Play `plan` on its step of `trace` and return the result.
 
-    Checked are: no access to a block that is out or in flight; one copy at a time in each direction, none faster than the
-    link; a block is copied while it lives, and at most once a step; the limit at every instant; what the plan says of itself.
+    The checks are: no access to a block that is out or in flight; one copy at a time in each direction, none faster than
+    the link; a block is copied while it lives, and at most once per step; the limit at every instant; the plan's own
+    figures.
     """
     faults: list[str] = []
     operators, blocks, rows = _read(trace, plan.step)
@@ -73,14 +74,14 @@ def check(trace: Trace, plan: SwapPlan) -> SwapCheck:
         said = (plan.peak_bytes, plan.overhead_ms, plan.moved_bytes)
         found = (peak_bytes, overhead_us / 1000, sum(move.size_bytes for move in plan.schedule))
         if said != found:
-            faults.append(f"the plan says (peak, overhead, moved) {said}, found is {found}")
+            faults.append(f"the plan claims (peak, overhead, moved) {said}, found {found}")
     elif plan.schedule or plan.waits:
-        faults.append("a plan which is not feasible has a schedule")
+        faults.append("an infeasible plan has a schedule")
     return SwapCheck(peak_bytes, overhead_us, tuple(faults[:_MAX_FAULTS]))
 
 
 def _read(trace: Trace, step: int) -> tuple[list[_Operator], dict[int, _Block], tuple[int, int]]:
-    """Return the step's operators with the trace's times, all blocks, and its first row and the next step's first access."""
+    """Return the step's operators with the trace's times, all blocks, its first row, and the next step's first access."""
     action, block, time_us = trace.action.tolist(), trace.block.tolist(), trace.time_us.tolist()
     blocks: dict[int, _Block] = {}
     live: list[int] = []
@@ -104,7 +105,7 @@ def _read(trace: Trace, step: int) -> tuple[list[_Operator], dict[int, _Block], 
     begin = rows[0]
     for number, group in enumerate(groups):
         asked = next((row for row in range(begin, group[-1]) if action[row] == Action.ALLOC), group[-1])
-        left_bytes = live[groups[number - 1][-1]]  # by the operator before, for the first one by the last
+        left_bytes = live[groups[number - 1][-1]]  # by the operator before; for the first one, by the last
         before_bytes = min(left_bytes, live[asked - 1] if asked else 0)
         later = (time_us[row] for row in range(group[-1] + 1, len(trace)) if time_us[row] > time_us[group[0]])
         end_us = next(later, None)
@@ -116,14 +117,14 @@ def _read(trace: Trace, step: int) -> tuple[list[_Operator], dict[int, _Block], 
         for name in touched:
             blocks[name].operators.append(operators[-1])
         begin = group[-1] + 1
-    # A block which lives until somebody touches something in the next step is that step's too; the last one has no next.
+    # A block that lives until the next step's first access also belongs to that step; the last step has no next one.
     last = groups[-1][-1]
     following = next((row for row in range(last + 1, len(trace)) if action[row] in (Action.READ, Action.WRITE)), last)
     return operators, blocks, (rows[0], following)
 
 
 def _lay_out(operators: list[_Operator], plan: SwapPlan, faults: list[str]) -> int:
-    """Give the operators their times with the plan's waits, the first one's wait beginning at 0; return the sum of waits."""
+    """Set the operators' times with the plan's waits, the first wait beginning at 0; return the sum of waits."""
     waits = {wait.row: wait.wait_us for wait in plan.waits}
     if any(wait_us < 0 for wait_us in waits.values()) or not waits.keys() <= {operator.row for operator in operators}:
         faults.append("a wait is negative, or before no operator")
@@ -144,7 +145,7 @@ def _check_move(
         faults.append(f"{name} is not touched in the step")
         return
     if block.size_bytes != move.size_bytes:
-        faults.append(f"{name} has {block.size_bytes} bytes, the move says {move.size_bytes}")
+        faults.append(f"{name} has {block.size_bytes} bytes, the move has {move.size_bytes}")
     size_bytes, link = block.size_bytes, plan.link
     if move.out_end_us - move.out_start_us < link.out_latency_us + 1e6 * size_bytes / link.out_bytes_per_s:
         faults.append(f"{name} goes out faster than the link can")
@@ -154,7 +155,7 @@ def _check_move(
         faults.append(f"{name} comes in before it is out")
     if move.in_end_us - move.out_start_us > period_us:
         faults.append(f"{name} is out for more than a step")
-    # Another step has the same block only where it lives through all of this one.
+    # Another step has the same block only if the block lives through all of this one.
     lasts = block.first_row < rows[0] and block.last_row > rows[1]
     rounds = (-period_us, 0, period_us) if lasts else (0,)
     for shift in rounds:

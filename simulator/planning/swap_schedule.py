@@ -1,15 +1,15 @@
-"""When each chosen block is copied out and in: one stream in each direction.
+"""Times at which each chosen block is copied out and in: one stream in each direction.
 
-Time runs from one peak to the next. At the peak all chosen blocks are out; first they come in, each before the operator that
-needs it, then they go out again, each behind the last operator that touches it. So the copies in never meet those out.
+Time runs from one peak to the next. At the peak all chosen blocks are out; first they come in, each before the operator
+that needs it, then they go out again, each behind the last operator that touches it. So copies in never meet copies out.
 
     compute   |peak|----|----|----|----|----|----|----|----|peak|
     in                [A][ B  ]                                       in the order in which they are needed
     out                                   [ B  ][A]                   in the order in which they are ready
     load      residual, A and B in flight count as there; never above the limit
 
-`without_waiting`: copies in as late as they can be, copies out at once, no operator ever waits. `within` a limit: copies in as
-early as the limit lets them, and operators wait for copies where they must.
+`without_waiting`: copies in are as late as possible, copies out start at once, and no operator ever waits. `within` a
+limit: copies in are as early as the limit allows, and operators wait for copies where they must.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import numpy as np
 from vramcast.core.errors import UsageError
 from vramcast.simulator.planning.swap_timeline import Candidates, Int64s, Timeline
 
-_REACHED: Final = 0.8  # arbitrary: what pinned copies reach of the line rate; the paper's fit is 0.84 out and 0.77 in
-_LATENCY_US: Final = 10.0  # arbitrary: of one asynchronous copy; the paper's fit is 47.2 out and 9.7 in
+_REACHED: Final = 0.8  # arbitrary: share of the line rate that pinned copies reach; the paper's fit is 0.84 out and 0.77 in
+_LATENCY_US: Final = 10.0  # arbitrary: latency of one asynchronous copy; the paper's fit is 47.2 out and 9.7 in
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link between a card and its host, with one stream in each direction, which do not disturb each other.
+    """A link between a card and its host, with one independent stream in each direction.
 
     A copy takes latency + bytes / bandwidth.
 
@@ -47,11 +47,11 @@ class Link:
     in_latency_us: float = _LATENCY_US
 
     def out_us(self, size_bytes: int) -> int:
-        """Return how long a copy to the host takes, in whole microseconds, rounded up."""
+        """Return the duration of a copy to the host, in whole microseconds, rounded up."""
         return math.ceil(self.out_latency_us + 1e6 * size_bytes / self.out_bytes_per_s)
 
     def in_us(self, size_bytes: int) -> int:
-        """Return how long a copy to the card takes, in whole microseconds, rounded up."""
+        """Return the duration of a copy to the card, in whole microseconds, rounded up."""
         return math.ceil(self.in_latency_us + 1e6 * size_bytes / self.in_bytes_per_s)
 
 
@@ -76,7 +76,7 @@ def find_link(link: str | Link) -> Link:
     """Return the link called `link`, or `link` itself.
 
     Raises:
-        UsageError: No such link.
+        UsageError: There is no such link.
     """
     if isinstance(link, Link):
         return link
@@ -87,13 +87,13 @@ def find_link(link: str | Link) -> Link:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
-    """Copies of the chosen candidates, an entry each in `chosen`'s order; microseconds since the peak operator began.
+    """Copies of the chosen candidates, one entry each in `chosen`'s order; microseconds since the peak operator began.
 
     Attributes:
         chosen: Indexes into the candidates.
-        out_start, out_end, in_start, in_end: Of the copies; those out belong to the round's end.
-        wait_us: What each operator waits, by place behind the peak; the peak's own wait comes at the round's end.
-        peak_bytes: Most bytes on the card at any instant, what is in flight included.
+        out_start, out_end, in_start, in_end: Times of the copies; copies out belong to the round's end.
+        wait_us: Wait of each operator, by place behind the peak; the peak's own wait comes at the round's end.
+        peak_bytes: Most bytes on the card at any instant, including blocks in flight.
     """
 
     chosen: Int64s
@@ -106,12 +106,12 @@ class Schedule:
 
     @property
     def overhead_us(self) -> int:
-        """What the step takes longer."""
+        """Return the extra time of the step."""
         return int(self.wait_us.sum())
 
 
 class Scheduler:
-    """Schedules subsets of a step's candidates over one link."""
+    """A scheduler for subsets of a step's candidates over one link."""
 
     def __init__(self, timeline: Timeline, candidates: Candidates, link: Link) -> None:
         peak = timeline.peak
@@ -136,7 +136,7 @@ class Scheduler:
         return self.load - np.cumsum(absent[:-1])
 
     def without_waiting(self, chosen: Int64s) -> Schedule | None:
-        """Return the schedule in which no operator waits, None when the copies take too long for that."""
+        """Return the schedule without waiting operators, None if the copies take too long for that."""
         c, n = self.candidates, len(self.load)
         ins = chosen[np.lexsort((chosen, c.needed[chosen]))]
         latest = self.starts[c.needed[ins]]
@@ -150,11 +150,11 @@ class Scheduler:
         return self._schedule(ins, outs, (in_start, in_end), (out_start, out_end), np.zeros(n, np.int64))
 
     def within(self, chosen: Int64s, limit_bytes: int) -> Schedule:
-        """Return the schedule which keeps to `limit_bytes`, with the waits that it takes.
+        """Return the schedule that keeps to `limit_bytes`, with the necessary waits.
 
         Args:
             chosen: Candidates with `least_load(chosen).max() <= limit_bytes`.
-            limit_bytes: Of live bytes at any instant.
+            limit_bytes: Limit of live bytes at any instant.
         """
         c, n = self.candidates, len(self.load)
         ins = chosen[np.lexsort((chosen, c.needed[chosen]))]
@@ -163,11 +163,11 @@ class Scheduler:
         in_start, in_end = np.zeros(len(ins), np.int64), np.zeros(len(ins), np.int64)
         out_start, out_end = np.zeros(len(outs), np.int64), np.zeros(len(outs), np.int64)
         wait = np.zeros(n, np.int64)
-        absent = int(c.size_bytes[chosen].sum())  # blocks which are not on their way in
+        absent = int(c.size_bytes[chosen].sum())  # blocks not on their way in
         n_begun = n_needed = n_ready = n_gone = 0
         now = in_free = out_free = 0
         for q in range(n):
-            # Copies out which have ended by now give room; more are waited for while the operator would not fit.
+            # Finished copies out free memory; wait for more of them while the operator does not fit.
             while n_gone < n_ready and out_end[n_gone] <= now:
                 absent += int(c.size_bytes[outs[n_gone]])
                 n_gone += 1
@@ -201,7 +201,7 @@ class Scheduler:
         """Return the schedule of copies in the orders `ins` and `outs`, with its peak."""
         by_in, by_out = np.argsort(ins), np.argsort(outs)
         waited = np.cumsum(np.append(0, wait[1:]))
-        # Each operator is followed by the wait of the next one, which may be of no length: then the operator counts.
+        # Each operator is followed by the wait of the next one, which may be of length 0: then the operator counts.
         edges = np.concatenate([self.ends + waited, self.starts + waited])
         base = np.concatenate([np.roll(self.rest, -1), self.load])
         order = np.argsort(edges, kind="stable")
@@ -217,9 +217,9 @@ class Scheduler:
         return Schedule(np.sort(ins), went[0][by_out], went[1][by_out], came[0][by_in], came[1][by_in], wait, int(load.max()))
 
     def _earliest(self, ins: Int64s, limit_bytes: int) -> list[int]:
-        """Return for each copy in, in their order, the first operator during which it may begin.
+        """Return for each copy in, in order, the first operator during which it may begin.
 
-        From there until the block is needed every operator fits while all blocks which come later are still out.
+        From there until the block is needed, every operator fits while all later blocks are still out.
         """
         c = self.candidates
         later = int(c.size_bytes[ins].sum())
@@ -235,7 +235,7 @@ class Scheduler:
 
 
 def _queue(ready: Int64s, takes: Int64s) -> tuple[Int64s, Int64s]:
-    """Return begin and end of jobs which one server does in their order, each when it is ready."""
+    """Return begin and end of jobs that one server processes in order, each when it is ready."""
     before = np.append(0, np.cumsum(takes)[:-1]) if len(takes) else takes
     start = np.maximum.accumulate(ready - before) + before if len(takes) else takes
     return start, start + takes

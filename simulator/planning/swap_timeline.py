@@ -1,15 +1,14 @@
-"""One training step as the swapping planner sees it: operators in time, live bytes, and which blocks idle across the peak.
+"""One training step for the swap planner: operators in time, live bytes, and blocks that are idle across the peak.
 
     operator   0    1    2    3    4    5   (0 of the next step)
     start_us   0   10   30   35   80   95   period 100
     load      [##][####][####][######][##][#]    most live bytes while it runs
-    block A    W    R . . idle . . . . .  R      swapped out behind 1, needed by 5: it idles across the peak (3)
-    block B    . . . idle . . . . . . R W . .    lives always: from 4 of one step to 4 of the next
+    block A    W    R . . idle . . . . .  R      swapped out behind 1, needed by 5: idle across the peak (3)
+    block B    . . . idle . . . . . . R W . .    always live: from 4 of one step to 4 of the next
 
-An operator's rows are those behind the previous operator's READ and WRITE rows, up to its own. Its load is the most of them
-from its first ALLOC on.
-Between two operators, where the second one has to wait, the load is what is left before it allocates (`rest_bytes`), and no
-more than the first one left.
+An operator's rows are those behind the previous operator's READ and WRITE rows, up to its own. Its load is the maximum of
+live bytes over them, from its first ALLOC on. While an operator waits, the load is the live bytes before it allocates
+(`rest_bytes`), and at most the bytes left by the operator before it.
 """
 
 from __future__ import annotations
@@ -25,24 +24,24 @@ from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.tracer.format.trace import Action, Trace
 
 Int64s = npt.NDArray[np.int64]
-MIN_SWAP_BYTES = 2**20  # spec: arXiv 1903.06631, below which latency dominates a copy
+MIN_SWAP_BYTES = 2**20  # spec: arXiv 1903.06631; below this size, latency dominates a copy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
-    """The last full step of a trace; arrays have one entry an operator.
+    """The last full step of a trace; arrays have one entry per operator.
 
     Attributes:
-        step: Of the trace.
+        step: Its number in the trace.
         row: First READ or WRITE row of the operator.
-        start_us: When it begins, from the first one's begin.
-        duration_us: Until the next one begins.
+        start_us: Begin of the operator, from the first one's begin.
+        duration_us: Time until the next one begins.
         load_bytes: Most live bytes while it runs.
         rest_bytes: Live bytes when it is about to begin.
-        accesses: {ALLOC row of a block: operators which touch it, ascending}.
-        lasting: Blocks which live from before the step until the next one has begun, or all accesses are past.
+        accesses: {ALLOC row of a block: operators that touch it, ascending}.
+        lasting: Blocks that live from before the step until the next one has begun, or until all accesses are past.
         size_bytes: {block: bytes, rounded to 512}.
-        source: Where the times are from.
+        source: Source of the times.
     """
 
     step: int
@@ -61,20 +60,20 @@ class Timeline:
 
     @property
     def period_us(self) -> int:
-        """How long the step takes without waiting."""
+        """Return the duration of the step without waiting."""
         return int(self.duration_us.sum())
 
     @property
     def peak(self) -> int:
-        """The first operator with the largest load."""
+        """Return the first operator with the largest load."""
         return int(np.argmax(self.load_bytes))
 
     @classmethod
     def of(cls, trace: Trace) -> Timeline:
-        """Return the last full step of `trace`: the last one, or the one before where the job died for want of memory.
+        """Return the last full step of `trace`: the last one, or the one before if the job ran out of memory in the last.
 
         Raises:
-            UsageError: The trace has no accesses, no full step, or a clock which goes back.
+            UsageError: The trace has no accesses, no full step, or a clock that runs backwards.
         """
         is_access = trace.is_access() & (trace.step >= 0)
         if not is_access.any():
@@ -82,7 +81,7 @@ class Timeline:
                 "The trace does not say when blocks are accessed, so swapping cannot be planned: trace the job on "
                 "the null GPU with RunOptions(accesses=True). PyTorch's own memory histories never say it."
             )
-        # Memory may also run out for a moment, as for a workspace which is then done without: the job goes on.
+        # Memory may also run out for a moment, for example for an optional workspace: the job then continues.
         died = np.flatnonzero(trace.action == Action.OOM)
         died = died[died > np.flatnonzero(is_access)[-1]]
         steps = np.unique(trace.step[is_access & (trace.step < trace.step[died[0]])] if len(died) else trace.step[is_access])
@@ -97,7 +96,7 @@ class Timeline:
             raise UsageError("The trace's clock goes back, so times of access are unknown: trace the job again.")
         begins = np.append(0, np.flatnonzero(passed) + 1)
         row = accesses[begins]
-        ends = np.append(accesses[begins[1:] - 1], accesses[-1])  # last access row of each operator
+        ends = np.append(accesses[begins[1:] - 1], accesses[-1])  # the last access row of each operator
         start = trace.time_us[row]
         lifetimes = Lifetimes.of(trace)
         live = lifetimes.live()
@@ -106,11 +105,11 @@ class Timeline:
         load, rest = np.empty(len(row), np.int64), np.empty(len(row), np.int64)
         for k, (begin, stop) in enumerate(zip(firsts.tolist(), ends.tolist(), strict=True)):
             asks = np.flatnonzero(is_alloc[begin : stop + 1])
-            # What it finds free is freed before it runs, and what it asks for is there with the rest until it ends.
+            # Blocks that it finds free are freed before it runs; its own allocations coexist with the rest until it ends.
             asked = begin + int(asks[0]) if len(asks) else stop
             load[k] = live[asked : stop + 1].max()
             rest[k] = live[asked - 1] if asked else 0
-        # What the step before left may differ a little from what this one leaves.
+        # The step before may leave slightly different bytes than this one.
         rest = np.minimum(rest, np.roll(live[ends], 1))
         return cls(
             step=step,
@@ -125,7 +124,7 @@ class Timeline:
 
 
 def _end_us(trace: Trace, row: int) -> int:
-    """Return when the operator ends whose last access is `row`: when the next event happens."""
+    """Return when the operator with the last access `row` ends: at the next event."""
     begin_us = int(trace.time_us[row])
     later = trace.time_us[row + 1 :]
     found = later[later > begin_us][:1]
@@ -139,7 +138,7 @@ def _blocks(trace: Trace, lifetimes: Lifetimes, rows: Int64s, begins: Int64s, fi
         known = accesses.setdefault(block, [])
         if not known or known[-1] != k:
             known.append(k)
-    # Behind the last access of a trace the job clears up.
+    # After the last access of a trace, the job cleans up.
     following = np.flatnonzero(trace.is_access() & (np.arange(len(trace)) > rows[-1]))
     last = int(following[0]) if len(following) else int(rows[-1])
     always = (lifetimes.birth < first) & (lifetimes.death > last)
@@ -153,12 +152,12 @@ def _blocks(trace: Trace, lifetimes: Lifetimes, rows: Int64s, begins: Int64s, fi
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """Blocks which can be out across the peak, an entry each; places count operators from the peak, modulo the step.
+    """Blocks that can be out across the peak, one entry each; places count operators from the peak, modulo the step.
 
     Attributes:
         block: ALLOC row.
         size_bytes: Rounded to 512.
-        needed: Place of the first operator behind the peak which touches the block (1 to len - 1).
+        needed: Place of the first operator behind the peak that touches the block (1 to len - 1).
         ready: Place of the last one before the next peak; the block is absent from there to `needed` of the next round.
     """
 
@@ -172,7 +171,9 @@ class Candidates:
 
     @classmethod
     def of(cls, timeline: Timeline, min_bytes: int = MIN_SWAP_BYTES) -> Candidates:
-        """Return the candidates of `timeline`: `min_bytes` or more, two consecutive accesses on both sides of the peak."""
+        """Return the candidates of `timeline`: at least `min_bytes`, with two consecutive accesses on both sides of the
+        peak.
+        """
         peak, n = timeline.peak, len(timeline)
         rows: list[tuple[int, int, int, int]] = []
         for block, operators in sorted(timeline.accesses.items()):

@@ -265,9 +265,9 @@ def test_the_report_is_json_and_readable() -> None:
     assert said["segments"][0]["blocks"][0]["pinned_bytes"] == 11 * MIB
     lines = str(found).splitlines()
     assert lines[0] == "fragmentation at row 6: step 0, forward"
-    assert "free             13.0 MiB   59% of what is reserved" in lines
-    assert "  pinned         11.0 MiB   kept by live blocks beside it" in lines
-    assert "  not pinned      2.0 MiB   goes back when memory runs short; 1 segments hold no block" in lines
+    assert "free             13.0 MiB   59% of reserved" in lines
+    assert "  pinned         11.0 MiB   kept by live blocks in the same unit" in lines
+    assert "  not pinned      2.0 MiB   released when memory runs short; 1 segments without blocks" in lines
     assert "   11.0 MiB    20.0 MiB      6.0 MiB      3   2.0 MiB activation of step 0 forward, m1, op1" in lines
     assert "   11.0 MiB   m1" in lines
 

@@ -188,14 +188,14 @@ def test_an_address_which_is_used_again_is_one_older_block() -> None:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ((99, 0, 0, -1), "is of no kind"),
+        ((99, 0, 0, -1), "has an unknown kind"),
         ((Kind.MALLOC, -1, 0, -1), "has a negative size"),
         ((Kind.MALLOC, 1, -1, -1), "has a stream outside"),
         ((Kind.MALLOC, 1, 1 << 20, -1), "has a stream outside"),
         ((Kind.MALLOC, 1, 0, 0), "names a block"),
-        ((Kind.FREE, 0, 0, -1), "is about no earlier request"),
-        ((Kind.FREE, 0, 0, 2), "is about no earlier request"),
-        ((Kind.COMPLETE, 0, 0, 1), "asks for no memory"),
+        ((Kind.FREE, 0, 0, -1), "refers to no earlier request"),
+        ((Kind.FREE, 0, 0, 2), "refers to no earlier request"),
+        ((Kind.COMPLETE, 0, 0, 1), "allocates no memory"),
         ((Kind.RELEASE_POOL, 1, 0, -1), "out of turn"),
         ((Kind.END_POOL, 1, 0, -1), "out of turn"),
         ((Kind.BEGIN_POOL, 0, 0, -1), "out of turn"),

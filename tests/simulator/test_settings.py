@@ -86,7 +86,7 @@ def test_texts_are_understood(text: str, expected: Settings) -> None:
         ("garbage_collection_threshold:1", "garbage_collection_threshold is 1: it must lie between 0 and 1."),
         ("garbage_collection_threshold:-0.1", "garbage_collection_threshold is -0.1: it must lie between 0 and 1."),
         ("garbage_collection_threshold:nan", "garbage_collection_threshold is nan: it must lie between 0 and 1."),
-        ("per_process_memory_fraction:1.5", "per_process_memory_fraction is 1.5: it must lie in 0 to 1."),
+        ("per_process_memory_fraction:1.5", "per_process_memory_fraction is 1.5: it must lie between 0 and 1."),
     ],
 )
 def test_wrong_texts_are_refused_with_their_reason(text: str, message: str) -> None:

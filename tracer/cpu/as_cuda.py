@@ -1,11 +1,11 @@
-"""Lets ATen on the CPU take the routes which it takes on CUDA, where the two make different tensors.
+"""Routing of ATen on the CPU as on CUDA, where the two create different tensors.
 
     with CudaRoutes(card): run the job
 
 Numbered cases:
-  1. operators which are put together otherwise on CUDA, and autocast's lists: `tracer/rules` says how;
-  2. operators which only CUDA has (attention, cuDNN's batch normalisation, a fused rms_norm): computed here by the CPU's;
-  3. optimizers: CUDA's default is the foreach implementation with its sets of temporaries, the CPU's the loop.
+  1. operators composed differently on CUDA, and autocast's lists: see `tracer/rules`;
+  2. operators that only CUDA has (attention, cuDNN's batch normalization, a fused rms_norm): computed here by the CPU's;
+  3. optimizers: CUDA's default is the foreach implementation with its sets of temporaries, the CPU's is the loop.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _aten = torch.ops.aten
 
 
 class CudaRoutes:
-    """While active, the routes above are CUDA's. For a process which runs one job."""
+    """A context in which the routes above are CUDA's. For a process that runs one job."""
 
     def __init__(self, card: RuledCard) -> None:
         self._card = card
-        self._foreach: list[tuple[Any, str, Any]] = []  # what torch.optim asks for devices with foreach kernels
+        self._foreach: list[tuple[Any, str, Any]] = []  # replaced: torch.optim's lists of devices with foreach kernels
 
     def __enter__(self) -> None:
         self._library = torch.library.Library("aten", "IMPL")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a kernel takes another's place is what is wanted
+            warnings.simplefilter("ignore")  # replacing a kernel is intended
             composites.register(self._library, self._card, "AutogradCPU")
             for name, kernel in _KERNELS.items():
                 self._library.impl(name, kernel, "CPU")
@@ -52,7 +52,9 @@ class CudaRoutes:
 
 # ------------------------------------------------------------------------------------------------ attention
 def _attention(name: str) -> Callable[..., Any]:
-    """Return the kernel of a fused attention: what such a one drops is not stored, so that without dropout it takes as much."""
+    """Return the kernel of a fused attention; dropped elements are not stored, so it takes as much memory as without
+    dropout.
+    """
     schema = getattr(_aten, name).default._schema
 
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -67,7 +69,7 @@ def _attention(name: str) -> Callable[..., Any]:
 
 
 def _attention_backward(name: str) -> Callable[..., Any]:
-    """Return the kernel of its gradient; that of a mask is not computed: zeros stand for it."""
+    """Return the kernel of its gradient; the gradient of a mask is not computed but filled with zeros."""
     schema = getattr(_aten, name).default._schema
 
     def backward(*args: Any, **kwargs: Any) -> Any:
@@ -88,7 +90,7 @@ def _attention_backward(name: str) -> Callable[..., Any]:
 
 
 def _named(schema: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-    """Return the arguments of an operator by name, defaults too."""
+    """Return the arguments of an operator by name, including defaults."""
     defaults = {a.name: a.default_value for a in schema.arguments}
     return {**defaults, **dict(zip(defaults, args, strict=False)), **kwargs}
 
@@ -99,7 +101,7 @@ def _options(named: dict[str, Any]) -> dict[str, Any]:
 
 
 def _evenly(named: dict[str, Any]) -> list[torch.Tensor]:
-    """Return query, key and value with as many heads and columns each: the CPU's kernel wants it."""
+    """Return query, key and value with equal numbers of heads and columns, as the CPU's kernel requires."""
     given = [named[name] for name in ("query", "key", "value")]
     n_heads, width = given[0].shape[1], max(t.shape[-1] for t in given)
     return [_widened(t if t.shape[1] == n_heads else t.repeat_interleave(n_heads // t.shape[1], 1), width) for t in given]
@@ -110,7 +112,7 @@ def _widened(tensor: torch.Tensor, width: int) -> torch.Tensor:
     return torch.nn.functional.pad(tensor, (0, missing)) if missing else tensor
 
 
-# ------------------------------------------------------------------------------------------------ normalisation
+# ------------------------------------------------------------------------------------------------ normalization
 def _batch_norm(*args: Any) -> Any:
     return (*torch.native_batch_norm(*args), torch.empty(0, dtype=torch.uint8))
 

@@ -1,4 +1,4 @@
-"""Runs one job on the CPU, in a process of its own: one job, then it is gone."""
+"""Process that runs one job on the CPU and then exits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vramcast.tracer.protocol.run_options import RunOptions
 
 
 def warm_up() -> None:
-    """Import what every job needs."""
+    """Import the modules that every job needs."""
     import vramcast.tracer.cpu.as_cuda
     import vramcast.tracer.cpu.mode
     import vramcast.tracer.rules.tracing  # noqa: F401
@@ -20,7 +20,7 @@ def warm_up() -> None:
 
 
 def run_job(job: Job, options: RunOptions) -> Result:
-    """Run `job` in this process, on the CPU, and return what came out; never raises for the job's own failures."""
+    """Run `job` in this process, on the CPU, and return the result; never raise for the job's own failures."""
     import torch
 
     from vramcast.tracer.cpu.as_cuda import CudaRoutes
@@ -40,7 +40,7 @@ def run_job(job: Job, options: RunOptions) -> Result:
 
 
 def _hooks(mode: Any) -> Any:
-    """Return what the loop does otherwise: weights and inputs get real values, and come to lie on the card."""
+    """Return the hooks of the loop: weights and inputs get real values and are entered as the card's."""
     import torch
 
     from vramcast.tracer.hooks.torch_api import disable_current_modes

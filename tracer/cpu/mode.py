@@ -1,13 +1,13 @@
-"""The job runs for real, on the CPU, and every operator of it asks a card for what CUDA's would ask for.
+"""Real execution on the CPU, with the requests that CUDA's operators would make on a card.
 
-A dispatch mode sees every ATen operator of the run, forwards and backwards, with its real tensors. What CUDA's operator returns
-and takes besides is in `tracer/rules`; when it dies is seen here: a block lives as long as the CPU's storage.
+A dispatch mode sees every ATen operator of the run, forward and backward, with its real tensors. `tracer/rules` lists what
+CUDA's operator returns and what else it allocates; lifetimes are observed here: a block lives as long as the CPU's storage.
 
-What the CPU run shows otherwise than a GPU would, and what is done about it:
-  - parameters never move: `hold_model` enters them in the order in which `model.to(device)` would;
-  - results may lie in memory otherwise: they are laid out as CUDA's, since later copies depend on it;
-  - CUDA writes some results into their first argument: so does this;
-  - an optimizer's scalars (step counters) stay on the host: left out.
+A CPU run differs from a GPU run as follows:
+  - parameters never move: `hold_model` enters them in the order of `model.to(device)`;
+  - results may have another memory layout: they get CUDA's, because later copies depend on it;
+  - CUDA writes some results into their first argument: so does this mode;
+  - an optimizer's scalars (step counters) stay on the host: they are left out.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _RECURRENT = frozenset((_aten.mkldnn_rnn_layer, _aten.mkldnn_rnn_layer_backward)
 
 
 class CpuMode(TorchDispatchMode):
-    """While active, the CPU's tensors stand for the card's.
+    """A dispatch mode in which the CPU's tensors stand for the card's.
 
-    Known limitations: an optimizer's scalars are taken for host tensors, all others not; a tensor which a script would make on
-    the host and move counts from where it is made; recurrent layers are the CPU's.
+    Known limitations: an optimizer's scalars are assumed to be host tensors, all others are not; a tensor that a script
+    would make on the host and move counts from its creation; recurrent layers are the CPU's.
 
     Attributes:
-        card: Notes the requests.
+        card: Records the requests.
     """
 
     def __init__(self, device: Device, convolution_workspaces: ConvolutionWorkspaces) -> None:
@@ -93,10 +93,10 @@ class CpuMode(TorchDispatchMode):
         return self.card.recorder.in_step and made[0].numel() == 1
 
     def _there(self, func: Any, args: Any, kwargs: Any, results: list[Any]) -> list[Any]:
-        """Return the flat results as CUDA would make them; as the CPU does where nobody knows."""
+        """Return the flat results as CUDA would create them, or as the CPU does if that is unknown."""
         try:
             there, _ = tree_flatten(self.card.shapes.run(func, *tree_map(_on_meta, (args, kwargs))))
-        except (NotImplementedError, RuntimeError):  # no meta kernel, or a shape which depends on values
+        except (NotImplementedError, RuntimeError):  # no meta kernel, or a data-dependent shape
             there = []
         if len(there) != len(results):
             there = [_on_meta(here) for here in results]
@@ -108,21 +108,21 @@ def _is_plain(value: Any) -> bool:
 
 
 def _on_meta(value: Any) -> Any:
-    """Return a tensor which lies as this one does, without its values; for a device, that of such tensors."""
+    """Return a meta tensor with the layout of this one; for a device, return the meta device."""
     if _is_plain(value):
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=META)
     return META if isinstance(value, torch.device) else value
 
 
 def _laid_out(here: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Return a new tensor which lies in memory as CUDA's does."""
+    """Return a new tensor with CUDA's memory layout."""
     if here.stride() == like.stride() or (here.shape, here.dtype) != (like.shape, like.dtype):
         return here
     return torch.empty_strided(like.shape, like.stride(), dtype=here.dtype).copy_(here)
 
 
 def _in_order_of_moving(module: torch.nn.Module, seen: set[int]) -> Iterable[torch.Tensor]:
-    """Yield parameters and buffers once each: those of the children first, as `Module._apply` goes."""
+    """Yield parameters and buffers once each: those of children first, as in `Module._apply`."""
     for child in module.children():
         yield from _in_order_of_moving(child, seen)
     for tensor in [*module._parameters.values(), *module._buffers.values()]:

@@ -1,4 +1,4 @@
-"""Operators whose meta kernel is missing, or answers another question than the card would."""
+"""Operators without a meta kernel, and those whose meta kernel differs from the card's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 def _ctc_loss(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """No meta kernel. Lengths which lie on the card read as zero: the null GPU's targets are as short."""
+    """Return the losses; there is no meta kernel. Lengths on the card read as zero: the null GPU's targets are as short."""
     scores, lengths = args[0], args[3]
     if isinstance(lengths, CudaTensor):
         mode.host_reads += 1
@@ -30,19 +30,19 @@ def _ctc_loss(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _like_input(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Return a gradient like the operator's second argument, its input; no meta kernel."""
+    """Return a gradient like the operator's second argument, its input; there is no meta kernel."""
     return torch.empty(args[1].shape, dtype=args[1].dtype, device=META)
 
 
 def _in_place(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Change tensors in place and return nothing; no meta kernel."""
+    """Change tensors in place and return nothing; there is no meta kernel."""
 
 
-_GROUP_ALIGNMENT_BYTES = 16  # spec: of the rows of a grouped product, torch 2.11
+_GROUP_ALIGNMENT_BYTES = 16  # spec: alignment of the rows of a grouped product, torch 2.11
 
 
 def _grouped_mm(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """A product a group of rows. The meta kernel takes bfloat16 only, which is not so on the card."""
+    """Return one product per group of rows. The meta kernel accepts only bfloat16; the card accepts other types too."""
     first, second = args[:2]
     shape = [first.shape[-2], second.shape[-1]]
     if first.dim() == second.dim():

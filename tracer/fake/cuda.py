@@ -1,4 +1,4 @@
-"""torch.cuda in the process which traces: what Python code asks it before it uses a card."""
+"""torch.cuda in the tracing process: answers to Python code that queries a card before using it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from vramcast.tracer.fake.tensor import CudaTensor, cuda, new_tensor, to
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.rules.history import History
 
-# Operators of which a build without CUDA has no kernel for it, and which then are made of others (spec: torch 2.13, CPU build).
+# Operators that autograd decomposes in a build without CUDA, because it has no kernel for them (spec: torch 2.13, CPU
+# build).
 _ONLY_CUDAS = ("_fused_rms_norm",)
 _ACCOUNTS = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
 
 
 def pretend(device: Device, total_bytes: int, history: History) -> None:
-    """Make this process believe in the card, for good: it runs one job and ends.
+    """Make this process report a card, permanently: it runs one job and exits.
 
-    Without this, code that looks for a card would take the way of a machine without one, as `torch.autocast` does.
+    Without this, code that looks for a card, such as `torch.autocast`, would behave as on a machine without one.
     """
     major, minor = device.compute_capability
     properties = SimpleNamespace(
@@ -53,22 +54,22 @@ def pretend(device: Device, total_bytes: int, history: History) -> None:
         setattr(owner, name, lambda: None)
     torch.Tensor.to, torch.Tensor.cuda = to, cuda  # type: ignore[method-assign, assignment]
     torch_api.set_only_lift_cpu_tensors(True)
-    # A parameter keeps its identity when it moves to another class of tensor: tied weights stay tied.
+    # A parameter keeps its identity when it moves to another tensor class: tied weights stay tied.
     torch.__future__.set_swap_module_params_on_conversion(True)
     torch.Tensor.pin_memory = lambda tensor, device=None: tensor  # type: ignore[method-assign, assignment, return-value]
     torch.Tensor.new_tensor = new_tensor  # type: ignore[method-assign, assignment]
-    # Gradients are grouped by the device which C++ sees.
+    # Gradients are grouped by the device that C++ sees.
     for owner, name in torch_api.places("foreach_devices_of_gradients"):
         setattr(owner, name, lambda: ["cuda", "meta"])
-    # foreach is CUDA's default, but the check is for the exact class.
+    # foreach is CUDA's default, but the check requires the exact class.
     for known in (torch_api.foreach_types_of_optimizers, torch_api.foreach_types_of_gradients):
         known.append(CudaTensor)
 
 
 def name_kernels(library: torch.library.Library) -> None:
-    """Say that CUDA has kernels which this build lacks: without one autograd takes an operator apart, as on the CPU.
+    """Register the CUDA kernels that this build lacks: without one, autograd decomposes an operator, as on the CPU.
 
-    None is ever called: the dispatch mode answers before.
+    None is ever called: the dispatch mode answers first.
     """
     for name in _ONLY_CUDAS:
         if torch_api.has(name.removeprefix("_")) and not torch_api.has_kernel(f"aten::{name}", "CUDA"):
@@ -76,4 +77,4 @@ def name_kernels(library: torch.library.Library) -> None:
 
 
 def _no_kernel(*arguments: Any, **named: Any) -> Any:
-    raise NotImplementedError("a kernel of CUDA's was called beside the dispatch mode")
+    raise NotImplementedError("a CUDA kernel was called outside the dispatch mode")

@@ -1,4 +1,4 @@
-"""Runs one job on fake tensors, in a process of its own: one job, then it is gone."""
+"""Process that runs one job on fake tensors and then exits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vramcast.tracer.protocol.run_options import RunOptions
 
 
 def warm_up() -> None:
-    """Import what every job needs."""
+    """Import the modules that every job needs."""
     import vramcast.tracer.fake.cuda
     import vramcast.tracer.fake.mode
     import vramcast.tracer.rules.autocast
@@ -26,10 +26,10 @@ def warm_up() -> None:
 
 
 def run_job(job: Job, options: RunOptions, program: Callable[[], object] | None = None) -> Result:
-    """Run `job` in this process and return what came out; never raises for the job's own failures.
+    """Run `job` in this process and return the result; never raise for the job's own failures.
 
     Args:
-        job: What is run.
+        job: The job to run.
         program: Run instead of the job's loop, on the job's card.
     """
     import torch
@@ -84,7 +84,7 @@ def _prepare_torchvision() -> None:
     if define_torchvision_operators() and not _KEPT:
         from vramcast.tracer.fake import vision
 
-        with contextlib.suppress(Exception):  # a torchvision which does not import: the job says so, if it needs one
+        with contextlib.suppress(Exception):  # torchvision may fail to import: the job raises then, if it needs it
             _KEPT.append(vision.register())
 
 

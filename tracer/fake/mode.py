@@ -1,4 +1,4 @@
-"""The card that is not there, as a dispatch mode below autograd: every operator on it asks for what CUDA's would ask for."""
+"""The fake card as a dispatch mode below autograd: every operator on it makes the requests of CUDA's operator."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from vramcast.tracer.values.host_reads import Known
 
 aten = torch.ops.aten
 _SCALAR = aten.scalar_tensor.default
-# Their CUDA kernels take operands of one dtype; the meta kernels do not look.
+# Their CUDA kernels require operands of one dtype; the meta kernels do not check.
 _OF_ONE_DTYPE = frozenset(
     op.default for op in (aten.mm, aten.addmm, aten.bmm, aten.baddbmm, aten.addbmm, aten.mv, aten.addmv, aten.dot, aten.vdot)
 ) | {aten.convolution.default, aten.cudnn_convolution.default, aten.linear.default}
 
 
 class CardMode(TorchDispatchMode):
-    """While active, `device="cuda"` works: shapes are computed, requests noted, nothing else happens.
+    """A dispatch mode in which `device="cuda"` works: it computes shapes and records requests, and nothing else happens.
 
-    Operators on CPU tensors run as ever. What the host reads from the card is `known`, or zero.
+    Operators on CPU tensors run as usual. A value that the host reads from the card is taken from `known`, or zero.
 
     Attributes:
-        building: While the model is built, the meta device is the hollow initialiser's and not the card.
-        host_reads: How often the host read what nobody knows.
-        known: What the next reads give.
-        call: Returns the name of the Python call which runs now, as far as somebody follows them.
-        card: Notes the requests.
+        building: While the model is built, the meta device belongs to the initializer of meta models, not to the card.
+        host_reads: Number of host reads of unknown values.
+        known: Values of the next reads.
+        call: Returns the name of the current Python call, if calls are followed.
+        card: Records the requests.
     """
 
     def __init__(self, device: Device, convolution_workspaces: ConvolutionWorkspaces) -> None:
@@ -49,7 +49,7 @@ class CardMode(TorchDispatchMode):
         self.card = RuledCard(device, convolution_workspaces, _on_card, inside=InsideKernel, plans=RECURRENT)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        with DisableTorchFunction():  # who follows values sees what the job calls, not what happens in here
+        with DisableTorchFunction():  # tracers of values see the job's calls, not those made here
             return self._dispatch(func, args, kwargs or {})
 
     def _dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -57,7 +57,7 @@ class CardMode(TorchDispatchMode):
         on_device, on_host = any(on_card), not all(on_card)
         device = kwargs.get("device")
         if func is _SCALAR and device is not None and self.call() == "__setitem__":
-            # The number which Python writes into a tensor of the card: on CUDA it stays on the host.
+            # A number that Python writes into a tensor of the card: on CUDA it stays on the host.
             return func(*args, **{**kwargs, "device": torch.device("cpu")})
         if device is not None and (device.type == "cuda" or (device.type == "meta" and not self.building)):
             on_device = True
@@ -65,7 +65,7 @@ class CardMode(TorchDispatchMode):
             kwargs = {**kwargs, "device": META}
         if not on_device:
             self.card.recorder.watch_data(func, args)
-            if kwargs.get("pin_memory"):  # only a driver can
+            if kwargs.get("pin_memory"):  # only a driver can pin memory
                 kwargs = {**kwargs, "pin_memory": False}
             return func(*args, **kwargs)
         self.card.recorder.note()
@@ -88,7 +88,7 @@ class CardMode(TorchDispatchMode):
         return self._begin(func, args, kwargs, result)
 
     def _begin(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
-        """Return `result` as tensors of the card, its new storages noted in the order in which CUDA asks for them."""
+        """Return `result` as tensors of the card; record its new storages in CUDA's order."""
         results = result if isinstance(result, (tuple, list)) else (result,)
         self.card.play(func, args, kwargs, results)
         wrapped = [on_card(t) if isinstance(t, torch.Tensor) and t.device.type == "meta" else t for t in results]
@@ -96,7 +96,7 @@ class CardMode(TorchDispatchMode):
 
 
 def _check_dtypes(func: Any, args: Any, kwargs: Any) -> None:
-    """Raise as CUDA would where a product's operands are of several dtypes."""
+    """Raise as CUDA would if a product's operands have several dtypes."""
     if func not in _OF_ONE_DTYPE:
         return
     dtypes = list(dict.fromkeys(str(tensor.dtype).removeprefix("torch.") for tensor in tensors_in(args, kwargs)))
@@ -115,7 +115,7 @@ def _without_values(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def refuse_compiled(module: torch.nn.Module, arguments: Any) -> None:
-    """Stand before every forward: torch.compile gives up below a dispatch mode, and its modules would take other memory."""
+    """Raise before a compiled module's forward: torch.compile gives up below a dispatch mode and would take other memory."""
     if isinstance(module, OptimizedModule) or getattr(module, "_compiled_call_impl", None) is not None:
         raise CannotEstimate(
             "The model is compiled (torch.compile), which the fake tracer cannot follow: "

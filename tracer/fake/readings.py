@@ -1,6 +1,6 @@
-"""Operators of which the host reads a value back from the card: single numbers, copies, and how much is selected.
+"""Operators that read a value from the card to the host: single numbers, copies, and sizes of selections.
 
-What is known is told by `tracer/values`; the rest reads as zero, False or nothing at all, as on the null GPU, and counts as
+Known values come from `tracer/values`; the rest reads as zero, False or an empty result, as on the null GPU, and counts as
 a host read.
 """
 
@@ -16,11 +16,11 @@ from vramcast.tracer.fake.tensor import META, CudaTensor, InsideKernel
 aten = torch.ops.aten
 Answer = Callable[[Any, Any, Any, Any], Any]
 
-_COUNT_BYTES, _LONG_BYTES = 4, 8  # measured: what CUDA's selections read, null GPU, torch 2.11
+_COUNT_BYTES, _LONG_BYTES = 4, 8  # measured: sizes that CUDA's selections read, null GPU, torch 2.11
 
 
 def _number(mode: Any, size_bytes: int) -> int:
-    """Return a whole number read from the card; 0 where it is not known."""
+    """Return a whole number read from the card; 0 if it is unknown."""
     known = mode.known.take(size_bytes)
     if known is None:
         mode.host_reads += 1
@@ -46,7 +46,7 @@ def _copy_(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _read(mode: Any, target: torch.Tensor) -> torch.Tensor:
-    """Fill a host tensor with what is read from the card: zeros; who follows values writes them in afterwards."""
+    """Fill a host tensor with values read from the card: zeros; tracers of values write the known ones afterwards."""
     if target.nbytes and mode.known.take(target.nbytes) is None:
         mode.host_reads += 1
     return target.zero_()
@@ -75,7 +75,7 @@ def _masked_select(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _index(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """A mask becomes lists of indices, one a dimension, as long as it selects; a number is written without a count."""
+    """Return the result; a mask becomes lists of indices, one per dimension, as long as its selection."""
     if len(args) > 2 and _is_number(args[2]) and not (args[3] if len(args) > 3 else kwargs.get("accumulate")):
         return args[0]
     indices: list[Any] = []
@@ -95,7 +95,7 @@ def _is_number(value: torch.Tensor) -> bool:
 
 
 def _unique(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Return (distinct elements, where each went, how often each came)."""
+    """Return (distinct elements, position of each input element among them, count of each)."""
     found, source = _number(mode, _LONG_BYTES), args[0]
     flags = [*args[1:], *kwargs.values()]
     inverse, counts = (len(flags) > i and flags[i] for i in ((1, 2) if func is aten._unique2.default else (0, 1)))
@@ -121,7 +121,7 @@ def _repeat_interleave(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     given = kwargs.get("output_size")
     repeated = given if given is not None else _number(mode, _LONG_BYTES)
     if given is None:
-        mode.known.take(1)  # that none is negative
+        mode.known.take(1)  # the check that none is negative
     return torch.empty(repeated, dtype=args[0].dtype, device=META)
 
 
@@ -154,5 +154,5 @@ ANSWERS: dict[Any, Answer] = {
     aten.repeat_interleave.Tensor: _repeat_interleave,
     aten.bincount.default: _bincount,
 }
-# By name: torchvision's own library may not be there.
+# By name, because torchvision's own library may be missing.
 NAMED: dict[str, Answer] = {"torchvision::nms": _nms}

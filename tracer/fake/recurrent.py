@@ -1,4 +1,4 @@
-"""Recurrent layers on the card: PyTorch's C++ asks `is_cuda()` before it takes cuDNN's, so their calls are replaced.
+"""Recurrent layers on the card: PyTorch's C++ checks `is_cuda()` before it takes cuDNN's, so their calls are replaced.
 
 measured: request by request on the null GPU, torch 2.11.0+cu130, a100-40gb. The sizes of workspace and reserve are the null
 GPU's own assumption: cuDNN publishes none.
@@ -18,12 +18,12 @@ from vramcast.tracer.rules.operator_call import Call, Rule
 
 aten = torch.ops.aten
 _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}  # spec: cuDNN's numbers
-_GATES = (1, 1, 4, 3)  # by mode
+_GATES = (1, 1, 4, 3)  # number of gates by mode
 
 
 # ------------------------------------------------------------------------------------------------ above autograd
 def register(library: torch.library.Library) -> None:
-    """Replace the layers' operators for CUDA, and the module's way to lay its weights side by side."""
+    """Replace the layers' operators for CUDA, and the module's method that flattens its weights."""
     for name in _MODES:
         for overload in ("input", "data"):
             library.impl(f"{name}.{overload}", _layer(name, overload), "AutogradCUDA")
@@ -42,7 +42,7 @@ def _layer(name: str, overload: str) -> Callable[..., Any]:
         hx, cx = hidden if name == "lstm" else (hidden, None)
         width, projected = (hx.shape[2], 0) if cx is None else (cx.shape[2], hx.shape[2] if hx.shape[2] != cx.shape[2] else 0)
         flat = None
-        if torch.is_autocast_enabled("cuda"):  # the casts lie side by side
+        if torch.is_autocast_enabled("cuda"):  # the casts are adjacent
             dtype = torch.get_autocast_dtype("cuda")
             weights = [w.to(dtype) for w in weights]
             data, hx, cx, flat = data.to(dtype), hx.to(dtype), None if cx is None else cx.to(dtype), weights[0].detach()
@@ -57,7 +57,7 @@ def _layer(name: str, overload: str) -> Callable[..., Any]:
 
 
 def _flatten(layer: torch.nn.RNNBase) -> None:
-    """Stand for `RNNBase.flatten_parameters`: the weights become parts of one tensor."""
+    """Replace `RNNBase.flatten_parameters`: make the weights parts of one tensor."""
     weights: Any = layer._flat_weights
     if not all(isinstance(w, CudaTensor) for w in weights) or not torch.backends.cudnn.enabled:
         return
@@ -101,7 +101,7 @@ def _backward(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _pack(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Return the steps which are there, and on the host how many sequences each step has."""
+    """Return the packed steps, and on the host the number of sequences in each step."""
     data, lengths = args[:2]
     longest = int(lengths.max())
     sizes = (lengths[None, :] > torch.arange(longest)[:, None]).sum(1)
@@ -146,10 +146,10 @@ def _plan_backward(call: Call) -> None:
 
 
 def _plan_pack(call: Call) -> None:
-    """Steps without the last sequences are copied out of the batch before all are joined."""
+    """Plan the copies: shorter steps are copied out of the batch before all are joined."""
     data, sizes = call.results
     row_bytes = data.nbytes // max(len(data), 1)
-    known = sizes.numpy().tolist()  # not an operator: those compute shapes only here
+    known = sizes.numpy().tolist()  # not an operator: here, operators compute only shapes
     parts = [(n, len(list(steps))) for n, steps in itertools.groupby(known)]
     held = [call.ask(n * n_steps * row_bytes) for n, n_steps in parts if n < known[0]]
     call.begin(0)

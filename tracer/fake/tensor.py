@@ -1,8 +1,8 @@
-"""Tensors of a card which is not there: shape, strides, dtype and a storage that has a life, but no bytes.
+"""Tensors of a fake card: shape, strides, dtype and a storage with a lifetime, but without bytes.
 
 To C++ such a tensor lives on the meta device, where kernels only compute shapes, but it carries the dispatch keys of CUDA:
-autograd and autocast take CUDA's rules. Because C++ sees no CUDA device, no code asks for a device guard, which a CPU-only
-build of torch does not have. To Python the tensor says that it lives on cuda:0.
+autograd and autocast follow CUDA's rules. C++ sees no CUDA device, so no code asks for a device guard, which a CPU-only
+build of torch does not have. To Python the tensor reports cuda:0 as its device.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ META = torch.device("meta")
 
 
 class CudaTensor(torch.Tensor):
-    """A tensor on the card; made by `on_card` only."""
+    """A tensor on the card; created only by `on_card`."""
 
     _inside_kernel = False
     __torch_function__ = disabled_torch_function
@@ -51,13 +51,13 @@ class CudaTensor(torch.Tensor):
 
 
 def check_ordinal(device: torch.device) -> None:
-    """Raise as CUDA would for another card than cuda:0, the only one."""
+    """Raise as CUDA would for a card other than cuda:0, the only one."""
     if device.type == "cuda" and device.index:
         raise RuntimeError(f"CUDA error: invalid device ordinal ({device}): the job has one card, cuda:0")
 
 
 def _device(value: Any, card: torch.device) -> Any:
-    """Return `card` for whatever names the card; anything else as it is."""
+    """Return `card` if the value names the card; otherwise return the value unchanged."""
     is_card = (
         (isinstance(value, int) and not isinstance(value, bool))
         or (isinstance(value, str) and value.startswith("cuda"))
@@ -70,9 +70,9 @@ def _device(value: Any, card: torch.device) -> Any:
 
 
 def to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """Stand for `Tensor.to`: to C++, a tensor of the card is on the meta device already, and another goes to cuda:0.
+    """Replace `Tensor.to`: to C++, a tensor of the card is already on the meta device, and another goes to cuda:0.
 
-    "cuda" without a number would make C++ ask for the current device, which a build without CUDA cannot answer.
+    "cuda" without a number would make C++ ask for the current device, and a build without CUDA cannot answer that.
     """
     card = META if isinstance(tensor, CudaTensor) else CUDA
     if "device" in kwargs:
@@ -81,12 +81,12 @@ def to(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
 
 
 def cuda(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """Stand for `Tensor.cuda`."""
+    """Replace `Tensor.cuda`."""
     return to(tensor, kwargs.get("device", args[0] if args else None) or CUDA)
 
 
 def new_tensor(tensor: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
-    """Stand for `Tensor.new_tensor`, in which C++ asks the driver for a tensor of the card."""
+    """Replace `Tensor.new_tensor`, in which C++ requests a tensor of the card from the driver."""
     return torch.tensor(data, **{"dtype": tensor.dtype, "device": tensor.device, **kwargs})
 
 
@@ -94,12 +94,14 @@ _cpp_to = torch.Tensor.to
 
 
 def on_card(meta: torch.Tensor) -> CudaTensor:
-    """Return the tensor of the card with the shape, and the very storage, of a meta tensor."""
+    """Return the card's tensor with the shape, and the very storage, of a meta tensor."""
     return torch.Tensor._make_subclass(CudaTensor, meta, False, device_for_backend_keys=CUDA)
 
 
 class InsideKernel:
-    """While active, operators on `CudaTensor`s run their meta kernels: they compute shapes, and give plain meta tensors."""
+    """A context in which operators on `CudaTensor`s run their meta kernels: they compute shapes and return plain meta
+    tensors.
+    """
 
     def __enter__(self) -> None:
         self._dispatch = DisableTorchDispatch()

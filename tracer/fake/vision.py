@@ -1,6 +1,7 @@
-"""torchvision's operators where its library does not load: as much of them as the fake card needs.
+"""torchvision's operators for the case that its library does not load, as far as the fake card needs them.
 
-spec: torchvision 0.26 and 0.28, the shapes of `_meta_registrations.py` and the gradient of `ops/autograd/roi_align_kernel.cpp`.
+spec: torchvision 0.26 and 0.28, the shapes of `_meta_registrations.py` and the gradient of
+`ops/autograd/roi_align_kernel.cpp`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _BACKWARD = (
 
 
 def register() -> torch.library.Library:
-    """Make torchvision believe in its operators, and give `roi_align` shapes and a gradient; kept while the result lives.
+    """Register torchvision's operators, with shapes and a gradient for `roi_align`; they exist as long as the result lives.
 
     Its schema must be defined already (`imports.define_torchvision_operators`).
     """
@@ -33,7 +34,7 @@ def register() -> torch.library.Library:
 
 
 def suppress(boxes: torch.Tensor, scores: torch.Tensor, iou_threshold: float) -> torch.Tensor:
-    """Return the indices of the boxes (n x 4: left, top, right, bottom) which no better one covers, best first."""
+    """Return the indices of the boxes (n x 4: left, top, right, bottom) that no better box covers, best first."""
     order = scores.argsort(descending=True, stable=True)
     boxes = boxes[order]
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])

@@ -1,7 +1,8 @@
-"""The ledger: a tracer's account of the calls which it could not fully answer, as data.
+"""The ledger: a tracer's list of calls that it could not fully answer, as data.
 
-An entry has a kind, which says what was done, and a code, which says what is missing; the words for a reader are made from
-both in one place. The C code takes its words from `csrc/ledger.h`, which `python -m vramcast.tracer.format.ledger` writes.
+An entry has a kind, which records how the call was handled, and a code, which records what is missing; the words for a
+reader are made from both in one place. The C code takes its words from `csrc/ledger.h`, written by `python -m
+vramcast.tracer.format.ledger`.
 """
 
 from __future__ import annotations
@@ -16,35 +17,35 @@ from vramcast.core.errors import TraceFileError
 
 
 class Entered(StrEnum):
-    """What was done with a call. The words stand in trace files, and the null GPU's report."""
+    """The handling of a call. These words are part of trace files and of the null GPU's report."""
 
-    NOOP = "noop"  # reviewed, did nothing
+    NOOP = "noop"  # reviewed: does nothing
     REFUSED = "refused"  # failed loudly
     ASSUMED = "assumed"  # answered with an assumption
-    BOUNDED = "bounded"  # answered with 0, where `size_bytes` is the sum of the most that was possible each time
+    BOUNDED = "bounded"  # answered with 0; `size_bytes` is the sum of the largest possible sizes
     READ = "read"  # the host read zeros
     DRAWN = "drawn"  # the host read a number drawn at random
-    # Something large was drawn, or was too much to work out, on which depends ...
-    LARGEST = "largest"  # a shape, which has a largest: a run of the job with that gives a ceiling
-    BRANCH = "branch"  # a yes or no: a run of the job with the other answer gives another peak
-    OPEN = "open"  # something which has no largest: no bound covers it
-    # A number that the host read, and nobody knows, ...
-    SMALLEST = "smallest"  # decides something, or may: a run with the smallest and one with the largest show what
-    DECIDED = "decided"  # decides a yes or no: a run with the other answer shows what
-    UNFOLLOWED = "unfollowed"  # went where nobody sees it: runs with others show whether it decides a size
-    OUTSIDE = "outside"  # memory of the card given past PyTorch's allocator: at most `size_bytes` at once, by whom `name` says
-    MANAGED = "managed"  # managed memory, which a card takes from the host and gives back: at most `size_bytes` at once
-    COMMUNICATOR = "communicator"  # a call on one of NCCL's communicators, `nccl_calls` reads its name
-    CONTEXT = "context"  # the process made its context on the device whose number `name` is
-    SPEED = "speed"  # whether something has happened: the speed of the card decides it
-    WORKSPACE = "workspace"  # a size that a library was handed as workspace
+    # A large tensor was drawn at random, or was too expensive to compute, and decides ...
+    LARGEST = "largest"  # a shape with a maximum: a run with the maximum gives a ceiling
+    BRANCH = "branch"  # a branch: a run with the other answer gives another peak
+    OPEN = "open"  # something without a maximum: no bound covers it
+    # The host read an unknown number that ...
+    SMALLEST = "smallest"  # decides something, or may: runs with the smallest and the largest value show what
+    DECIDED = "decided"  # decides a branch: a run with the other answer shows which
+    UNFOLLOWED = "unfollowed"  # was lost from sight: runs with other values show whether it decides a size
+    OUTSIDE = "outside"  # card memory from outside PyTorch's allocator: at most `size_bytes` at once, given by `name`
+    MANAGED = "managed"  # managed memory, which moves between host and card: at most `size_bytes` at once
+    COMMUNICATOR = "communicator"  # a call on an NCCL communicator; `nccl_calls` parses its name
+    CONTEXT = "context"  # the process created its context on the device with the number `name`
+    SPEED = "speed"  # a query for completion: the speed of the card decides the answer
+    WORKSPACE = "workspace"  # a workspace size passed to a library
     LAUNCHES = "launches"
 
 
 class Code(StrEnum):
-    """What is missing. Its value is what a reader is told; `{}` stands for the entry's name. Values stand in trace files."""
+    """The missing part, in words for readers; `{}` stands for the entry's name. Values are part of trace files."""
 
-    CALL = "{}"  # an entry point of NVIDIA's, by its name, or an operator whose inside is not known
+    CALL = "{}"  # an NVIDIA entry point, by its name, or an operator with unknown internals
     NO_ORACLE = "cuDNN plan without an oracle's answer, workspace: 0"
     NO_WORKSPACES = "convolution workspaces: 0 ({})"
     OTHER_CUDNN = "convolution workspaces of another cuDNN version"
@@ -56,7 +57,7 @@ class Code(StrEnum):
     UNBOUNDED = "no largest shape for {}"
 
 
-# Entries of the C code whose words it shares with Python; every other one is a CALL.
+# Entries that the C code shares with Python; every other entry is a CALL.
 _FIXED: Final = {code.value: code for code in Code if "{}" not in code.value}
 # spec: NVIDIA's naming: an entry point begins with its library
 _LIBRARIES: Final = {"cublas": ("cublas",), "cudnn": ("cudnn", "cuDNN"), "nccl": ("nccl", "NCCL")}
@@ -65,7 +66,7 @@ _HEADER: Final = Path(__file__).parents[1] / "nullgpu" / "csrc" / "ledger.h"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line: what was entered, how often, and a sum of bytes where the kind has one."""
+    """One line: an entry's kind and code, its count, and a sum of bytes if the kind has one."""
 
     kind: Entered
     name: str
@@ -75,49 +76,49 @@ class Entry:
 
     @classmethod
     def of(cls, kind: Entered, code: Code, hits: int, size_bytes: int = 0, *, name: str = "") -> Entry:
-        """Return the entry of something which has a code of its own."""
+        """Return the entry of something with a code of its own."""
         return cls(kind, name, hits, size_bytes, code)
 
     @classmethod
     def reported(cls, line: str) -> Entry:
-        """Return the entry of a line of the null GPU's report: kind, words, hits, bytes."""
+        """Return the entry for a line of the null GPU's report: kind, words, hits, bytes."""
         kind, words, hits, size_bytes = line.split("\t")
         one = cls.counted(words, int(hits))
         return replace(one, kind=Entered(kind), size_bytes=int(size_bytes))
 
     @classmethod
     def counted(cls, what: str, hits: int) -> Entry:
-        """Return the assumption behind something which was counted under its code's words, or under its own name."""
+        """Return an assumption counted under its code's words, or under its own name."""
         code = _FIXED.get(what, Code.CALL)
         return cls(Entered.ASSUMED, what if code is Code.CALL else "", hits, 0, code)
 
     @property
     def words(self) -> str:
-        """What a reader is told."""
+        """Return the words for readers."""
         return self.code.value.replace("{}", self.name)
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it widens the bound."""
+        """Return whether the entry widens the bound."""
         return self.kind in (Entered.REFUSED, Entered.ASSUMED)
 
     @property
     def library(self) -> str:
-        """Which library it shows to be loaded: cublas, cudnn, nccl, or "" another."""
+        """Return the library that the entry shows to be loaded: cublas, cudnn, nccl, or "" for another."""
         if self.kind not in (Entered.NOOP, Entered.ASSUMED):
             return ""
         return next((library for library, begins in _LIBRARIES.items() if self.words.startswith(begins)), "")
 
     def to_row(self) -> list[Any]:
-        """Return it as a row of a trace file."""
+        """Return the entry as a row of a trace file."""
         return [self.kind.value, self.code.value, self.name, self.hits, self.size_bytes]
 
     @classmethod
     def of_row(cls, row: Any) -> Entry:
-        """Return the entry of a row of a trace file, which may hold anything.
+        """Return the entry in an untrusted row of a trace file.
 
         Raises:
-            TraceFileError: it is damaged.
+            TraceFileError: The row is damaged.
         """
         kind, code, name, hits, size_bytes = row
         if not isinstance(name, str) or not all(isinstance(n, int) and 0 <= n < 2**63 for n in (hits, size_bytes)):
@@ -126,14 +127,14 @@ class Entry:
 
 
 def words(entries: Iterable[Entry], *kinds: Entered) -> tuple[str, ...]:
-    """Return what a reader is told of the entries of these kinds, sorted."""
+    """Return the words for readers of the entries of these kinds, sorted."""
     return tuple(sorted(entry.words for entry in entries if entry.kind in kinds))
 
 
 def header() -> str:
     """Return the text of `csrc/ledger.h`."""
     lines = [f'#define NG_{code.name} "{text}"' for text, code in _FIXED.items()]
-    about = "/* Words of the ledger which the C code shares with tracer/format/ledger.py, which writes this file. */"
+    about = "/* Words of the ledger, shared by the C code and tracer/format/ledger.py, which writes this file. */"
     return "\n".join([about, "#ifndef NULLGPU_LEDGER_H", "#define NULLGPU_LEDGER_H", *lines, "#endif", ""])
 
 

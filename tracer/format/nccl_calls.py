@@ -1,4 +1,4 @@
-"""What the null NCCL counted: communicators, and the calls on each."""
+"""The communicators and calls counted by the null NCCL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from vramcast.tracer.format.ledger import Entered, Entry
 
-_MADE = "made"  # = call_names of csrc/comm.c: it was made, which is no call
+_MADE = "made"  # = call_names of csrc/comm.c: its creation, which does not count as a call
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +15,8 @@ class Calls:
     """One communicator.
 
     Attributes:
-        ranks: How many it has.
-        by_kind: How often each kind of call was made on it; none: it was made, and never used.
+        ranks: Number of its ranks.
+        by_kind: Number of calls of each kind; empty if it was created and never used.
     """
 
     ranks: int
@@ -24,7 +24,7 @@ class Calls:
 
 
 def calls_in(ledger: Iterable[Entry]) -> tuple[Calls, ...]:
-    """Return the communicators of a ledger, in the order in which they were made; an entry which is damaged is none."""
+    """Return the communicators of a ledger, in order of creation; damaged entries are skipped."""
     found: dict[int, tuple[int, dict[str, int]]] = {}
     for entry in ledger:
         if entry.kind is not Entered.COMMUNICATOR:
@@ -37,11 +37,11 @@ def calls_in(ledger: Iterable[Entry]) -> tuple[Calls, ...]:
 
 
 def sized(ledger: Iterable[Entry], sizes: Mapping[int, int]) -> list[Entry]:
-    """Return a ledger in which parts of communicators have the sizes which PyTorch gave them.
+    """Return a ledger in which parts of communicators have the sizes that PyTorch gave them.
 
     Args:
-        ledger: Where a part has its parent's size: NCCL knows the color of this rank alone.
-        sizes: How many ranks have a color. One which is not there keeps its parent's size, which is no smaller.
+        ledger: A ledger in which a part has its parent's size, because NCCL knows only this rank's color.
+        sizes: Number of ranks of each color. A missing one keeps its parent's size, which is no smaller.
     """
     entries = []
     for one in ledger:
@@ -54,7 +54,7 @@ def sized(ledger: Iterable[Entry], sizes: Mapping[int, int]) -> list[Entry]:
 
 
 def _parts(entry: Entry) -> tuple[int, int, int, str]:
-    """Return number, ranks, color and call of an entry; a ledger may come from a file which holds anything."""
+    """Return number, ranks, color and call of an entry; the ledger may come from an untrusted file."""
     try:
         number, ranks, color, call = entry.name.split("/")
         return int(number), max(int(ranks), 1), int(color), call

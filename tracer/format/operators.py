@@ -1,7 +1,8 @@
-"""What an operator is, read from its name: the one place which knows how PyTorch's tracers spell the same thing.
+"""Classification of operators by name: the only place with PyTorch's spellings of operators.
 
-`aten::cudnn_convolution` asks forward, `aten::convolution_backward` backward; where autograd's node asks itself, it is
-`ConvolutionBackward0`. So names are read without regard to case, and nobody else reads them: a trace holds `Operator`s.
+`aten::cudnn_convolution` makes the forward requests, `aten::convolution_backward` the backward ones; if autograd's node
+itself does, it is `ConvolutionBackward0`. So names are matched without regard to case, and only here: a trace holds
+`Operator`s.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from typing import Final, Self, TypeAlias
 Shape: TypeAlias = tuple[int, ...]
 
 
-# `convert` is no convolution: `_convert_indices_from_coo_to_csr`.
+# `convert` is not a convolution: `_convert_indices_from_coo_to_csr`.
 _CONVOLUTION: Final = r"conv(?!ert)"
 
 
 class _Spelt(IntEnum):
-    """Something which torch's names of operators say: the first member whose pattern matches holds, and 0 where none does.
+    """A property encoded in operator names: the first member whose pattern matches, or 0 if none does.
 
-    The numbers stand in trace files: a new one takes the next number, wherever it stands.
+    The numbers are part of trace files: a new member takes the next number, wherever it stands.
     """
 
     pattern: str
 
     def __new__(cls, number: int, pattern: str = "") -> Self:
-        """Return the member of that number."""
+        """Return the member with that number."""
         one = int.__new__(cls, number)
         one._value_ = number
         one.pattern = pattern
@@ -37,12 +38,12 @@ class _Spelt(IntEnum):
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """Return what an operator's name says."""
+        """Return the property of an operator's name."""
         return next((one for one in cls if one and re.search(one.pattern, name, re.IGNORECASE)), cls(0))
 
 
 class Kind(_Spelt):
-    """What an operator does."""
+    """The computation of an operator."""
 
     # spec: torch 2.11, native_functions.yaml, derivatives.yaml and the profiles of the survey
     OTHER = 0
@@ -67,9 +68,9 @@ class Kind(_Spelt):
 
 
 class Library(_Spelt):
-    """Which library of NVIDIA's computes it: each takes memory of its own when it is first used.
+    """The NVIDIA library that computes an operator: each takes memory of its own when it is first used.
 
-    cuDNN 9 is several libraries, loaded one by one; CUDNN is the one of convolutions.
+    cuDNN 9 is several libraries, loaded one by one; CUDNN is the one for convolutions.
     """
 
     NONE = 0
@@ -81,15 +82,15 @@ class Library(_Spelt):
 
     @property
     def loaded(self) -> str:
-        """Which library is loaded for it, as a ledger's entry names it: cublas, cudnn, or "" none."""
+        """Return the library loaded for it, as in a ledger's entry: cublas, cudnn, or "" for none."""
         return "" if self is Library.NONE else "cublas" if self is Library.CUBLAS else "cudnn"
 
 
 class Form(IntEnum):
-    """How the arguments of an operator lie whose operations are counted: `tracer/recording/accesses.py` knows each."""
+    """The argument order of an operator with counted operations; `tracer/recording/accesses.py` handles each form."""
 
     PRODUCT = 0  # factors first
-    SUM_AND_PRODUCT = 1  # something to add, then the factors
+    SUM_AND_PRODUCT = 1  # a summand, then the factors
     CONVOLUTION = 2
     CUDNN_CONVOLUTION = 3  # never transposed
     CONVOLUTION_BACKWARD = 4
@@ -109,9 +110,9 @@ _ACTIVATIONS: Final = (
 ACTIVATIONS: Final = len(_ACTIVATIONS)
 # spec: torch 2.6 to 2.11, _inductor/output_code.py and _functorch: what profiles call such a graph, and the function around it
 _COMPILED: Final = r"CompiledFxGraph|CompiledFunction"
-# Operators which are handed a workspace by cuBLAS, cuDNN or cuFFT.
+# Operators that pass a workspace to cuBLAS, cuDNN or cuFFT.
 _WORKSPACE: Final = rf"{_CONVOLUTION}|mm|linear|matmul|attention|rnn|lstm|gru|fft|dot|mv"
-# Operators which only make storage: the one around them is the one a reader wants to see.
+# Operators that only create storage: the operator around them is the interesting one.
 FACTORIES: Final = frozenset(
     f"aten::{name}"
     for name in (
@@ -119,7 +120,7 @@ FACTORIES: Final = frozenset(
         *("ones", "ones_like", "resize_", "zeros", "zeros_like", "_to_copy", "clone", "contiguous", "copy_", "to"),
     )
 )
-# These change or make a tensor, and touch no memory of it.
+# These change or create a tensor without touching its memory.
 UNTOUCHING: Final = frozenset(
     f"aten::{name}"
     for name in (
@@ -140,8 +141,8 @@ FORMS: Final[Mapping[str, Form]] = {
     **dict.fromkeys(_ATTENTIONS, Form.ATTENTION),
     **dict.fromkeys((f"{name}_backward" for name in _ATTENTIONS), Form.ATTENTION_BACKWARD),
 }
-# How the null GPU's profile calls the operator that asks, where another one is called: the caller, or what CUDA's kernel
-# delegates to.
+# The operator that allocates in the null GPU's profile, if another one is called: the caller, or the delegate of CUDA's
+# kernel.
 ASKS_AS: Final[Mapping[str, str]] = {
     "aten::_to_copy": "aten::to",
     "aten::relu": "aten::clamp_min",
@@ -154,21 +155,21 @@ ASKS_AS: Final[Mapping[str, str]] = {
         for end, way in (("", "forward"), ("_backward", "backward"))
     },
 }
-_REMEMBERED: Final = 1 << 16  # arbitrary: names; a file may hold any number
+_REMEMBERED: Final = 1 << 16  # arbitrary: cached names; a file may hold any number
 STEP: Final = "Optimizer.step"  # spec: torch.optim's own range, torch 2.11
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operator of a job, as requests name it.
+    """One operator of a job, as named in requests.
 
     Attributes:
-        name: As torch calls it; "" unknown.
+        name: torch's name; "" unknown.
         module: Path of the module in whose forward, or for whose gradient, it ran; "" unknown.
-        shapes: Of the tensors it was given, in order; () where the tracer did not record them.
-        dtypes: Theirs, as torch names them without `torch.`.
-        kind: What it does.
-        library: Which of NVIDIA's libraries computes it.
+        shapes: Shapes of its tensor arguments, in order; () if the tracer did not record them.
+        dtypes: Their dtypes, named as in torch, without `torch.`.
+        kind: Its computation.
+        library: The NVIDIA library that computes it.
     """
 
     name: str
@@ -180,27 +181,27 @@ class Operator:
 
     @classmethod
     def of(cls, name: str, module: str = "", shapes: tuple[Shape, ...] = (), dtypes: tuple[str, ...] = ()) -> Operator:
-        """Return the operator of that name, classified."""
+        """Return the operator with that name, classified."""
         return cls(name, module, shapes, dtypes, *_classified(name))
 
     @property
     def is_convolution(self) -> bool:
-        """Whether it is a convolution, forward or backward."""
+        """Return whether it is a convolution, forward or backward."""
         return self.kind in (Kind.CONVOLUTION, Kind.CONVOLUTION_BACKWARD)
 
     @property
     def is_depthwise(self) -> bool:
-        """Whether it is a convolution by PyTorch's own kernels for one channel a group; cuDNN's do not say so by their name."""
+        """Return whether it is one of PyTorch's own depthwise convolutions; names of cuDNN's do not show this."""
         return self.is_convolution and "depthwise" in self.name.lower()
 
     @property
     def is_compiled(self) -> bool:
-        """Whether it is a graph which Inductor compiled."""
+        """Return whether it is a graph compiled by Inductor."""
         return re.search(_COMPILED, self.name) is not None
 
     @property
     def activation(self) -> int | None:
-        """Which activation function it is: its place among `ACTIVATIONS`."""
+        """Return the index of its activation function in `ACTIVATIONS`."""
         return _activation(self.name)
 
 
@@ -211,7 +212,7 @@ def _classified(name: str) -> tuple[Kind, Library]:
 
 @lru_cache(_REMEMBERED)
 def takes_workspace(name: str) -> bool:
-    """Return whether a library is handed a workspace by the operator of that name."""
+    """Return whether the operator passes a workspace to a library."""
     return re.search(_WORKSPACE, name, re.IGNORECASE) is not None
 
 

@@ -8,8 +8,8 @@
     block = {address, size, requested_size, state, frames}
     entry = {action, addr, size, stream, frames, time_us}; "oom" has device_free and no addr
 
-What an entry says of frames is the stack with the innermost call first. The reader and the writer of these files in
-PyTorch are torch/csrc/cuda/Module.cpp, torch/cuda/_memory_viz.py and torch/utils/viz/MemoryViz.js.
+The frames of an entry are the stack with the innermost call first. The reader and the writer of these files in PyTorch are
+torch/csrc/cuda/Module.cpp, torch/cuda/_memory_viz.py and torch/utils/viz/MemoryViz.js.
 """
 
 from __future__ import annotations
@@ -47,19 +47,20 @@ from vramcast.tracer.format.trace import (
     columns_of,
 )
 
-READ_LIMIT_BYTES: Final = 2**30  # arbitrary: some 15 million entries; larger files are refused unread
-# A small file must not cost much. measured: 78 public snapshots unpack to 14 to 26 times their gzip's size, and have at most an
-# object in 12 bytes; a hostile one has 1,032 times, and an object in each byte, which takes a hundred.
-_MOST_UNPACKED: Final = 200  # arbitrary: times the packed size
+READ_LIMIT_BYTES: Final = 2**30  # arbitrary: about 15 million entries; larger files are rejected unread
+# A small file must not cost much. measured: 78 public snapshots unpack to 14 to 26 times the size of their gzip file, and
+# have at most one object per 12 bytes; a hostile file unpacks to 1,032 times its size, with an object in each byte, which
+# takes a hundred.
+_MOST_UNPACKED: Final = 200  # arbitrary: multiple of the packed size
 _ALWAYS_UNPACKED_BYTES: Final = 2**20  # arbitrary: however small the file
-_BYTES_AN_OBJECT: Final = 8  # arbitrary: at least so many bytes of the file for each container, mark and note of one
+_BYTES_AN_OBJECT: Final = 8  # arbitrary: least bytes of the file per container, mark and memo entry
 _FREE_OBJECTS: Final = 10_000  # arbitrary: however small the file
 
 _GZIP_MAGIC: Final = b"\x1f\x8b"  # spec: RFC 1952, 2.3.1
 _PICKLE_PROTOCOL: Final = 4  # spec: unpickle() in torch/utils/viz/MemoryViz.js reads 2 to 4
-_OP_FILE: Final = "<op>"  # stands where a frame names its file, when the frame is an operator and no line of Python
+_OP_FILE: Final = "<op>"  # replaces the file name in the frame of an operator
 _MODULE_FILE: Final = "<module path>"
-_NOT_IN_HISTORIES: Final = ("empty_cache", "context", "read", "write")  # actions of ours
+_NOT_IN_HISTORIES: Final = ("empty_cache", "context", "read", "write")  # our own actions
 
 # torch writes active_pending_free and documents active_awaiting_free.
 _STATES: Final = {
@@ -70,7 +71,7 @@ _STATES: Final = {
 }
 _STATE_NAMES: Final = ("active_allocated", "active_pending_free", "inactive")
 
-# What an entry says itself; a stream is still named by its pointer.
+# Columns of an entry itself; a stream is still named by its pointer.
 _ENTRY_COLUMNS: Final = {
     **{name: EVENT_COLUMNS[name] for name in ("action", "address", "size_bytes", "category", "time_us")},
     **NAMED_COLUMNS,
@@ -81,23 +82,23 @@ Frame: TypeAlias = dict[str, Any]
 
 
 def read_snapshot(path: str | os.PathLike[str], *, limit_bytes: int = READ_LIMIT_BYTES) -> dict[str, Any]:
-    """Return the snapshot in the file `path`, which may come from anywhere: nothing in it is executed.
+    """Return the snapshot in the file `path`. The file may be untrusted: nothing in it is executed.
 
     Args:
-        path: A pickle of PyTorch's memory history, perhaps gzipped.
-        limit_bytes: Refuse a file which holds more, packed or unpacked.
+        path: A pickle of PyTorch's memory history, optionally gzipped.
+        limit_bytes: Reject a file that is larger, packed or unpacked.
     Returns:
-        At least `segments` (list of dicts), `device_traces` (list of lists of dicts) and `allocator_settings` (dict),
-        whatever the age of the file.
+        At least `segments` (list of dicts), `device_traces` (list of lists of dicts) and `allocator_settings` (dict), for
+        files of any age.
     Raises:
         TraceFileError: The file is absent, damaged, too large, or asks for more than plain data.
-    Limits: Read by the slow unpickler, which alone can be told to refuse: some 6 s for 300,000 entries.
+    Limits: The slow unpickler reads the file, because only it can reject classes: about 6 s for 300,000 entries.
     """
     try:
         return _normalised(_BuiltinsUnpickler(_read_file(path, limit_bytes)).load())
     except FileNotFoundError as error:
         raise TraceFileError(f"Snapshot '{path}' does not exist: check the path.") from error
-    # The file is untrusted: whatever a damaged one makes the unpickler raise is one and the same news.
+    # The file is untrusted: every error that a damaged one causes in the unpickler means the same.
     except Exception as error:
         reason = (str(error) if isinstance(error, TraceFileError) else f"{type(error).__name__}: {error}").rstrip(".")
         raise TraceFileError(
@@ -109,10 +110,10 @@ def read_trace(path: str | os.PathLike[str], device_index: int | None = None) ->
     """Return the trace in a file: a recorded memory history (pickle, also gzipped), or a trace (.npz).
 
     Args:
-        path: The file, which may come from anywhere.
-        device_index: Of several devices of a history; default: the one with most events.
+        path: The file, which may be untrusted.
+        device_index: One of several devices of a history; default: the one with the most events.
     Raises:
-        TraceFileError: it is absent or damaged.
+        TraceFileError: The file is absent or damaged.
     """
     if Path(path).suffix == ".npz":
         return Trace.load(path)
@@ -127,16 +128,16 @@ def trace_from_snapshot(
     snapshot: Mapping[str, Any], device_index: int = 0, header: Mapping[str, Any] | None = None,
     earlier: Sequence[Entries] = (),
 ) -> Trace:  # fmt: skip
-    """Return what `snapshot` recorded on one device as a trace.
+    """Return the history of one device in `snapshot` as a trace.
 
     Args:
-        snapshot: What `read_snapshot` or `torch.cuda.memory._snapshot()` returned.
-        device_index: Which device's history.
+        snapshot: The result of `read_snapshot` or `torch.cuda.memory._snapshot()`.
+        device_index: The device.
         header: Facts to add to the trace's header: the file holds neither the GPU's name nor torch's version.
-        earlier: Parts of the history which were taken out of it before.
+        earlier: Parts of the history that were removed from it before.
     Returns:
         Phases are OTHER, operators are the innermost Python function of each stack, modules and categories are unknown
-        unless `snapshot_from_trace` wrote the file. header["warnings"] says what was left out.
+        unless `snapshot_from_trace` wrote the file. header["warnings"] lists what was left out.
     Raises:
         TraceFileError: An entry, segment or block is damaged.
         UsageError: The snapshot has no such device.
@@ -172,7 +173,7 @@ def trace_from_snapshot(
 
 
 def snapshot_from_trace(trace: Trace) -> dict[str, Any]:
-    """Return `trace` in PyTorch's layout, made of builtins only; `segments` is empty without a final layout.
+    """Return `trace` in PyTorch's layout, made only of builtins; `segments` is empty without a final layout.
 
     Rows of EMPTY_CACHE, CONTEXT, READ and WRITE are left out: PyTorch's history has no such entries.
     """
@@ -191,7 +192,7 @@ def snapshot_from_trace(trace: Trace) -> dict[str, Any]:
         Category(code) if name == "alloc" else Category.UNKNOWN
         for code, name in zip(trace.category.tolist(), names, strict=True)
     ]
-    # The web viewer colours by category, but stumbles (`snapshot.categores`) when no entry at all is "unknown".
+    # The web viewer colors by category, but fails (`snapshot.categores`) if no entry at all is "unknown".
     if len({category is Category.UNKNOWN for category in categories}) == 2:
         for entry, category in zip(entries, categories, strict=True):
             entry["category"] = category.name.lower()
@@ -203,7 +204,7 @@ def snapshot_from_trace(trace: Trace) -> dict[str, Any]:
 
 
 def write_snapshot(trace: Trace, path: str | os.PathLike[str]) -> None:
-    """Write `trace` as a snapshot which pytorch.org/memory_viz and `torch.cuda._memory_viz` open.
+    """Write `trace` as a snapshot that pytorch.org/memory_viz and `torch.cuda._memory_viz` can open.
 
     Raises:
         TraceFileError: The file cannot be written.
@@ -214,15 +215,15 @@ def write_snapshot(trace: Trace, path: str | os.PathLike[str]) -> None:
 
 # Reading ----------------------------------------------------------------------------------------------------------
 
-# The instructions which make plain data. Those left out import, call or build objects (INST, OBJ, NEWOBJ, BUILD, EXT*,
-# PERSID), or claim memory before there is anything to fill it (BYTEARRAY8).
+# The instructions that make plain data. The others import, call or build objects (INST, OBJ, NEWOBJ, BUILD, EXT*, PERSID),
+# or allocate memory before there is anything to fill it (BYTEARRAY8).
 _PLAIN_DATA: Final = frozenset(
     """PROTO FRAME STOP MARK POP POP_MARK DUP NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT
     BINFLOAT STRING BINSTRING SHORT_BINSTRING BINBYTES SHORT_BINBYTES BINBYTES8 UNICODE BINUNICODE SHORT_BINUNICODE
     BINUNICODE8 EMPTY_DICT EMPTY_LIST EMPTY_TUPLE EMPTY_SET TUPLE TUPLE1 TUPLE2 TUPLE3 LIST DICT APPEND APPENDS SETITEM
     SETITEMS ADDITEMS FROZENSET GET BINGET LONG_BINGET PUT BINPUT LONG_BINPUT MEMOIZE""".split()  # noqa: SIM905
 )
-# Only ever applied to what `find_class` returns: see there.
+# Applied only to the results of `find_class`: see there.
 _FOR_SETS: Final = frozenset({"GLOBAL", "STACK_GLOBAL", "REDUCE"})
 
 
@@ -237,7 +238,7 @@ def _counted(load: Callable[[Any], None], unpickler: _BuiltinsUnpickler) -> None
 
 def _flat_tuple(load: Callable[[Any], None], unpickler: pickle._Unpickler) -> None:
     load(unpickler)
-    # hash() of tuples a million deep overruns the C stack: an end which no `except` sees.
+    # hash() of tuples a million deep overruns the C stack: no `except` catches that.
     if any(isinstance(item, tuple) for item in unpickler.stack[-1]):  # type: ignore[attr-defined]
         raise pickle.UnpicklingError("a tuple inside a tuple is refused, a snapshot has none")
 
@@ -245,14 +246,14 @@ def _flat_tuple(load: Callable[[Any], None], unpickler: pickle._Unpickler) -> No
 def _named_items(load: Callable[[Any], None], unpickler: Any) -> None:
     stack = unpickler.stack
     keys = stack[-2:-1] if load is pickle._Unpickler.dispatch[pickle.SETITEM[0]] else stack[::2]
-    # Ten thousand integers can be chosen so that a dict compares each with each.
+    # Ten thousand integers can be chosen so that a dict compares each with all others.
     if any(type(key) is not str for key in keys):
         raise pickle.UnpicklingError("a key which is no text is refused, a snapshot has none")
     load(unpickler)
 
 
 def _no_items(unpickler: Any) -> None:
-    unpickler.pop_mark()  # of a set: see `find_class`
+    unpickler.pop_mark()  # the mark of a set: see `find_class`
 
 
 def _empty_frozenset(unpickler: Any) -> None:
@@ -261,7 +262,7 @@ def _empty_frozenset(unpickler: Any) -> None:
 
 
 def _frame(unpickler: Any) -> None:
-    unpickler.read(8)  # its size: all is in memory, and so the place in the file is always known
+    unpickler.read(8)  # the frame's size: everything is in memory, so the place in the file is always known
 
 
 def _handler(name: str, code: int) -> Callable[[Any], None]:
@@ -280,7 +281,7 @@ def _handler(name: str, code: int) -> Callable[[Any], None]:
 _OWN_HANDLERS: Final[dict[str, Callable[[Any], None]]] = {
     "FRAME": _frame, "ADDITEMS": _no_items, "FROZENSET": _empty_frozenset,
 }  # fmt: skip
-# Those which take some fifty bytes and more of memory for one or two of the file.
+# Instructions that take fifty bytes of memory or more for one or two bytes of the file.
 _COUNTED: Final = frozenset(
     """MARK EMPTY_DICT EMPTY_LIST EMPTY_SET DICT LIST TUPLE TUPLE1 TUPLE2 TUPLE3 REDUCE
     MEMOIZE PUT BINPUT LONG_BINPUT""".split()  # noqa: SIM905
@@ -288,10 +289,10 @@ _COUNTED: Final = frozenset(
 
 
 class _BuiltinsUnpickler(pickle._Unpickler):
-    """Makes builtins and nothing else.
+    """An unpickler that creates only builtins.
 
-    The C unpickler is ten times faster and could refuse classes too. But it believes the sizes which a file declares:
-    ten bytes make it clear 32 GiB for its memo.
+    The C unpickler is ten times faster and could reject classes too. But it trusts the sizes declared in a file: ten bytes
+    make it clear 32 GiB for its memo.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -300,7 +301,7 @@ class _BuiltinsUnpickler(pickle._Unpickler):
         super().__init__(self._file)
 
     def count(self) -> None:
-        """Count an object, and refuse more than there can be in what was read of the file."""
+        """Count an object, and reject more objects than the bytes read so far can hold."""
         self._made += 1
         if self._made > _FREE_OBJECTS and self._made * _BYTES_AN_OBJECT > self._file.tell():
             raise pickle.UnpicklingError(f"more than an object in {_BYTES_AN_OBJECT} bytes is refused, no snapshot is so dense")
@@ -308,10 +309,10 @@ class _BuiltinsUnpickler(pickle._Unpickler):
     dispatch = {ord(op.code): _handler(op.name, ord(op.code)) for op in pickletools.opcodes}  # noqa: RUF012
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return a stand-in for `set` and refuse all else.
+        """Return a stand-in for `set`; reject everything else.
 
-        One known file holds a set, pickled as a call of the class. Nothing is read from it, so that an empty one will
-        do; a real one would let a small file copy a large list again and again.
+        One known file holds a set, pickled as a call of the class. Nothing is read from it, so an empty one is enough; a
+        real one would let a small file copy a large list again and again.
         """
         if module in ("builtins", "__builtin__") and name in ("set", "frozenset"):
             return lambda *_: frozenset()
@@ -319,9 +320,9 @@ class _BuiltinsUnpickler(pickle._Unpickler):
 
 
 def _read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
-    """Return the bytes of `path`, unpacked, at most `limit_bytes`, and not out of proportion to what was packed."""
+    """Return the bytes of `path`, unpacked: at most `limit_bytes`, and not out of proportion to the packed size."""
     with open(path, "rb") as file:
-        known = os.fstat(file.fileno())  # read(n) claims n bytes of memory before it reads
+        known = os.fstat(file.fileno())  # read(n) allocates n bytes before it reads
         data = file.read((min(limit_bytes, known.st_size) if stat.S_ISREG(known.st_mode) else limit_bytes) + 1)
     if data[:2] == _GZIP_MAGIC and len(data) <= limit_bytes:
         proportionate = max(_MOST_UNPACKED * len(data), _ALWAYS_UNPACKED_BYTES)
@@ -335,7 +336,7 @@ def _read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
 
 
 def _normalised(snapshot: Any) -> dict[str, Any]:
-    """Return `snapshot` in today's layout: very old ones are the bare list of segments, old ones have no history."""
+    """Return `snapshot` in today's layout: very old snapshots are the bare list of segments, old ones have no history."""
     if isinstance(snapshot, list):
         snapshot = {"segments": snapshot}
     if not isinstance(snapshot, Mapping) or "segments" not in snapshot:
@@ -351,7 +352,7 @@ def _normalised(snapshot: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """The entries of a history, or of a part of it, as columns; those of unknown action are counted and left out."""
+    """The entries of a history, or of a part of it, as columns; entries of unknown action are counted and left out."""
 
     columns: dict[str, npt.NDArray[Any]]
     ops: list[str]
@@ -364,12 +365,12 @@ class Entries:
         """Return the entries of one device.
 
         Raises:
-            TraceFileError: an entry is damaged.
+            TraceFileError: An entry is damaged.
         """
         rows = _Rows(history, device_index)
         names = rows.column("action", str, repeat(None))
         actions = {name: Action.__members__.get(name.upper(), Action.READ) for name in set(names)}
-        # Accesses name blocks, no history has them.
+        # Accesses refer to blocks; no history has them.
         unknown = Counter(name for name in names if actions[name] >= Action.READ)
         if unknown:
             rows = rows.chosen(name not in unknown for name in names)
@@ -378,7 +379,7 @@ class Entries:
         ops, op = _indexed([op for op, _ in places])
         modules, module = _indexed([module for _, module in places])
         columns: dict[str, Sequence[int]] = {
-            "action": [*map(int, action)],  # an enumeration's member costs numpy ten times as much
+            "action": [*map(int, action)],  # numpy converts enumeration members ten times more slowly
             "address": rows.column("addr", int, [None if one < Action.OOM else 0 for one in action]),
             "size_bytes": rows.column("size", int, [None if one < Action.SNAPSHOT else 0 for one in action]),
             "stream": rows.column("stream", int, repeat(0)),
@@ -402,7 +403,7 @@ class Entries:
             for name, column in part.columns.items():
                 columns[name].append(column)
             for name, names, table in (("op", part.ops, ops), ("module", part.modules, modules)):
-                places = np.array([*(table.setdefault(one, len(table)) for one in names), -1])  # the last: it has none
+                places = np.array([*(table.setdefault(one, len(table)) for one in names), -1])  # the last one: no name
                 columns[name][-1] = places[columns[name][-1]]
         return cls(
             {name: np.concatenate(arrays) for name, arrays in columns.items()}, list(ops), list(modules),
@@ -410,7 +411,7 @@ class Entries:
         )  # fmt: skip
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Return the entries as PyTorch gives them, without their stacks."""
+        """Return the entries in PyTorch's form, without their stacks."""
         free = iter(self.device_free)
         columns = [self.columns[name].tolist() for name in ("action", "address", "size_bytes", "stream", "time_us")]
         return [
@@ -421,7 +422,7 @@ class Entries:
 
 
 class _Rows:
-    """Entries with their places in the history, a column at a time."""
+    """Entries with their positions in the history, one column at a time."""
 
     def __init__(self, history: Iterable[dict[str, Any]], device_index: int) -> None:
         self._device_index = device_index
@@ -433,7 +434,7 @@ class _Rows:
         return rows
 
     def column(self, key: str, kind: type, defaults: Iterable[Any]) -> list[Any]:
-        """Return what every entry has under `key`, or its default."""
+        """Return the value of every entry under `key`, or its default."""
         values = [entry.get(key, default) for (_, entry), default in zip(self.entries, defaults, strict=False)]
         if {*map(type, values)} - {kind}:
             at = next(at for at, value in enumerate(values) if type(value) is not kind)
@@ -443,7 +444,7 @@ class _Rows:
 
 
 def _warnings(entries: Entries, n_overwritten: int) -> list[str]:
-    """Return what a reader of the trace should know about the loss."""
+    """Return the warnings about lost entries for readers of the trace."""
     texts = [f"{n} entries of unknown action '{name}' are left out" for name, n in entries.unknown_actions.items()]
     if n_overwritten:
         texts.append(f"{n_overwritten} blocks begin where another was never freed: entries are missing")
@@ -451,7 +452,9 @@ def _warnings(entries: Entries, n_overwritten: int) -> list[str]:
 
 
 def _blocks(actions: Sequence[int], addresses: Sequence[int]) -> tuple[list[int], int]:
-    """Return of each event the row of the ALLOC which began its block (-1: none), and how many blocks lie on a live one."""
+    """Return, for each event, the row of the ALLOC of its block (-1: none), and the number of blocks that lie on a live
+    one.
+    """
     live: dict[int, int] = {}  # address -> row of the ALLOC
     block, n_overwritten = [-1] * len(actions), 0
     for row, (action, address) in enumerate(zip(actions, addresses, strict=True)):
@@ -466,7 +469,7 @@ def _blocks(actions: Sequence[int], addresses: Sequence[int]) -> tuple[list[int]
 
 
 def _indexed(names: Sequence[str | None]) -> tuple[list[str], list[int]]:
-    """Return the table of names, in order of appearance, and of each its place in there; -1: it has none."""
+    """Return the table of names, in order of appearance, and the position of each name in it; -1: no name."""
     table = {name: place for place, name in enumerate(filter(None, dict.fromkeys(names)))}
     return list(table), [table.get(name, -1) if name else -1 for name in names]
 
@@ -488,7 +491,7 @@ def _layout_columns(
         blocks = segment.get("blocks", [])
         if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
             raise TraceFileError(f"Segment {row} is damaged: 'blocks' is not a list of dicts.")
-        for block in blocks:  # they tile the segment; only newer files repeat their addresses
+        for block in blocks:  # blocks tile the segment; only newer files repeat their addresses
             state = block.get("state")
             if not isinstance(state, str) or state not in _STATES:
                 raise TraceFileError(f"Segment {row} is damaged: the state of a block is none of {list(_STATES)}.")
@@ -499,7 +502,7 @@ def _layout_columns(
 
 
 def _private_pools(segments: Sequence[dict[str, Any]]) -> list[str]:
-    """Return a warning when segments belong to CUDA graphs or torch.cuda.MemPool: events do not say which pool they use."""
+    """Return a warning if segments belong to CUDA graphs or torch.cuda.MemPool, because events do not record their pool."""
     n_private = sum(
         tuple(pool) not in ((), (0, 0)) for s in segments if isinstance(pool := s.get("segment_pool_id", ()), tuple)
     )
@@ -507,7 +510,7 @@ def _private_pools(segments: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _requested(block: dict[str, Any]) -> int:
-    """Return the requested bytes of a block; old files keep them in its history, the oldest not at all."""
+    """Return the requested bytes of a block; old files keep them in its history, the oldest do not keep them."""
     history = block.get("history")
     if "requested_size" not in block and isinstance(history, list) and history and isinstance(history[0], dict):
         return _integer(history[0], "real_size", _integer(block, "size"))
@@ -515,7 +518,7 @@ def _requested(block: dict[str, Any]) -> int:
 
 
 def _integer(entry: dict[str, Any], key: str, default: int | None = None) -> int:
-    """Return entry[key], or `default` when there is none."""
+    """Return entry[key], or `default` if there is none."""
     value = entry.get(key, default)
     if type(value) is not int:
         raise TraceFileError(f"'{key}' is of type {type(value).__name__}, expected int")
@@ -531,7 +534,7 @@ def _op_and_module(frames: Any) -> tuple[str | None, str | None]:
             continue
         if filename == _MODULE_FILE:
             module = name
-        elif op is None and (filename.endswith(".py") or filename.startswith("<")):  # else a frame of C++
+        elif op is None and (filename.endswith(".py") or filename.startswith("<")):  # otherwise a frame of C++
             op = name
     return op, module
 
@@ -540,7 +543,9 @@ def _op_and_module(frames: Any) -> tuple[str | None, str | None]:
 
 
 def _frames_of_rows(trace: Trace) -> list[list[Frame]]:
-    """Return a stack for every row: its operator, then its module. Equal stacks are one object, which pickles small."""
+    """Return a stack for every row: its operator, then its module. Equal stacks are one object, which makes the pickle
+    small.
+    """
     stacks: dict[tuple[int, int], list[Frame]] = {}
     frames: list[list[Frame]] = []
     for op, module in zip(trace.op.tolist(), trace.module.tolist(), strict=True):

@@ -1,15 +1,15 @@
-"""The trace: what one job asked of the caching allocator of one device, event by event, in columns.
+"""The trace: one job's requests to the caching allocator of one device, event by event, in columns.
 
-A tracer writes it, the simulator and the reports read it; nothing here needs torch. The file: docs/trace-format.md.
+Tracers write it; the simulator and the reports read it; nothing here needs torch. For the file see docs/trace-format.md.
 
-    row  action          size_bytes  block      one row an event, in the order in which the allocator saw them
+    row  action          size_bytes  block      one row per event, in the order in which the allocator saw them
       0  SEGMENT_ALLOC    2,097,152     -1      the driver gave a segment
-      1  ALLOC                4,000      1      a block begins: `block` is its own row, which is its name from here on
+      1  ALLOC                4,000      1      a block begins: `block` is its own row, its name from here on
       2  FREE_REQUESTED       4,000      1      the tensor of block 1 died
-      3  FREE_COMPLETED       4,000      1      and its memory may be used again (later, if another stream uses it)
-      4  FREE_COMPLETED         512     -1      a block which is older than the trace
+      3  FREE_COMPLETED       4,000      1      and its memory may be reused (later, if another stream uses it)
+      4  FREE_COMPLETED         512     -1      a block older than the trace
 
-A `Trace` is checked when it is made, so whoever holds one need not check again.
+A `Trace` is checked on creation, so users of one need no further checks.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ from vramcast.tracer.format.ledger import Entry
 from vramcast.tracer.format.operators import Kind, Library, Operator
 
 FORMAT: Final = "vramcast-trace"
-# 1 had no EMPTY_CACHE and no CONTEXT, 2 no READ and no WRITE, 3 names of operators and modules without more, and no ledger.
+# 1 had no EMPTY_CACHE and no CONTEXT, 2 no READ and no WRITE, 3 only names of operators and modules, and no ledger.
 VERSION: Final = 4
 _READABLE: Final = (1, 2, 3, 4)
-_NAMES_ONLY: Final = 3  # the last version which had two tables of names instead of operators
-_MAX_DIMENSIONS: Final = 64  # spec: torch 2.11, kMaxDims of TensorIterator; a tensor of a file has no more
+_NAMES_ONLY: Final = 3  # the last version with two tables of names instead of operators
+_MAX_DIMENSIONS: Final = 64  # spec: torch 2.11, kMaxDims of TensorIterator; tensors in a file have no more
 
-COURSE: Final = "course"  # in the header: the phases of a training command, as `tracer/program/training_loop.py` saw them
-TIME_UP: Final = "its time was up"  # with this begins why a course ended, where that was a limit of time
-INTERRUPTED: Final = "its user stopped it"  # the same, where that was Ctrl-C
-LOOPS: Final = "loops"  # in the header: where their steps ended (`tracer/program/loops.py`), and who asked for what is kept
-RANKS: Final = "ranks"  # in the header: of a job of several ranks, which of them were traced, and their peaks
-PROCESSES: Final = "processes"  # in the header: of a job of several processes on one card, what each took (`rank_facts.py`)
-SHARDING: Final = "sharding"  # in the header: of a rank of several, what it holds of each module (`rank_facts.py`)
-CIRCUMSTANCES: Final = "circumstances"  # in the header: what `tracer/recording/job_context.py` saw
+COURSE: Final = "course"  # in the header: the phases of a training command, from `tracer/program/training_loop.py`
+TIME_UP: Final = "its time was up"  # the reason why a course ended begins with this if it was a time limit
+INTERRUPTED: Final = "its user stopped it"  # the same for Ctrl-C
+LOOPS: Final = "loops"  # in the header: where their steps ended (`tracer/program/loops.py`), and who allocated kept blocks
+RANKS: Final = "ranks"  # in the header: the traced ranks of a job with several, and their peaks
+PROCESSES: Final = "processes"  # in the header: the memory of each process, if several share the card (`rank_facts.py`)
+SHARDING: Final = "sharding"  # in the header: a rank's part of each module, if there are several ranks (`rank_facts.py`)
+CIRCUMSTANCES: Final = "circumstances"  # in the header: facts from `tracer/recording/job_context.py`
 
 MIN_BLOCK_BYTES: Final = 512  # spec: kMinBlockSize in c10/core/AllocatorConfig.h, torch 2.10 to 2.15
-LOAD_LIMIT_BYTES: Final = 2**30  # arbitrary: 20 million events; a file which declares more is refused unread
+LOAD_LIMIT_BYTES: Final = 2**30  # arbitrary: 20 million events; a file that declares more is rejected unread
 _MAX_TOTAL_BYTES: Final = 2**62  # arbitrary: sums of sizes stay inside int64, rounding included
 
 Array: TypeAlias = npt.NDArray[Any]
 
 
 class Action(IntEnum):
-    """What the allocator did: the nine which PyTorch's memory history knows, and what it leaves out.
+    """The allocator's action: the nine in PyTorch's memory history, and those that it leaves out.
 
-    READ and WRITE are no doing of the allocator, and only there when asked for: `tracer/recording/accesses.py`.
+    READ and WRITE are not actions of the allocator, and are recorded only on request: `tracer/recording/accesses.py`.
     """
 
     ALLOC = 0
@@ -71,14 +71,14 @@ class Action(IntEnum):
     SEGMENT_UNMAP = 6
     OOM = 7
     SNAPSHOT = 8
-    EMPTY_CACHE = 9  # torch.cuda.empty_cache() was called; rows of what it gave back follow
-    CONTEXT = 10  # beside the allocator, the process took memory of the card: context, kernels, a library
-    READ = 11  # an operator read a block which is `size_bytes` long
-    WRITE = 12  # an operator wrote to it, and perhaps read it too
+    EMPTY_CACHE = 9  # torch.cuda.empty_cache() was called; rows of the released segments follow
+    CONTEXT = 10  # the process took card memory outside the allocator: context, kernels, a library
+    READ = 11  # an operator read a block of `size_bytes`
+    WRITE = 12  # an operator wrote to the block, and perhaps also read it
 
 
 class Phase(IntEnum):
-    """What the job was doing."""
+    """The current activity of the job."""
 
     BUILD = 0
     DATA = 1
@@ -89,7 +89,7 @@ class Phase(IntEnum):
 
 
 class Category(IntEnum):
-    """What a block holds."""
+    """The contents of a block."""
 
     PARAMETER = 0
     GRADIENT = 1
@@ -102,7 +102,7 @@ class Category(IntEnum):
 
 
 class BlockState(IntEnum):
-    """What a block of the final layout is in."""
+    """The state of a block in the final layout."""
 
     ACTIVE_ALLOCATED = 0
     ACTIVE_PENDING_FREE = 1
@@ -132,7 +132,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Segments(_Table):
-    """The segments which the allocator holds at the end of the trace, one row each; sizes in bytes."""
+    """The segments held by the allocator at the end of the trace, one row each; sizes in bytes."""
 
     address: npt.NDArray[np.uint64]
     total_size: npt.NDArray[np.int64]
@@ -143,7 +143,7 @@ class Segments(_Table):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blocks(_Table):
-    """The blocks which tile those segments, one row each: `segment` is a row of `Segments`, `state` a `BlockState`."""
+    """The blocks that tile those segments, one row each: `segment` is a row of `Segments`, `state` a `BlockState`."""
 
     segment: npt.NDArray[np.int64]
     address: npt.NDArray[np.uint64]
@@ -154,26 +154,26 @@ class Blocks(_Table):
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """One job on one device. Columns have one row an event; see the drawing at the top of this file.
+    """One job on one device. Columns have one row per event; see the drawing at the top of this file.
 
     Attributes:
         action: `Action` of each row.
-        address: Device address, 0 when the tracer knows none.
+        address: Device address, 0 if the tracer has none.
         size_bytes: Requested bytes for ALLOC, FREE_*, OOM, READ and WRITE (not yet rounded to a block); true bytes for
             SEGMENT_*.
         stream: Index into `stream_ids`; 0 is the default stream.
-        block: Row of the ALLOC which began the block; -1 for other events and for blocks older than the trace.
+        block: Row of the ALLOC that began the block; -1 for other events and for blocks older than the trace.
         step: Training step from 0; -1 before the first.
         phase: `Phase` of each row.
         operator: Index into `operators`, -1 unknown.
-        category: `Category` of the block; means something on ALLOC rows only.
-        time_us: Microseconds on the tracer's clock; 0 when it has none. The order of events is that of the rows. The
-            READ and WRITE rows of one operator stand together and have the time at which it begins.
-        operators: Which asked: name, kind, library, module, and shapes where they were recorded.
-        ledger: Calls which were not fully answered.
+        category: `Category` of the block; meaningful only on ALLOC rows.
+        time_us: Microseconds on the tracer's clock; 0 if it has none. The order of events is that of the rows. The READ
+            and WRITE rows of one operator are adjacent and have the time at which it begins.
+        operators: The operators: name, kind, library, module, and shapes if they were recorded.
+        ledger: Calls that were not fully answered.
         header: JSON object: format, version, tracer, torch version, device, allocator settings, job, peaks, warnings.
-        stream_ids: What the driver calls each stream.
-        segments: Final layout, None when the tracer does not know it.
+        stream_ids: The driver's name of each stream.
+        segments: Final layout, None if the tracer does not know it.
         blocks: Final layout; given exactly when `segments` is.
     """
 
@@ -203,38 +203,38 @@ class Trace:
     # -------------------------------------------------------------------------------------------- names
     @cached_property
     def ops(self) -> list[str]:
-        """The operators' names, each once."""
+        """Return the operators' names, each once."""
         return list(dict.fromkeys(one.name for one in self.operators if one.name))
 
     @cached_property
     def op(self) -> npt.NDArray[np.int64]:
-        """Place in `ops` of each row, -1 unknown."""
+        """Return the index into `ops` of each row, -1 unknown."""
         return self._places(self.ops, [one.name for one in self.operators])
 
     @cached_property
     def modules(self) -> list[str]:
-        """The paths of modules, each once."""
+        """Return the paths of modules, each once."""
         return list(dict.fromkeys(one.module for one in self.operators if one.module))
 
     @cached_property
     def module(self) -> npt.NDArray[np.int64]:
-        """Place in `modules` of each row, -1 unknown."""
+        """Return the index into `modules` of each row, -1 unknown."""
         return self._places(self.modules, [one.module for one in self.operators])
 
     def _places(self, table: list[str], names: list[str]) -> npt.NDArray[np.int64]:
         place = {name: number for number, name in enumerate(table)}
-        return np.array([*(place.get(name, -1) for name in names), -1])[self.operator]  # the last is found by -1
+        return np.array([*(place.get(name, -1) for name in names), -1])[self.operator]  # index -1 finds the last
 
     def where(self, is_wanted: Callable[[Operator], bool]) -> npt.NDArray[np.bool_]:
-        """Return which rows are of an operator that `is_wanted` takes."""
+        """Return a mask of the rows whose operator satisfies `is_wanted`."""
         return np.array([*map(is_wanted, self.operators), False])[self.operator]
 
     def is_convolution_workspace(self) -> npt.NDArray[np.bool_]:
-        """Return which rows are of a block that a convolution takes as its workspace."""
+        """Return a mask of the rows whose block is a convolution's workspace."""
         return np.asarray((self.category == Category.WORKSPACE) & self.where(lambda operator: operator.is_convolution))
 
     def operator_at(self, row: int) -> Operator:
-        """Return the operator of a row; one without a name where it is not known."""
+        """Return the operator of a row; one without a name if it is unknown."""
         at = int(self.operator[row])
         return self.operators[at] if at >= 0 else Operator("")
 
@@ -257,11 +257,11 @@ class Trace:
 
         Args:
             events: `action`, `size_bytes` and `block`, and any other column; the rest is filled with "unknown".
-            operators: Table which the column `operator` points into.
-            ops, modules: Instead of it, names which the columns `op` and `module` point into.
-            ledger: Calls which were not fully answered.
-            header: What else there is to know, as JSON; format and version are added.
-            stream_ids: Table which the column `stream` points into.
+            operators: Table for the column `operator`.
+            ops, modules: Alternative to it: tables for the columns `op` and `module`.
+            ledger: Calls that were not fully answered.
+            header: Other facts, as JSON; format and version are added.
+            stream_ids: Table for the column `stream`.
             segments: Columns of the final layout.
             blocks: Columns of the final layout.
         Raises:
@@ -286,11 +286,11 @@ class Trace:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, limit_bytes: int = LOAD_LIMIT_BYTES) -> Trace:
-        """Return the trace in the file `path`, which may come from anywhere: nothing in it is executed.
+        """Return the trace in the file `path`. The file may be untrusted: nothing in it is executed.
 
         Args:
-            path: A file which `save` wrote.
-            limit_bytes: Refuse a file which unpacks to more.
+            path: A file written by `save`.
+            limit_bytes: Reject a file that unpacks to more.
         Raises:
             TraceFileError: The file is absent, damaged, of another version or too large.
         """
@@ -299,13 +299,13 @@ class Trace:
                 return _read_archive(archive, limit_bytes)
         except FileNotFoundError as error:
             raise TraceFileError(f"Trace '{path}' does not exist: check the path.") from error
-        # The file is untrusted: whatever a damaged one makes zipfile, numpy or json raise is one and the same news.
+        # The file is untrusted: every error that a damaged one causes in zipfile, numpy or json means the same.
         except Exception as error:
             reason = (str(error) or type(error).__name__).rstrip(".")
             raise TraceFileError(f"Trace '{path}' cannot be read: {reason}. Record the job again.") from error
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the trace to `path`, which either has all of it afterwards or is as it was.
+        """Write the trace to `path` atomically.
 
         Raises:
             TraceFileError: The file cannot be written.
@@ -320,7 +320,7 @@ class Trace:
         arrays: dict[str, Array] = {name: np.frombuffer(json.dumps(value).encode(), np.uint8) for name, value in texts.items()}
         arrays["stream_ids"] = np.array(self.stream_ids, "<u8")
         arrays |= {name: getattr(self, name) for name in EVENT_COLUMNS}
-        # Every array is always there: no checksum covers a ZIP's list of members, so one which is lost must be missed.
+        # Every array is always present, because no checksum covers a ZIP's list of members: a lost array must be noticed.
         arrays["has_layout"] = np.array([self.segments is not None])
         for prefix, table, dtypes in (
             ("segments.", self.segments, SEGMENT_COLUMNS),
@@ -331,13 +331,13 @@ class Trace:
             np.savez_compressed(file, allow_pickle=False, **arrays)
 
     def insert(self, places: npt.ArrayLike, events: Mapping[str, npt.ArrayLike], *, of: npt.ArrayLike | None = None) -> Trace:
-        """Return the trace with more rows.
+        """Return the trace with additional rows.
 
         Args:
-            places: For each new row the row before which it comes, ascending; `len(self)` is the end.
+            places: For each new row, the row before which it comes, ascending; `len(self)` is the end.
             events: Columns of the new rows, as for `build`; `block` counts the new rows from 0, so that a new FREE_* can
-                name a new ALLOC.
-            of: Instead of `block`: for each new row the row of the ALLOC of this trace which it names.
+                refer to a new ALLOC.
+            of: Alternative to `block`: for each new row, the row of the ALLOC in this trace that it refers to.
         Raises:
             TraceFileError: The result contradicts itself.
         """
@@ -358,7 +358,7 @@ class Trace:
         return replace(self, **columns)
 
     def without_blocks(self, allocs: npt.ArrayLike) -> Trace:
-        """Return the trace without the blocks which begin at these rows: all rows which name them are left out."""
+        """Return the trace without the blocks that begin at these rows: all rows that refer to them are left out."""
         kept = ~np.isin(self.block, np.asarray(allocs, np.int64)) | (self.block < 0)
         moved = np.cumsum(kept) - 1
         columns: dict[str, Any] = {name: getattr(self, name)[kept] for name in EVENT_COLUMNS}
@@ -366,56 +366,56 @@ class Trace:
         return replace(self, **columns)
 
     def peak_live(self) -> tuple[int, int]:
-        """Return the peak of live bytes and the first row at which it is reached; (0, -1) when nothing is allocated.
+        """Return the peak of live bytes and the first row at which it is reached; (0, -1) if nothing is allocated.
 
-        Each block counts its request rounded up to 512 B. The allocator's own `allocated` is a little higher, because
-        it does not always split off what remains of a block. Blocks older than the trace do not count.
+        Each block counts its request rounded up to 512 B. The allocator's own `allocated` is a little higher, because it
+        does not always split off the remainder of a block. Blocks older than the trace do not count.
         """
         live = self.live(self.rounded_bytes())
         row = int(np.argmax(live)) if len(live) else -1
         return (int(live[row]), row) if row >= 0 and live[row] > 0 else (0, -1)
 
     def live(self, size_bytes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the sum after every row of `size_bytes` [rows], of the ALLOC rows whose blocks then live."""
+        """Return, after every row, the sum of `size_bytes` [rows] over the ALLOC rows of the blocks live then."""
         change = np.where(self.action == Action.ALLOC, size_bytes, 0)
         completed = self._completed()
         change[completed] = -change[self.block[completed]]
         return np.cumsum(change)
 
     def ends(self) -> npt.NDArray[np.int64]:
-        """Return the row at which the memory of each ALLOC row's block is free; of one which outlives the trace `len(self)`."""
+        """Return the row at which the block of each ALLOC row is free; `len(self)` if it outlives the trace."""
         ends = np.full(len(self), len(self))
         completed = self._completed()
         ends[self.block[completed]] = completed
         return ends
 
     def is_access(self) -> npt.NDArray[np.bool_]:
-        """Return which rows are of operators that read or write a block."""
+        """Return a mask of the READ and WRITE rows."""
         return np.asarray((self.action == Action.READ) | (self.action == Action.WRITE))
 
     def is_segment_event(self) -> npt.NDArray[np.bool_]:
-        """Return which rows are about segments or their pages."""
+        """Return a mask of the rows about segments or their pages."""
         return np.asarray((self.action >= Action.SEGMENT_ALLOC) & (self.action <= Action.SEGMENT_UNMAP))
 
     def reserved_bytes(self) -> npt.NDArray[np.int64]:
-        """Return the bytes of all segments after every row; what is older than the trace counts as 0, and may be given back."""
+        """Return the bytes of all segments after every row; segments older than the trace count as 0, and may be released."""
         gained = (self.action == Action.SEGMENT_ALLOC) | (self.action == Action.SEGMENT_MAP)
         return np.cumsum(np.where(self.is_segment_event(), np.where(gained, self.size_bytes, -self.size_bytes), 0))
 
     def live_at(self, row: int) -> npt.NDArray[np.int64]:
-        """Return the rows of the ALLOCs whose blocks live right after event `row` (-1: before the first event)."""
+        """Return the ALLOC rows of the blocks that live right after event `row` (-1: before the first event)."""
         if not -1 <= row < len(self):
             raise UsageError(f"Row {row} is not in the trace: give one from -1 to {len(self) - 1}.")
         return np.flatnonzero((self.action[: row + 1] == Action.ALLOC) & (self.ends()[: row + 1] > row))
 
     def by_category_at(self, row: int) -> dict[Category, int]:
-        """Return the live bytes of every category right after event `row`; they sum to what `peak_live` counts."""
+        """Return the live bytes of every category right after event `row`; their sum is that of `peak_live`."""
         live = self.live_at(row)
         sizes, categories = self.rounded_bytes()[live], self.category[live]
         return {category: int(sizes[categories == category].sum()) for category in Category}
 
     def rounded_bytes(self) -> npt.NDArray[np.int64]:
-        """Return `size_bytes` as the allocator rounds a request: to a multiple of 512 B, at least one.
+        """Return `size_bytes` rounded as the allocator rounds a request: to a multiple of 512 B, at least one.
 
         Source: torch 2.11 c10/cuda/CUDACachingAllocator.cpp, round_size without roundup_power2_divisions.
         """
@@ -426,7 +426,7 @@ class Trace:
 
 
 def _columns_of_class(table: type) -> dict[str, str]:
-    """Return the columns of a table and the dtype of each, which its annotation says."""
+    """Return the columns of a table and the dtype of each, from its annotation."""
     arrays = {name: hint for name, hint in get_type_hints(table).items() if get_origin(hint) is np.ndarray}
     return {name: np.dtype(get_args(get_args(hint)[1])[0]).newbyteorder("<").str for name, hint in arrays.items()}
 
@@ -439,7 +439,7 @@ NAMED_COLUMNS: Final[Mapping[str, str]] = {"op": "<i4", "module": "<i4"}  # up t
 
 
 def place(trace: Trace, row: int, limit: int = 60) -> str:
-    """Return where in the job event `row` happens, as a reader is told: step, phase, module, operator."""
+    """Return the place of event `row` in the job, in words: step, phase, module, operator."""
     operator, step = trace.operator_at(row), int(trace.step[row])
     words = [f"step {step}" if step >= 0 else "before step 0", Phase(trace.phase[row]).name.lower()]
     return ", ".join([*words, *(printable(name, limit) for name in (operator.module, operator.name) if name)])
@@ -451,7 +451,7 @@ def columns_of(rows: Sequence[Sequence[Any]], names: Iterable[str]) -> dict[str,
 
 
 def cast_columns(columns: Mapping[str, npt.ArrayLike], dtypes: Mapping[str, str], what: str) -> dict[str, Array]:
-    """Return `columns` in their dtypes; a value which does not fit is an error, never wrapped."""
+    """Return `columns` in their dtypes; a value that does not fit is an error, never wrapped."""
     if set(columns) != set(dtypes):
         raise TraceFileError(f"The columns of {what} are {sorted(columns)}, expected {sorted(dtypes)}")
     cast: dict[str, Array] = {}
@@ -468,7 +468,7 @@ def cast_columns(columns: Mapping[str, npt.ArrayLike], dtypes: Mapping[str, str]
 
 
 def _read_archive(archive: zipfile.ZipFile, limit_bytes: int) -> Trace:
-    """Return the trace in an opened file; raises whatever a damaged one leads to."""
+    """Return the trace in an opened file; raise any error that a damaged one causes."""
     declared_bytes = sum(member.file_size for member in archive.infolist())
     if declared_bytes > limit_bytes:
         raise TraceFileError(f"it declares {gib(declared_bytes)} unpacked, limit_bytes is {gib(limit_bytes)}")
@@ -503,7 +503,7 @@ def _read_archive(archive: zipfile.ZipFile, limit_bytes: int) -> Trace:
 
 
 def _joined(tables: Mapping[str, Sequence[str]], columns: Mapping[str, Array]) -> tuple[npt.NDArray[np.int32], list[Operator]]:
-    """Return column and table of the operators which names of operators and modules, in tables and columns, come to."""
+    """Return the column and the table of operators for the given tables and columns of names."""
     for name, table in tables.items():
         _check_names(table)
         _check_range(columns[name], -1, len(table), f"events.{name}")
@@ -511,7 +511,7 @@ def _joined(tables: Mapping[str, Sequence[str]], columns: Mapping[str, Array]) -
     if len(op) != len(module):
         raise TraceFileError(f"events.module has {len(module)} rows, expected {len(op)}")
     keys, first, inverse = np.unique((op + 1) * (len(modules) + 1) + module + 1, return_index=True, return_inverse=True)
-    order = np.argsort(first)  # of appearance
+    order = np.argsort(first)  # order of appearance
     pairs = [divmod(int(key), len(modules) + 1) for key in keys[order] if key]  # key 0: neither is known
     operators = [Operator.of(["", *ops][op], ["", *modules][module]) for op, module in pairs]
     place = np.full(len(keys), -1)
@@ -520,7 +520,7 @@ def _joined(tables: Mapping[str, Sequence[str]], columns: Mapping[str, Array]) -
 
 
 def _operator_of(row: Any) -> Operator:
-    """Return the operator which a row of a file's table says; raises whatever a damaged one leads to."""
+    """Return the operator in a row of a file's table; raise any error that a damaged one causes."""
     name, module, kind, library, shapes, dtypes = row
     return Operator(name, module, tuple(map(tuple, shapes)), tuple(dtypes), Kind(kind), Library(library))
 
@@ -530,7 +530,7 @@ def _read_columns(archive: zipfile.ZipFile, dtypes: Mapping[str, str], prefix: s
 
 
 def _read_json(archive: zipfile.ZipFile, name: str, kind: type) -> Any:
-    """Return the JSON text which array `name` holds as UTF-8 bytes."""
+    """Return the JSON value of array `name`, which holds text as UTF-8 bytes."""
     value = json.loads(_read_array(archive, name, "|u1").tobytes())
     if not isinstance(value, kind):
         raise TraceFileError(f"'{name}' is not a JSON {'object' if kind is dict else 'list'}")
@@ -538,17 +538,17 @@ def _read_json(archive: zipfile.ZipFile, name: str, kind: type) -> Any:
 
 
 def _read_array(archive: zipfile.ZipFile, name: str, dtype: str) -> Array:
-    """Return one array. Its declared shape is not believed: numpy would allocate it before it reads."""
+    """Return one array. Its declared shape is checked first, because numpy would allocate it before reading."""
     try:
         member = archive.getinfo(f"{name}.npy")
     except KeyError:
         raise TraceFileError(f"the array '{name}' is missing") from None
-    # bzip2 and lzma members can unpack without a bound on one read; `save` never writes them.
+    # bzip2 and lzma members can unpack without a limit per read; `save` never writes them.
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise TraceFileError(f"the array '{name}' is packed by an unknown method {member.compress_type}")
     with archive.open(member) as stream:
         version = np.lib.format.read_magic(stream)
-        if version != (1, 0):  # which `numpy.savez` writes for plain arrays
+        if version != (1, 0):  # the version that `numpy.savez` writes for plain arrays
             raise TraceFileError(f"an array has .npy version {version}, expected (1, 0)")
         shape, _, found = np.lib.format.read_array_header_1_0(stream)
         data = stream.read()
@@ -562,7 +562,7 @@ def _read_array(archive: zipfile.ZipFile, name: str, dtype: str) -> Array:
 
 
 def _check(trace: Trace) -> None:
-    """Raise TraceFileError with the first rule which `trace` breaks."""
+    """Raise TraceFileError with the first rule that `trace` breaks."""
     n = len(trace)
     _check_columns(trace, EVENT_COLUMNS, "events", n)
     _check_header(trace)
@@ -625,13 +625,13 @@ def _check_names(names: Sequence[Any]) -> None:
 
 
 def _check_blocks(trace: Trace) -> None:
-    """Check that an ALLOC names itself, a free an earlier ALLOC which nothing else has freed, an access a live one."""
+    """Check that an ALLOC names itself, a free an earlier ALLOC that nothing else has freed, and an access a live one."""
     rows = np.arange(len(trace))
     is_alloc = trace.action == Action.ALLOC
     is_access = trace.is_access()
     is_free = (trace.action == Action.FREE_REQUESTED) | (trace.action == Action.FREE_COMPLETED)
     named = is_free & (trace.block != -1)
-    # A reference out of range is wrong already; clip it so that it can be looked up with the rest.
+    # A reference out of range is already an error; clip it so that it can be looked up with the rest.
     looked_up = np.clip(trace.block, 0, max(len(trace) - 1, 0))
     wrong = (
         (is_alloc & (trace.block != rows))

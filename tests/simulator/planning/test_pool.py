@@ -238,7 +238,7 @@ def broken(what: str, made: PoolPlan) -> PoolPlan:
         ("overlap", "overlaps"),
         ("touch", "overlaps"),
         ("below", "outside"),
-        ("align", "no multiple"),
+        ("align", "not a multiple"),
         ("height", "outside"),
         ("size", " B of "),
         ("short", "offsets and"),

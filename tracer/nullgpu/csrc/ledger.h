@@ -1,4 +1,4 @@
-/* Words of the ledger which the C code shares with tracer/format/ledger.py, which writes this file. */
+/* Words of the ledger, shared by the C code and tracer/format/ledger.py, which writes this file. */
 #ifndef NULLGPU_LEDGER_H
 #define NULLGPU_LEDGER_H
 #define NG_NO_ORACLE "cuDNN plan without an oracle's answer, workspace: 0"
