@@ -236,7 +236,7 @@ def replay(trace: Trace, settings: Settings | None = None) -> Replay:
     """
     if len(trace) and not trace.is_segment_event().any() and trace.segments is None:
         raise UsageError(
-            "The trace has neither segment events nor a final layout: only what an allocator recorded can be replayed."
+            "The trace has neither segment events nor a final layout: only an allocator's recording can be replayed."
         )
     return _Player(trace, settings or recorded_settings(trace)).run()
 
@@ -364,7 +364,7 @@ class _Player:
         self._take_over_segments()
         if action is Action.SEGMENT_FREE:
             if not self._allocator.take_back_segment(address):
-                self._tell(f"the segment at {address:#x} goes back, but is predicted to be in use")
+                self._tell(f"the segment at {address:#x} is released, but predicted to be in use")
             return
         # The allocator chooses which pages of a range to unmap, so they are predicted; the time is not.
         found.segments_recorded += 1
@@ -374,7 +374,7 @@ class _Player:
         if (action, address, size_bytes) in self._predicted:
             found.segments_matched += 1
         else:
-            self._tell(f"{size_bytes} B at {address:#x} are unmapped, predicted is {self._predicted}")
+            self._tell(f"{size_bytes} B at {address:#x} are unmapped; predicted: {self._predicted}")
 
     def _layout_equal(self) -> bool | None:
         if self._trace.segments is None:

@@ -2,9 +2,9 @@
 
     AllocatorRules.of("2.8.0+cu126")     the settings that the release accepts, and their bounds
 
-The placement of blocks and segments did not change from 2.6 to 2.11: measured on the null GPU (`python -m
-benchmarks.new_torch`) under 2.6.0, 2.9.1, 2.10.0 and 2.11.0; the simulator agrees with each. So a release decides only
-which texts of PYTORCH_CUDA_ALLOC_CONF it accepts. 2.7, 2.8 and 2.12 are treated like the measured release before them.
+The placement of blocks and segments did not change from 2.6 to 2.11: measured on the null GPU under 2.6.0, 2.9.1, 2.10.0
+and 2.11.0 (`python -m benchmarks.new_torch`); the simulator agrees with each. So releases differ only in the texts of
+PYTORCH_CUDA_ALLOC_CONF that they accept. 2.7, 2.8 and 2.12 are treated like the measured release before them.
 
 csrc/rules.h is generated from this file: `python -m benchmarks.simulator.allocator_header`; a test compares them.
 """

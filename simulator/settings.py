@@ -61,8 +61,8 @@ class Settings:
             segment.
         roundup_divisions: Number of steps into which each power of two is divided when requests are rounded up; one number
             for each interval from 1 MiB to 64 GiB (smaller requests use the first), 0 or 1: multiples of 512 B.
-        garbage_collection_threshold: Share of the allowed memory above which unused segments are released before a new one
-            is allocated; 0: never. Has an effect only if a memory fraction is set.
+        garbage_collection_threshold: Share of the allowed memory; if it is exceeded, unused segments are released
+            before a new one is allocated; 0: never. Has an effect only if a memory fraction is set.
         expandable_segments: Whether each stream and pool has one growing segment, made of pages, instead of many segments.
         large_segment_bytes: Segment for requests between 1 and 10 MiB; with expandable segments, the page of large pools.
         memory_fraction: Largest share of the card for all segments together; 1: no limit except the card's own.

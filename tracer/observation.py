@@ -106,8 +106,8 @@ class Observation:
         """
         trace = Trace.load(path)
         if _FACTS not in trace.header:
-            raise TraceFileError(f"'{path}' is no observation (its header has no facts): save one again.")
-        facts = from_plain(_Facts, trace.header[_FACTS], f"'{path}' is no observation: its {_FACTS}", raises=TraceFileError)
+            raise TraceFileError(f"'{path}' is not an observation (its header has no facts): save it again.")
+        facts = from_plain(_Facts, trace.header[_FACTS], f"'{path}' is not an observation: its {_FACTS}", raises=TraceFileError)
         header = {name: value for name, value in trace.header.items() if name != _FACTS}
         return cls(
             replace(trace, header=header), facts.tracer, facts.torch, AllocConf(*facts.alloc_conf), facts.steps,

@@ -133,7 +133,7 @@ class PoolPlan:
             TraceFileError: `data` is something else.
         """
         if not isinstance(data, dict) or (data.get("format"), data.get("version")) != (FORMAT, VERSION):
-            raise TraceFileError(f"This is no '{FORMAT}' of version {VERSION}: make one with `vramcast plan`.")
+            raise TraceFileError(f"This is not a '{FORMAT}' of version {VERSION}: make one with `vramcast plan`.")
         try:
             period = data["period"] and from_plain(Period, data["period"], "period")
             offsets, sizes = (np.array(data[name], np.int64) for name in ("offset_bytes", "size_bytes"))
@@ -141,7 +141,7 @@ class PoolPlan:
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise TraceFileError(f"The plan is damaged ({error!r}): make it again with `vramcast plan`.") from None
         if plan.offset_bytes.ndim != 1 or plan.offset_bytes.shape != plan.size_bytes.shape:
-            raise TraceFileError("The plan has not one offset and one size for each block: make it again.")
+            raise TraceFileError("The plan needs one offset and one size per block: make it again.")
         return plan
 
     def save(self, path: str | os.PathLike[str]) -> None:

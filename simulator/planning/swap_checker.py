@@ -161,7 +161,7 @@ def _check_move(
     for shift in rounds:
         for operator in block.operators:
             if operator.begin_us + shift < move.in_end_us and operator.end_us + shift > move.out_start_us:
-                faults.append(f"{name} is not there for the operator at row {operator.row}")
+                faults.append(f"{name} is absent for the operator at row {operator.row}")
     if not lasts and not block.operators[0].end_us <= move.out_start_us <= move.in_end_us <= block.operators[-1].begin_us:
         faults.append(f"{name} is moved when it does not live, or holds nothing")
 

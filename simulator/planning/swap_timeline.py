@@ -3,8 +3,8 @@
     operator   0    1    2    3    4    5   (0 of the next step)
     start_us   0   10   30   35   80   95   period 100
     load      [##][####][####][######][##][#]    most live bytes while it runs
-    block A    W    R . . idle . . . . .  R      swapped out behind 1, needed by 5: idle across the peak (3)
-    block B    . . . idle . . . . . . R W . .    always live: from 4 of one step to 4 of the next
+    block A    W    R - - idle - - - - -  R      swapped out behind 1, needed by 5: idle across the peak (3)
+    block B    - - - idle - - - - - - R W - -    always live: from 4 of one step to 4 of the next
 
 An operator's rows are those behind the previous operator's READ and WRITE rows, up to its own. Its load is the maximum of
 live bytes over them, from its first ALLOC on. While an operator waits, the load is the live bytes before it allocates
@@ -78,8 +78,8 @@ class Timeline:
         is_access = trace.is_access() & (trace.step >= 0)
         if not is_access.any():
             raise UsageError(
-                "The trace does not say when blocks are accessed, so swapping cannot be planned: trace the job on "
-                "the null GPU with RunOptions(accesses=True). PyTorch's own memory histories never say it."
+                "The trace does not record when blocks are accessed, so swapping cannot be planned: trace the job on "
+                "the null GPU with RunOptions(accesses=True). PyTorch's own memory histories never record it."
             )
         # Memory may also run out for a moment, for example for an optional workspace: the job then continues.
         died = np.flatnonzero(trace.action == Action.OOM)
@@ -93,7 +93,7 @@ class Timeline:
         accesses = np.flatnonzero(is_access & (trace.step == step))
         passed = np.diff(trace.time_us[accesses])
         if (passed < 0).any():
-            raise UsageError("The trace's clock goes back, so times of access are unknown: trace the job again.")
+            raise UsageError("The trace's clock runs backwards, so times of access are unknown: trace the job again.")
         begins = np.append(0, np.flatnonzero(passed) + 1)
         row = accesses[begins]
         ends = np.append(accesses[begins[1:] - 1], accesses[-1])  # the last access row of each operator

@@ -63,7 +63,7 @@ def test_a_file_with_wrong_facts_is_refused(tmp_path: Path, wrong: dict[str, Any
     dataclasses.replace(trace, header={**trace.header, "observation": {**trace.header["observation"], **wrong}}).save(
         tmp_path / "job.npz"
     )
-    with pytest.raises(TraceFileError, match="is no observation"):
+    with pytest.raises(TraceFileError, match="is not an observation"):
         Observation.load(tmp_path / "job.npz")
 
 

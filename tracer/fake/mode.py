@@ -83,7 +83,7 @@ class CardMode(TorchDispatchMode):
             result = self.card.shapes.run(func, *shapes)
         except NotImplementedError:
             raise CannotEstimate(
-                f"The fake tracer does not know what {func.name()} returns: use --tracer nullgpu or --tracer cpu."
+                f"The fake tracer does not support {func.name()}: use --tracer nullgpu or --tracer cpu."
             ) from None
         return self._begin(func, args, kwargs, result)
 

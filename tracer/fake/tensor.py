@@ -94,7 +94,7 @@ _cpp_to = torch.Tensor.to
 
 
 def on_card(meta: torch.Tensor) -> CudaTensor:
-    """Return the card's tensor with the shape, and the very storage, of a meta tensor."""
+    """Return the card's tensor with the shape and the storage of a meta tensor."""
     return torch.Tensor._make_subclass(CudaTensor, meta, False, device_for_backend_keys=CUDA)
 
 

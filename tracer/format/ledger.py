@@ -1,8 +1,8 @@
 """The ledger: a tracer's list of calls that it could not fully answer, as data.
 
 An entry has a kind, which records how the call was handled, and a code, which records what is missing; the words for a
-reader are made from both in one place. The C code takes its words from `csrc/ledger.h`, written by `python -m
-vramcast.tracer.format.ledger`.
+reader are made from both in one place. The C code takes its words from `csrc/ledger.h`, which
+`python -m vramcast.tracer.format.ledger` writes.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ _FOR_SETS: Final = frozenset({"GLOBAL", "STACK_GLOBAL", "REDUCE"})
 
 
 def _refused(name: str, _: pickle._Unpickler) -> None:
-    raise pickle.UnpicklingError(f"the pickle instruction {name} is refused, a snapshot is plain data")
+    raise pickle.UnpicklingError(f"the pickle instruction {name} is rejected: a snapshot is plain data")
 
 
 def _counted(load: Callable[[Any], None], unpickler: _BuiltinsUnpickler) -> None:
@@ -240,7 +240,7 @@ def _flat_tuple(load: Callable[[Any], None], unpickler: pickle._Unpickler) -> No
     load(unpickler)
     # hash() of tuples a million deep overruns the C stack: no `except` catches that.
     if any(isinstance(item, tuple) for item in unpickler.stack[-1]):  # type: ignore[attr-defined]
-        raise pickle.UnpicklingError("a tuple inside a tuple is refused, a snapshot has none")
+        raise pickle.UnpicklingError("a tuple inside a tuple is rejected: a snapshot has none")
 
 
 def _named_items(load: Callable[[Any], None], unpickler: Any) -> None:
@@ -248,7 +248,7 @@ def _named_items(load: Callable[[Any], None], unpickler: Any) -> None:
     keys = stack[-2:-1] if load is pickle._Unpickler.dispatch[pickle.SETITEM[0]] else stack[::2]
     # Ten thousand integers can be chosen so that a dict compares each with all others.
     if any(type(key) is not str for key in keys):
-        raise pickle.UnpicklingError("a key which is no text is refused, a snapshot has none")
+        raise pickle.UnpicklingError("a key that is not text is rejected: a snapshot has none")
     load(unpickler)
 
 
@@ -304,7 +304,7 @@ class _BuiltinsUnpickler(pickle._Unpickler):
         """Count an object, and reject more objects than the bytes read so far can hold."""
         self._made += 1
         if self._made > _FREE_OBJECTS and self._made * _BYTES_AN_OBJECT > self._file.tell():
-            raise pickle.UnpicklingError(f"more than an object in {_BYTES_AN_OBJECT} bytes is refused, no snapshot is so dense")
+            raise pickle.UnpicklingError(f"more than one object in {_BYTES_AN_OBJECT} bytes: no snapshot is that dense")
 
     dispatch = {ord(op.code): _handler(op.name, ord(op.code)) for op in pickletools.opcodes}  # noqa: RUF012
 
@@ -316,7 +316,7 @@ class _BuiltinsUnpickler(pickle._Unpickler):
         """
         if module in ("builtins", "__builtin__") and name in ("set", "frozenset"):
             return lambda *_: frozenset()
-        raise pickle.UnpicklingError(f"the class {module}.{name} is refused, a snapshot is plain data")
+        raise pickle.UnpicklingError(f"the class {module}.{name} is rejected: a snapshot is plain data")
 
 
 def _read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
@@ -336,7 +336,7 @@ def _read_file(path: str | os.PathLike[str], limit_bytes: int) -> bytes:
 
 
 def _normalised(snapshot: Any) -> dict[str, Any]:
-    """Return `snapshot` in today's layout: very old snapshots are the bare list of segments, old ones have no history."""
+    """Return `snapshot` in today's layout: the oldest snapshots are the bare list of segments, old ones have no history."""
     if isinstance(snapshot, list):
         snapshot = {"segments": snapshot}
     if not isinstance(snapshot, Mapping) or "segments" not in snapshot:
@@ -438,7 +438,7 @@ class _Rows:
         values = [entry.get(key, default) for (_, entry), default in zip(self.entries, defaults, strict=False)]
         if {*map(type, values)} - {kind}:
             at = next(at for at, value in enumerate(values) if type(value) is not kind)
-            words = f"'{key}' is of type {type(values[at]).__name__}, expected {kind.__name__}"
+            words = f"'{key}' has type {type(values[at]).__name__}, expected {kind.__name__}"
             raise TraceFileError(f"Entry {self.entries[at][0]} of device {self._device_index} is damaged: {words}.")
         return values
 
@@ -447,7 +447,7 @@ def _warnings(entries: Entries, n_overwritten: int) -> list[str]:
     """Return the warnings about lost entries for readers of the trace."""
     texts = [f"{n} entries of unknown action '{name}' are left out" for name, n in entries.unknown_actions.items()]
     if n_overwritten:
-        texts.append(f"{n_overwritten} blocks begin where another was never freed: entries are missing")
+        texts.append(f"{n_overwritten} blocks overlap blocks that were never freed: entries are missing")
     return texts
 
 
@@ -494,7 +494,7 @@ def _layout_columns(
         for block in blocks:  # blocks tile the segment; only newer files repeat their addresses
             state = block.get("state")
             if not isinstance(state, str) or state not in _STATES:
-                raise TraceFileError(f"Segment {row} is damaged: the state of a block is none of {list(_STATES)}.")
+                raise TraceFileError(f"Segment {row} is damaged: the state of a block is not one of {list(_STATES)}.")
             size_bytes = _integer(block, "size")
             block_rows.append((row, _integer(block, "address", address), size_bytes, _requested(block), _STATES[state]))
             address += size_bytes
@@ -506,7 +506,7 @@ def _private_pools(segments: Sequence[dict[str, Any]]) -> list[str]:
     n_private = sum(
         tuple(pool) not in ((), (0, 0)) for s in segments if isinstance(pool := s.get("segment_pool_id", ()), tuple)
     )
-    return [f"{n_private} segments belong to private pools, which a trace does not tell apart"] if n_private else []
+    return [f"{n_private} segments belong to private pools; a trace does not distinguish them"] if n_private else []
 
 
 def _requested(block: dict[str, Any]) -> int:
@@ -521,7 +521,7 @@ def _integer(entry: dict[str, Any], key: str, default: int | None = None) -> int
     """Return entry[key], or `default` if there is none."""
     value = entry.get(key, default)
     if type(value) is not int:
-        raise TraceFileError(f"'{key}' is of type {type(value).__name__}, expected int")
+        raise TraceFileError(f"'{key}' has type {type(value).__name__}, expected int")
     return value
 
 

@@ -463,7 +463,7 @@ def cast_columns(columns: Mapping[str, npt.ArrayLike], dtypes: Mapping[str, str]
         except (OverflowError, TypeError, ValueError) as error:
             raise TraceFileError(f"Column '{name}' of {what} does not fit {np.dtype(dtypes[name])}: {error}") from error
         if not fits:
-            raise TraceFileError(f"Column '{name}' of {what} has values which do not fit {np.dtype(dtypes[name])}")
+            raise TraceFileError(f"Column '{name}' of {what} has values that do not fit {np.dtype(dtypes[name])}")
     return cast
 
 
@@ -607,9 +607,9 @@ def _check_header(trace: Trace) -> None:
         if len(one.dtypes) != len(one.shapes) or any(len(shape) > _MAX_DIMENSIONS for shape in one.shapes):
             raise TraceFileError(f"operator '{one.name}' has {len(one.shapes)} shapes and {len(one.dtypes)} dtypes")
         if not all(isinstance(n, int) and 0 <= n < 2**63 for shape in one.shapes for n in shape):
-            raise TraceFileError(f"a shape of operator '{one.name}' has a dimension which is not an integer from 0 to 2^63 - 1")
+            raise TraceFileError(f"a shape of operator '{one.name}' has a dimension that is not an integer from 0 to 2^63 - 1")
     if not all(isinstance(number, int) and 0 <= number < 2**64 for number in trace.stream_ids):
-        raise TraceFileError("stream_ids holds something which is not an integer from 0 to 2^64 - 1")
+        raise TraceFileError("stream_ids has an item that is not an integer from 0 to 2^64 - 1")
     try:
         json.dumps(trace.header, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -621,7 +621,7 @@ def _check_header(trace: Trace) -> None:
 
 def _check_names(names: Sequence[Any]) -> None:
     if not all(isinstance(name, str) for name in names):
-        raise TraceFileError("the table of operators holds something which is not a string")
+        raise TraceFileError("the table of operators has an item that is not a string")
 
 
 def _check_blocks(trace: Trace) -> None:
@@ -652,7 +652,7 @@ def _check_blocks(trace: Trace) -> None:
     late = is_access & (rows > trace.ends()[looked_up])
     if late.any():
         row = int(np.argmax(late))
-        raise TraceFileError(f"row {row} is an access to block {trace.block[row]}, whose memory was free by then")
+        raise TraceFileError(f"row {row} is an access to block {trace.block[row]}, which was free by then")
 
 
 def _check_layout(trace: Trace) -> None:

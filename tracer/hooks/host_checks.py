@@ -1,7 +1,7 @@
-"""Checks in PyTorch's Python code whose answer is read back from the device, where every value reads as zero.
+"""Checks in PyTorch's Python code that read their answer back from the device, where every value reads as zero.
 
-They would stop a correct job, so they are taken as passed. What they allocate, a mask or a few integers which die at once,
-is then missing from the trace.
+They would stop a correct job, so they are assumed to pass. Their allocations, a mask or a few short-lived integers, are
+missing from the trace.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from vramcast.tracer.hooks.torch_api import places
 
 
 def take_as_passed() -> None:
-    """Switch the checks off in this process; for the child which runs one job.
+    """Switch the checks off in this process; for the child that runs one job.
 
     1. torch.distributions: arguments must lie in their domain, `constraint.check(value).all()`. `python -O` does the same.
     2. DistributedDataParallel: all ranks must have the same number of parameters and shapes, gathered through the device.

@@ -1,4 +1,4 @@
-"""What stands for another thing while a job runs, and is put back; at once, or when the module which has it is imported."""
+"""Temporary replacement of attributes while a job runs, at once or when their module is imported."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 
 
 class Replaced:
-    """An attribute with something else in its place until `remove()`.
+    """An attribute with a replacement until `remove()`.
 
     Args:
-        owner: Who has it: a module or a class.
-        name: Of the attribute.
-        wrap: Returns what takes its place, from the original.
+        owner: A module or a class.
+        name: Name of the attribute.
+        wrap: Returns the replacement, given the original.
     """
 
     def __init__(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
@@ -56,10 +56,10 @@ class _First:
 
 @contextmanager
 def when_imported(name: str, act: Callable[[], None]) -> Iterator[None]:
-    """Call `act` once the module is there, inside: who has no use for it does not pay for the import.
+    """Call `act` when the module is imported within the context; jobs that do not use it do not pay for the import.
 
     Args:
-        name: Of the module.
+        name: Name of the module.
         act: May import it.
     """
     if name in sys.modules:

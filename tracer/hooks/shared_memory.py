@@ -1,8 +1,8 @@
-"""Memory of a card which several processes read: SymmetricMemory, async tensor parallel, NVSHMEM, CUDA IPC.
+"""Card memory shared by several processes: SymmetricMemory, async tensor parallel, NVSHMEM, CUDA IPC.
 
-The other processes' memory is not there, and how the job would go on is not known. So no number is given. The null GPU refuses
-the calls with the library's own status; libraries raise that in their own words, from which nobody reads what to do. Who calls
-and goes on without keeps his answer, with the call in its ledger.
+The other processes' memory does not exist, and the continuation of the job is unknown. So there is no estimate. The null
+GPU fails the calls with the library's own status; libraries raise that as errors without advice. A caller that continues
+without shared memory gets an estimate, with the call in its ledger.
 """
 
 from __future__ import annotations
@@ -13,42 +13,42 @@ from typing import Any, Final, NoReturn
 from vramcast.core.errors import OtherAllocator
 from vramcast.tracer.format.ledger import Entered, Entry
 
-# spec: NVIDIA's names of what gives memory to other processes, takes theirs, or joins it to that of other cards
+# spec: NVIDIA's names of calls that give memory to other processes, take theirs, or join it to that of other cards
 _CALLS: Final = (
     *("cudaIpc", "cuIpc", "cuMemExportToShareableHandle", "cuMemImportFromShareableHandle", "cuMulticast"),
     *("ncclCommWindowRegister", "nvshmem"),
 )
 _WHAT_TO_DO: Final = (
-    "SymmetricMemory, NVSHMEM and CUDA IPC need memory of processes which are not there: run the job without them "
+    "SymmetricMemory, NVSHMEM and CUDA IPC need memory of other processes, which do not exist here: run the job without them "
     "(torchtitan: without --parallelism.enable_async_tensor_parallel)."
 )
 
 
 def explained(error: BaseException, ledger: Iterable[Entry], place: str) -> BaseException:
-    """Return why a job failed: `error`, or what it would not have raised if cards were shared here.
+    """Return the reason for a job's failure: `error`, or advice if the cause is shared card memory.
 
     Args:
-        error: Ended the job.
-        ledger: Of its card.
+        error: The exception that ended the job.
+        ledger: The ledger of its card.
         place: Where in the user's code it was raised.
     """
-    is_of_a_call = isinstance(error, RuntimeError)  # spec: PyTorch's errors of a call are
+    is_of_a_call = isinstance(error, RuntimeError)  # spec: PyTorch raises RuntimeError for a failed call
     if isinstance(error, OtherAllocator) or not is_of_a_call:
         return error
     called = [entry.name for entry in ledger if entry.kind is Entered.REFUSED and entry.name.startswith(_CALLS)]
     if not called:
         return error
     where = f" ({place})" if place else ""
-    return OtherAllocator(f"The job shares memory of the card between processes, by {called[0]}{where}. {_WHAT_TO_DO}")
+    return OtherAllocator(f"The job shares card memory between processes, with {called[0]}{where}. {_WHAT_TO_DO}")
 
 
 def refusing(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what takes the place of PyTorch's function by which a group of ranks says that it will share memory.
+    """Return the replacement of PyTorch's function by which a group of ranks announces that it will share memory.
 
-    It comes before anything is compiled for that: async tensor parallel.
+    It raises before anything is compiled for that: async tensor parallel.
     """
 
     def refuse(*_: Any, **__: Any) -> NoReturn:
-        raise OtherAllocator(f"The job shares memory of the card between ranks, by {original.__name__}. {_WHAT_TO_DO}")
+        raise OtherAllocator(f"The job shares card memory between ranks, with {original.__name__}. {_WHAT_TO_DO}")
 
     return refuse

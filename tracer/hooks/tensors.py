@@ -8,7 +8,7 @@ import torch
 
 
 def tensors_in(*values: Any) -> list[torch.Tensor]:
-    """Return all tensors in `values`, inside lists, tuples and dicts too; in their order."""
+    """Return all tensors in `values`, including those in lists, tuples and dicts, in order."""
     found = []
     pending = [*reversed(values)]
     while pending:

@@ -1,12 +1,12 @@
-"""Every private name of PyTorch which vramcast uses, in one table: where it is, in which releases it was seen, who needs it.
+"""Table of all private PyTorch names that vramcast uses: their places, the releases that have them, and their users.
 
     from vramcast.tracer.hooks.torch_api import tree_map, current_autograd_node      # where the module needs torch anyway
     torch_api.current_autograd_node()                                          # where torch is imported late
-    for owner, name in places("empty_cache"): setattr(owner, name, ...)        # what is replaced while a job runs
+    for owner, name in places("empty_cache"): setattr(owner, name, ...)        # names replaced while a job runs
 
-Nothing here imports torch: a name is looked up when it is first asked for. One which the installed torch lacks raises
-`NullGpuError` with its path and who needs it; `python -m benchmarks.new_torch` prints all of them for a new release, and a test
-fails where another module of the product names one. Not in the table: operators (`torch.ops.aten._softmax`), which are part of
+Nothing here imports torch: a name is looked up at its first use. A name that the installed torch lacks raises
+`NullGpuError` with its path and its user; `python -m benchmarks.new_torch` prints all of them for a new release, and a test
+fails if another module of the product uses one. Not in the table: operators (`torch.ops.aten._softmax`), which are part of
 ATen's schema, and names without an underscore in modules without one.
 """
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramcast.core.errors import NullGpuError
 
-if TYPE_CHECKING:  # those whose types are worth having; the rest is Any, by `__getattr__`
+if TYPE_CHECKING:  # names with useful types; the rest is Any, from `__getattr__`
     from torch._prims_common import suggest_memory_format as suggest_memory_format
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
     from torch.utils._pytree import tree_flatten as tree_flatten
@@ -34,12 +34,12 @@ SEEN: Final = ((2, 6), (2, 9), (2, 10), (2, 11), (2, 13), (2, 15))
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """One thing of PyTorch's own.
+    """One private name of PyTorch.
 
     Attributes:
-        paths: `module:attribute`, newest first; the first which exists is taken. An empty attribute is the module.
-        needed_by: What does not work without it.
-        since: First release in which it was seen, under any of its paths.
+        paths: `module:attribute`, newest first; the first that exists is taken. An empty attribute is the module.
+        needed_by: The feature that does not work without it.
+        since: First release with the name, under any of its paths.
         cuda: Whether a CPU-only build lacks it.
     """
 
@@ -53,12 +53,12 @@ def _of(module: str, needed_by: str, **names: str) -> dict[str, Name]:
     return {ours: Name((f"{module}:{theirs}",), needed_by) for ours, theirs in names.items()}
 
 
-# What is compared as text: modules that a job may import, and parts of its objects that not every release has.
+# Names compared as text: modules that a job may import, and parts of its objects that not every release has.
 INDUCTOR: Final = "torch._inductor"
 INDUCTOR_CONFIG: Final = f"{INDUCTOR}.config"
-COMPILE_WORKER: Final = "torch/_inductor/compile_worker"  # of a command line
+COMPILE_WORKER: Final = "torch/_inductor/compile_worker"  # part of a command line
 OPERATORS: Final = "torch._ops"
-CHECKS_GRADIENTS: Final = "_amp_foreach_non_finite_check_and_unscale_"  # notes whether any gradient is not finite
+CHECKS_GRADIENTS: Final = "_amp_foreach_non_finite_check_and_unscale_"  # records whether any gradient is not finite
 SYMMETRIC_MEMORY: Final = "torch.distributed._symmetric_memory"
 FAKE_GROUP_MAKER: Final = "_create_internal"
 FSDP2_SHARDS: Final = "torch.distributed.fsdp._fully_shard._fsdp_param"
@@ -70,22 +70,22 @@ FSDP1_FULL_SIZE: Final = "_unpadded_unsharded_size"
 FSDP1_SHARD: Final = "_local_shard"
 DTENSOR_HERE: Final = "_local_tensor"
 
-# The first since 2.10, the second in 2.6 and 2.9.
+# The first exists since 2.10, the second in 2.6 and 2.9.
 _SETTERS: Final = ("torch._C:_accelerator_setAllocatorSettings", "torch._C:_cuda_cudaCachingAllocator_set_allocator_settings")
-# The first of each since 2.9, the second in 2.6.
+# The first of each exists since 2.9, the second in 2.6.
 _BEGIN_POOL: Final = ("torch._C:_cuda_beginAllocateCurrentThreadToPool", "torch._C:_cuda_beginAllocateToPool")
 _END_POOL: Final = ("torch._C:_cuda_endAllocateToPool", "torch._C:_cuda_endAllocateCurrentStreamToPool")
 _EVENTS: Final = "operators and modules of a trace"
 _FAKE: Final = "the fake tracer"
 _RAW: Final = "torch's own allocator, driven alone"
-_BARE: Final = "jobs which compile: large kernels without their bodies"
+_BARE: Final = "jobs that compile: large kernels without their bodies"
 _RANKS: Final = "jobs of several ranks"
 
-# What is read or called.
+# Names that are read or called.
 NAMES: Final[dict[str, Name]] = {
     **_of(
         "torch.utils._pytree",
-        "every tracer: tensors inside of tuples and dicts",
+        "every tracer: tensors inside tuples and dicts",
         tree_flatten="tree_flatten",
         tree_leaves="tree_leaves",
         tree_map="tree_map",
@@ -94,7 +94,7 @@ NAMES: Final[dict[str, Name]] = {
     ),
     **_of(
         "torch.utils._python_dispatch",
-        "models without weights, the portable tracers, values which are followed",
+        "models without weights, the portable tracers, tracing of values",
         TorchDispatchMode="TorchDispatchMode",
         disable_current_modes="_disable_current_modes",
     ),
@@ -110,7 +110,7 @@ NAMES: Final[dict[str, Name]] = {
         sequence_number="_autograd._get_sequence_nr",
         schemas_of_operator="_jit_get_schemas_for_operator",
     ),
-    **_of("torch.cuda", "the null GPU: what begins when CUDA is first touched", lazy_call="_lazy_call"),
+    **_of("torch.cuda", "the null GPU: hooks for the first use of CUDA", lazy_call="_lazy_call"),
     **_of(
         "torch.cuda.memory",
         "the null GPU: the allocator's history",
@@ -121,7 +121,7 @@ NAMES: Final[dict[str, Name]] = {
     "begin_pool": Name(_BEGIN_POOL, _RAW, cuda=True),
     "end_pool": Name(_END_POOL, _RAW, cuda=True),
     "release_pool": Name(("torch._C:_cuda_releasePool",), _RAW, cuda=True),
-    "cuda_arch_flags": Name(("torch._C:_cuda_getArchFlags",), "the null GPU: for which cards torch has kernels", cuda=True),
+    "cuda_arch_flags": Name(("torch._C:_cuda_getArchFlags",), "the null GPU: the cards for which torch has kernels", cuda=True),
     **_of(
         "torch._C",
         "convolution workspaces of the portable tracers",
@@ -150,12 +150,12 @@ NAMES: Final[dict[str, Name]] = {
     **_of("torch._dynamo.eval_frame", _FAKE, OptimizedModule="OptimizedModule"),
     **_of("torch.optim.optimizer", _FAKE, foreach_types_of_optimizers="_foreach_supported_types"),
     **_of("torch.utils._foreach_utils", _FAKE, foreach_types_of_gradients="_foreach_supported_types"),
-    **_of("torch.utils._device", "values which are followed", device_constructors="_device_constructors", default_device=""),
-    **_of("torch.overrides", "values which are followed", function_modes="_get_current_function_mode_stack"),
-    **_of("torch._C", "values which are followed", functorch_level="_functorch.peek_interpreter_stack"),
+    **_of("torch.utils._device", "tracing of values", device_constructors="_device_constructors", default_device=""),
+    **_of("torch.overrides", "tracing of values", function_modes="_get_current_function_mode_stack"),
+    **_of("torch._C", "tracing of values", functorch_level="_functorch.peek_interpreter_stack"),
     **_of(
         "torch.nn.modules.module",
-        "jobs which compile: no warning of our hooks",
+        "jobs that compile: no warning about our hooks",
         global_forward_hooks="_global_forward_hooks",
         global_forward_pre_hooks="_global_forward_pre_hooks",
         global_backward_hooks="_global_backward_hooks",
@@ -167,12 +167,12 @@ NAMES: Final[dict[str, Name]] = {
     "FileSystemWriter": Name(("torch.distributed.checkpoint.filesystem:_FileSystemWriter",), _RANKS),
     "FileSystemReader": Name(("torch.distributed.checkpoint.filesystem:FileSystemReader",), _RANKS),
     "DistWrapper": Name(("torch.distributed.checkpoint.utils:_DistWrapper",), _RANKS),
-    **_of("torch._inductor", "jobs which compile: no choice of a benchmark is kept", inductor_config="config"),
+    **_of("torch._inductor", "jobs that compile: no cached choice of a benchmark", inductor_config="config"),
     "triton_ir": Name(("triton._C.libtriton:ir",), _BARE, cuda=True),
     "triton_backends": Name(("triton.backends:backends",), _BARE, cuda=True),
 }  # fmt: skip
 
-# What is replaced while a job runs: every path which exists. None need exist: then a job cannot call it either.
+# Names replaced while a job runs: every path that exists. None need exist: then a job cannot call it either.
 REPLACED: Final[dict[str, tuple[str, ...]]] = {
     "profiles": tuple(f"torch.autograd.profiler:_{verb}_profiler" for verb in ("prepare", "enable", "disable")),
     "checkpointed": ("torch.utils.checkpoint:_checkpoint_without_reentrant_generator",),
@@ -213,7 +213,7 @@ def __getattr__(ours: str) -> Any:
     for path in entry.paths:
         found = find(path)
         if found is not ABSENT:
-            globals()[ours] = found  # the next one finds it without asking here
+            globals()[ours] = found  # later uses find it without a call of this function
             return found
     import torch
 
@@ -225,7 +225,7 @@ def __getattr__(ours: str) -> Any:
 
 
 def find(path: str) -> Any:
-    """Return what is at `module:attribute`, or `ABSENT`."""
+    """Return the object at `module:attribute`, or `ABSENT`."""
     module, _, attributes = path.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -242,7 +242,7 @@ def has(ours: str) -> bool:
 
 
 def places(ours: str) -> Iterator[tuple[Any, str]]:
-    """Yield (object, attribute) for each place of `REPLACED` which the installed torch has."""
+    """Yield (object, attribute) for each place of `REPLACED` that the installed torch has."""
     for path in REPLACED[ours]:
         if find(path) is not ABSENT:
             owner, _, attribute = path.replace(":", ":.").rpartition(".")

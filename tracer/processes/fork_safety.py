@@ -1,7 +1,7 @@
-"""What a fork of this process must not share with it: helper processes, their connections, and locks.
+"""State that a fork of this process must not share with it: helper processes, their connections, and locks.
 
-A fork has a copy of every socket and lock. Were it to use them, it would take answers which its parent waits for, and a lock
-which another thread held would stay locked for ever. So whoever owns such things forgets them in the fork, and starts anew.
+A fork has a copy of every socket and lock. If it used them, it would take answers meant for its parent, and a lock held by
+another thread would stay locked forever. So owners of such state drop it in the fork and start anew.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Protocol
 
 
 class Owner(Protocol):
-    """Whoever owns what a fork must not share."""
+    """An owner of state that a fork must not share."""
 
     def forget(self) -> None:
-        """Drop it, in the fork, without a word to the processes which it belongs to."""
+        """Drop the state in the fork, without a message to the processes that it belongs to."""
 
 
 _owners: weakref.WeakSet[Owner] = weakref.WeakSet()
@@ -38,7 +38,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 class Lock:
-    """A lock which a thread may take twice, and which is free in a fork, whoever held it."""
+    """A reentrant lock that is free in a fork, regardless of its holder."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -48,9 +48,9 @@ class Lock:
         self._lock.acquire()
 
     def __exit__(self, *error: object) -> None:
-        with contextlib.suppress(RuntimeError):  # forked while it was held: the fork's lock is another one
+        with contextlib.suppress(RuntimeError):  # forked while it was held: the fork has a new lock
             self._lock.release()
 
     def forget(self) -> None:
-        """See `Owner`."""
+        """Release the lock in a fork; see `Owner`."""
         self._lock = threading.RLock()

@@ -2,10 +2,10 @@
 
     python -m vramcast.tracer.processes.fork_server MODULE FD
 
-Serves jobs with `run_job` of MODULE, whose `warm_up` is called first.
+Serves jobs with `run_job` of MODULE, after a call of its `warm_up`.
 
-The child writes its answer to a socket of its own, which only the worker reads; what comes of it whole goes to the caller
-under the request's number. So a child that dies half-way, or comes back twice, cannot put the connection out of step.
+The child writes its answer to a socket of its own, which only the worker reads; complete answers are sent to the caller
+under the request's number. So a child that dies half-way, or returns twice, cannot disturb the connection.
 """
 
 from __future__ import annotations
@@ -33,37 +33,38 @@ from vramcast.tracer.program.cutoff import STOP
 from vramcast.tracer.protocol.messages import LENT, Frame, Gone, Unreadable, pack, receive, send, send_packed
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # spec: Linux prctl(2)
-_LOOK_MS = 250  # arbitrary: how often a worker looks whether its caller, or a job which closed its socket, still lives
-_SOON_MS = 5  # arbitrary: the same for a process which is about to end
-_REAP_S = 1.0  # arbitrary: a process which SIGKILL does not end sooner stands in the kernel
-_PIPE_BYTES = 1 << 16  # spec: pipe(7), all that a pipe holds
-_ANSWER_BYTES = 1 << 20  # arbitrary: read at once
+_LOOK_MS = 250  # arbitrary: interval for checks that the caller, or a job with a closed socket, still lives
+_SOON_MS = 5  # arbitrary: the same for a process about to end
+_REAP_S = 1.0  # arbitrary: a process that outlives SIGKILL for longer is stuck in the kernel
+_PIPE_BYTES = 1 << 16  # spec: pipe(7), the capacity of a pipe
+_ANSWER_BYTES = 1 << 20  # arbitrary: bytes per read
 _UNHEARD = 70  # spec: sysexits.h, an internal software error
 # Packages whose import starts no thread and reads no user code: the worker may import them before it forks.
 _WARM_PACKAGES = frozenset(
     {"PIL", "einops", "huggingface_hub", "mpmath", "numpy", "regex", "safetensors", "sympy", "timm", "tokenizers", "torch"}
     | {"torchvision", "transformers", "yaml"}
 )
-_twins: set[int] = set()  # workers which this one has forked, for other lanes of its caller
-Run = Callable[..., Any]  # a job with its RunOptions, or work which has none
+_twins: set[int] = set()  # workers forked from this one, for other lanes of its caller
+Run = Callable[..., Any]  # a job with its RunOptions, or work without options
 
 
 def serve(fd: int, warm_up: Callable[[], tuple[Run, Any]]) -> NoReturn:
-    """Serve requests until the caller closes its end, or is no more.
+    """Serve requests until the caller closes its end or exits.
 
     Args:
         fd: The socket.
-        warm_up: Imports what jobs need. Returns what runs one job, in a forked child, and what the caller is told now.
+        warm_up: Imports the modules that jobs need. Returns the function that runs one job in a forked child, and a message
+            for the caller.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, {STOP})  # a job which is told before it can hear it hears it then
-    inherited = frozenset(os.environ)  # a job has its caller's variables instead
+    signal.pthread_sigmask(signal.SIG_BLOCK, {STOP})  # a job stopped before it can react reacts later
+    inherited = frozenset(os.environ)  # a job gets its caller's variables instead
     parent = os.getppid()
     caller = _Caller(socket.socket(fileno=fd), lambda: os.getppid() != parent)
     with contextlib.suppress(Gone):
         with _ended_with(caller.connection), _kept():
             run, ready = warm_up()
         while True:
-            # What jobs leave behind, whose parent is gone, becomes our child instead of init's, and ends with the job.
+            # Orphans left by jobs become our children instead of init's, and end with the job.
             ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
             send(caller.connection, {"ready": ready})
             caller = _until_twin(caller, run, inherited)
@@ -71,21 +72,21 @@ def serve(fd: int, warm_up: Callable[[], tuple[Run, Any]]) -> NoReturn:
 
 
 class AskedForCard(BaseException):
-    """A package which is imported here asked for the card; no Exception, which packages catch and remember as absence."""
+    """An import in the worker queried the card; not an Exception, because packages catch those and record an absent card."""
 
 
 class _Caller(NamedTuple):
-    """Whom a worker serves: the connection, and whether it is no more although a fork of it may hold a copy of its end."""
+    """The caller of a worker: the connection, and whether the caller is gone even if a fork of it holds a copy of its end."""
 
     connection: socket.socket
     is_gone: Callable[[], bool]
 
 
 def _until_twin(caller: _Caller, run: Run, inherited: frozenset[str]) -> _Caller:
-    """Serve requests, and fork twins when asked; in a twin, return whom it serves.
+    """Serve requests, and fork twins on request; in a twin, return its caller.
 
     Raises:
-        Gone: the caller is gone.
+        Gone: The caller is gone.
     """
     while _waits(caller):
         try:
@@ -94,7 +95,7 @@ def _until_twin(caller: _Caller, run: Run, inherited: frozenset[str]) -> _Caller
             _passed(caller.connection)
             send(caller.connection, {"unreadable": str(error)})
             continue
-        if "stop" in request:  # of a job which has ended meanwhile
+        if "stop" in request:  # for a job that has ended meanwhile
             continue
         lent = _passed(caller.connection)
         with _ended_with(caller.connection), _kept():
@@ -116,7 +117,7 @@ def _until_twin(caller: _Caller, run: Run, inherited: frozenset[str]) -> _Caller
 
 
 def _passed(connection: socket.socket) -> int | None:
-    """Return the descriptor which comes with the byte behind a request; None: it came alone."""
+    """Return the descriptor sent with the byte behind a request; None: the byte came alone."""
     _, descriptors, _, _ = socket.recv_fds(connection, 1, 1)
     return descriptors[0] if descriptors else None
 
@@ -131,7 +132,7 @@ def _is_no_more(pid: int) -> bool:
 
 @contextlib.contextmanager
 def _ended_with(connection: socket.socket) -> Iterator[None]:
-    """End this process, by SIGIO, when the caller closes its end while we import, which takes seconds."""
+    """End this process, by SIGIO, when the caller closes its end during imports, which take seconds."""
     flags = fcntl.fcntl(connection, fcntl.F_GETFL)
     fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(connection, fcntl.F_SETFL, flags | os.O_ASYNC)
@@ -145,7 +146,9 @@ def _ended_with(connection: socket.socket) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _kept() -> Iterator[None]:
-    """Import without the collector, which takes a sixth of the time, and let no job's collector look at what came."""
+    """Disable garbage collection during imports, which saves a sixth of the time, and hide the imported objects from jobs'
+    collectors.
+    """
     gc.disable()
     try:
         yield
@@ -161,7 +164,7 @@ def _is_gone(connection: socket.socket) -> bool:
 
 
 def _waits(caller: _Caller) -> bool:
-    """Wait for the next request; False: the caller is gone."""
+    """Wait for the next request; return False if the caller is gone."""
     poll = select.poll()
     poll.register(caller.connection, select.POLLIN)
     while not poll.poll(_LOOK_MS):
@@ -173,30 +176,30 @@ def _waits(caller: _Caller) -> bool:
 def _preload(packages: list[str]) -> None:
     for package in packages:
         if package not in sys.modules:
-            # Made by hand, or a sub-module of something that is not importable.
+            # Created by hand, or a submodule of something that cannot be imported.
             with contextlib.suppress(Exception, AskedForCard):
                 importlib.import_module(package)
 
 
 class _Job:
-    """One request, from the fork of its process to the end of everything which that has started."""
+    """One request, from the fork of its process to the end of all processes that it started."""
 
     def __init__(
         self, caller: _Caller, run: Run, request: dict[str, Any], inherited: frozenset[str], stdin: int | None
     ) -> None:
         self._connection, self._caller, self._run, self._request = caller.connection, caller, run, request
         self._inherited, self._stdin = inherited, stdin
-        # A model's chatter is kept for the error message; a script speaks to its user.
+        # A model's output is kept for the error message; a script writes directly to its user.
         self._is_script = getattr(request["job"], "command", None) is not None
         self._frame = Frame()
         self._last_output = b""
         self._is_reaped = False
 
     def run(self) -> None:
-        """Run the job and send what came of it.
+        """Run the job and send its answer.
 
         Raises:
-            Gone: the caller is gone, and the job has ended.
+            Gone: The caller is gone, and the job has ended.
         """
         sys.stdout.flush()
         sys.stderr.flush()
@@ -232,7 +235,7 @@ class _Job:
             os.close(self._said)
 
     def _follow(self) -> int | None:
-        """Wait for the job's answer and return None; its process's status, if it ended without one."""
+        """Wait for the job's answer and return None; return the process's status if it ended without one."""
         poll = select.poll()
         poll.register(self._connection, select.POLLRDHUP | select.POLLIN)
         poll.register(self._answers, select.POLLIN)
@@ -255,13 +258,13 @@ class _Job:
                     look_ms = _SOON_MS
             if not self._frame.missing_bytes:
                 events = dict(poll.poll(0))
-            if self._said in events and not self._hear():  # one read takes all that came before the answer
+            if self._said in events and not self._hear():  # one read takes everything written before the answer
                 poll.unregister(self._said)
             if ended or not self._frame.missing_bytes:
                 return status if self._frame.missing_bytes else None
 
     def _hear(self) -> bool:
-        """Take what the job has written to stdout and stderr; False: it has closed both."""
+        """Read the job's stdout and stderr; return False if the job has closed both."""
         said = os.read(self._said, _PIPE_BYTES)
         if self._is_script and said:
             send(self._connection, {"number": self._request["number"], "said": said})
@@ -270,31 +273,31 @@ class _Job:
         return bool(said)
 
     def _piece(self) -> bytes | None:
-        """Return what has come of the answer; empty: the job has closed its end; None: nothing yet."""
+        """Return the next part of the answer; empty: the job has closed its end; None: nothing yet."""
         try:
             return self._answers.recv(min(self._frame.missing_bytes, _ANSWER_BYTES), socket.MSG_DONTWAIT)
         except BlockingIOError:
             return None
-        except OSError:  # it ended with something of ours unread
+        except OSError:  # it ended without reading all of our data
             return b""
 
     def _death(self, status: int) -> str:
         code = os.waitstatus_to_exitcode(status)
         if code == _UNHEARD:
-            return "The job's process could not send its answer: it must not close file descriptors which it has not opened."
+            return "The job's process could not send its answer: it must not close file descriptors that it has not opened."
         return death(code, self._last_output)
 
     def _kill(self) -> None:
-        """Kill the job and its process group; what has left the group is `_reap`'s."""
+        """Kill the job and its process group; `_reap` ends processes that left the group."""
         with contextlib.suppress(OSError):
             os.killpg(self._pid, signal.SIGKILL)
         with contextlib.suppress(OSError):
-            if not self._is_reaped:  # it may not have made its group yet
+            if not self._is_reaped:  # it may not have created its group yet
                 os.kill(self._pid, signal.SIGKILL)
 
 
 def _reap() -> None:
-    """Wait for the job's processes to end, and kill those which it has left behind: they are our children now."""
+    """Wait for the job's processes to end, and kill those that it left behind: they are our children now."""
     end = time.monotonic() + _REAP_S
     while time.monotonic() < end:
         try:
@@ -309,23 +312,23 @@ def _reap() -> None:
             for child in left:
                 with contextlib.suppress(OSError):
                     os.kill(child, signal.SIGKILL)
-            time.sleep(0.001)  # arbitrary: short, for what was just killed
+            time.sleep(0.001)  # arbitrary: short, for a process that was just killed
 
 
 def _child(
     worker: int, answers: socket.socket, streams: tuple[int | None, int], run: Run, request: dict[str, Any],
     inherited: frozenset[str],
 ) -> NoReturn:  # fmt: skip
-    """Run the job, answer, and leave without any of the parent's clean-up."""
+    """Run the job, answer, and exit without any of the parent's cleanup."""
     code = 1
     me = os.getpid()
     try:
-        os.setsid()  # its own process group: what it starts ends with it
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # without the worker nobody would end this job
+        os.setsid()  # its own process group: its children end with it
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # without the worker, no process would end this job
         if os.getppid() != worker:
             os._exit(code)
         _set_streams(*streams)
-        with contextlib.suppress(Exception):  # what it prints is not lost when it dies
+        with contextlib.suppress(Exception):  # its output is not lost when it dies
             sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         os.register_at_fork(after_in_child=answers.close)
         environment = request["environment"]
@@ -334,7 +337,7 @@ def _child(
         os.environ.update(environment)
         before = set(sys.modules)
         answer = run(request["job"], *request["options"])
-        if os.getpid() == me:  # else the job forked, and came back twice
+        if os.getpid() == me:  # otherwise the job forked and returned twice
             _flush()
             imported = tuple(sorted(name for name in set(sys.modules) - before if _is_warm(name)))
             data = pack({"number": request["number"], "answer": answer, "imported": imported})
@@ -353,7 +356,7 @@ def _child(
 
 
 def _set_streams(stdin: int | None, output: int) -> None:
-    """Put a job's own streams in place of the worker's, which reads nothing."""
+    """Replace the worker's streams by the job's own; the worker reads nothing."""
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
@@ -366,19 +369,19 @@ def _set_streams(stdin: int | None, output: int) -> None:
 
 
 def _flush() -> None:
-    """Write what was printed; the job may have closed its stdout or put anything in its place."""
+    """Flush the output; the job may have closed its stdout or replaced it."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
 
 
 def _is_warm(module: str) -> bool:
-    # Inductor asks for the device while it is imported; the worker must not touch CUDA before it forks.
+    # Inductor queries the device during its import; the worker must not touch CUDA before it forks.
     return module.partition(".")[0] in _WARM_PACKAGES and not module.startswith(torch_api.INDUCTOR)
 
 
 def main(module: str, fd: int) -> NoReturn:
-    """Serve jobs with `run_job` of `module`, whose `warm_up` is called first."""
+    """Serve jobs with `run_job` of `module`, after a call of its `warm_up`."""
 
     def warm_up() -> tuple[Run, Any]:
         served = importlib.import_module(module)

@@ -1,8 +1,8 @@
-"""A portable tracer's job in a process of its own: how one is started, and what becomes of it when it raises or dies.
+"""The process of a portable tracer's job: its start, and its errors and exit.
 
-On Linux a warm worker forks it (`warm_worker.py`); elsewhere each job starts a Python of its own, with pipes only:
+On Linux a warm worker forks it (`warm_worker.py`); elsewhere each job starts a Python process of its own, with only pipes:
 
-    python -m vramcast.tracer.processes.job_process MODULE    a Job and its RunOptions come by stdin, a Result goes to stdout
+    python -m vramcast.tracer.processes.job_process MODULE    stdin: a Job and its RunOptions; stdout: a Result
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from vramcast.tracer.protocol import consistency
 from vramcast.tracer.protocol.job_result import Result
 from vramcast.tracer.protocol.run_options import AS_USUAL, RunOptions
 
-_LONGEST_MESSAGE = 10_000  # arbitrary: characters of a job's own message; some put a whole tensor or a log into it
-_LONGEST_TRACEBACK = 100_000  # arbitrary: likewise, deeper than any recursion which ends by itself
+_LONGEST_MESSAGE = 10_000  # arbitrary: characters of a job's own message; some contain a whole tensor or a log
+_LONGEST_TRACEBACK = 100_000  # arbitrary: likewise, deeper than any recursion that ends by itself
 
 
 def trace_in_process(module: str, job: Job, options: RunOptions = AS_USUAL, *, timeout_s: float, advice: str) -> Result:
-    """Let `run_job` of `module` run `job` in a process of its own and return its result (status ok or oom).
+    """Run `job` by `run_job` of `module` in a process of its own and return its result (status ok or oom).
 
     Args:
-        module: Has `run_job(job, options) -> Result` and `warm_up()`, which imports what all jobs need.
-        job: What to run; a model, not a script.
-        options: How.
-        timeout_s: The process is killed after so many seconds.
-        advice: What to do when that happens; ends the sentence "The job did not end within 9 s ...".
+        module: Module with `run_job(job, options) -> Result`, and `warm_up()`, which imports the modules that all jobs need.
+        job: The job to run; a model, not a script.
+        options: Options of the run.
+        timeout_s: Seconds after which the process is killed.
+        advice: Advice for a timeout; ends the sentence "The job did not end within 9 s ...".
     Raises:
-        JobError: the job's own code raised.
-        UsageError: the job's description is wrong.
-        WorkerError: the process died (out of memory?) or ran out of time.
+        JobError: The job's own code raised.
+        UsageError: The job's description is wrong.
+        WorkerError: The process died (perhaps out of memory) or timed out.
     """
     if job.command is not None:
         name = module.split(".")[-2]
@@ -59,7 +59,7 @@ def trace_in_process(module: str, job: Job, options: RunOptions = AS_USUAL, *, t
     if sys.platform != "linux":
         return checked(run_once(module, job, options, timeout_s=timeout_s, advice=advice))
     environment = _environment()
-    # What a worker imports, it keeps: who changes the path gets another one.
+    # A worker keeps its imports, so another path needs another worker.
     worker = WarmWorker.shared(f"{module} {environment['PYTHONPATH']}", worker_command(module), environment)
     answer: Result = worker.ask(job, environment, options, timeout_s=timeout_s, advice=advice)
     return checked(answer)
@@ -71,7 +71,7 @@ def worker_command(module: str) -> list[str]:
 
 
 def run_once(module: str, job: Job, options: RunOptions = AS_USUAL, *, timeout_s: float, advice: str) -> Result:
-    """As `trace_in_process`, with a fresh Python; the result is not checked."""
+    """Run the job as `trace_in_process` does, in a fresh Python process; the result is not checked."""
     deadline = Deadline.after(timeout_s)
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
@@ -94,7 +94,7 @@ def run_once(module: str, job: Job, options: RunOptions = AS_USUAL, *, timeout_s
                     pickle.dump((job, options), process.stdin)
                     process.stdin.flush()
                 except BrokenPipeError:
-                    pass  # it died before it read; its exit code says more
+                    pass  # it died before it read; its exit code has more information
                 answer = process.stdout.read()
             code = process.wait()
         finally:
@@ -111,25 +111,25 @@ def run_once(module: str, job: Job, options: RunOptions = AS_USUAL, *, timeout_s
 
 
 def main(module: str) -> None:
-    """Be the process of one job."""
+    """Run one job as the main function of its process."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what the model prints goes where errors go
+    os.dup2(2, 1)  # the model's output goes to stderr
     question: tuple[Job, RunOptions] = pickle.load(sys.stdin.buffer)  # from our own process
     threading.Thread(target=_end_with_caller, daemon=True).start()
     me = os.getpid()
     result = importlib.import_module(module).run_job(*question)
-    if os.getpid() != me:  # the job forked, and came back twice
+    if os.getpid() != me:  # the job forked and returned twice
         os._exit(0)
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # the job may have closed it, or put anything in its place
+        with contextlib.suppress(Exception):  # the job may have closed or replaced it
             stream.flush()
     pickle.dump(result, answers)
     answers.flush()
-    os._exit(0)  # no clean-up of the job's objects: it takes seconds and may raise
+    os._exit(0)  # no cleanup of the job's objects: it takes seconds and may raise
 
 
 def _end_with_caller() -> None:
-    """End this process when the caller's has ended: it sends nothing more."""
+    """End this process when its caller has exited: the caller sends nothing more."""
     if not sys.stdin.buffer.read(1):
         os._exit(1)
 
@@ -139,34 +139,34 @@ def _environment() -> dict[str, str]:
 
 
 def job_environment() -> dict[str, str]:
-    """Return the environment of a process which traces: the caller's, and what it needs to do without the caller's place.
+    """Return the environment of a tracing process: the caller's, and the variables needed in another working folder.
 
-    Its working folder is not the caller's, and a user without a name (a container's) cannot import parts of torch.
+    Its working folder is not the caller's, and a user without a name (in a container) cannot import parts of torch.
     """
     environment = {**os.environ, "PYTHONPATH": python_path()}
-    environment.pop("VRAMCAST_SUBPROCESSES", None)  # of the job in which the caller itself runs (nullgpu/subprocesses.py)
-    with contextlib.suppress(CompilerError):  # no cache: whoever needs one says so
+    environment.pop("VRAMCAST_SUBPROCESSES", None)  # of the job that the caller itself runs in (nullgpu/subprocesses.py)
+    with contextlib.suppress(CompilerError):  # no cache: code that needs one raises
         environment["VRAMCAST_CACHE"] = str(cache_folder())
     try:
         getpass.getuser()
-    except (ImportError, KeyError, OSError):  # which of them depends on the system and on Python's version
+    except (ImportError, KeyError, OSError):  # the type depends on the system and on Python's version
         environment["USER"] = f"uid{os.getuid()}"
     return environment
 
 
 def python_path() -> str:
-    """Return PYTHONPATH for a process which must find what the caller finds, also in a checkout that is not installed."""
+    """Return PYTHONPATH for a process with the caller's search path, also for a checkout that is not installed."""
     return os.pathsep.join(
         dict.fromkeys([str(import_root()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
     )
 
 
 def checked(result: Result) -> Result:
-    """Return `result`, or raise what it stands for.
+    """Return `result`, or raise the error in it.
 
     Raises:
-        IncompleteTrace: it has a trace which is not the whole story.
-        VramcastError: what the job, or its description, came to.
+        IncompleteTrace: Its trace is incomplete.
+        VramcastError: The error of the job or of its description.
     """
     if result.status != "error":
         consistency.check(result)
@@ -177,7 +177,7 @@ def checked(result: Result) -> Result:
     refused = [entry.words for entry in result.ledger if entry.kind is Entered.REFUSED]
     message = result.message
     if refused:
-        message += f" (the null GPU had to refuse: {', '.join(refused)})"
+        message += f" (the null GPU rejected: {', '.join(refused)})"
     if kind is JobError:
         drawn = any(entry.kind is Entered.DRAWN for entry in result.ledger)
         after_reads = bool(result.reads or drawn or refused or result.is_ours)

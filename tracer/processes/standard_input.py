@@ -1,11 +1,11 @@
-"""The standard input of a training command: what its caller's own is, and in each of its runs the same.
+"""The standard input of a training command: derived from the caller's, and equal in all of its runs.
 
-    a file                       opened anew, where the caller's stands
-    a pipe whose writer is done  copied; the pipe stays as it is, so a shell that reads its own script from it goes on
-    another pipe, a socket       as it is: the job waits as it would without us, and a further run finds what is left
-    a terminal, none             empty: nobody would know that a job behind a bar waits for an answer
+    a file                       opened again, at the caller's position
+    a pipe with a closed writer  copied; the pipe stays as it is, so a shell that reads its own script from it continues
+    another pipe, a socket       as it is: the job waits as it would without us, and a further run reads the rest
+    a terminal, none             empty: a job waiting for input behind a progress bar would go unnoticed
 
-No run takes anything away from a file, or from a pipe that is copied.
+No run takes anything away from a file, or from a copied pipe.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _CALLERS: Final = "/proc/self/fd/0"
 
 
 def of_one_run() -> int | None:
-    """Return a new descriptor of what one run reads; None: nothing."""
-    if sys.__stdin__ is None:  # it was closed when we began, and its number is some other file's now
+    """Return a new descriptor for the input of one run; None: nothing."""
+    if sys.__stdin__ is None:  # it was closed at our start, and another file may have its number now
         return None
     try:
         kind = os.fstat(0).st_mode
@@ -32,7 +32,7 @@ def of_one_run() -> int | None:
         if stat.S_ISFIFO(kind):
             return _copied() or os.dup(0)
         return os.dup(0) if stat.S_ISSOCK(kind) else None
-    except OSError:  # it is closed, or cannot be read
+    except OSError:  # it is closed or unreadable
         return None
 
 
@@ -43,10 +43,10 @@ def _opened_anew() -> int:
 
 
 def _copied() -> int | None:
-    """Return a pipe with all that is in the caller's, which keeps it; None: more may come."""
+    """Return a pipe with a copy of the contents of the caller's pipe; None: more may come."""
     poll = select.poll()
     poll.register(0, 0)
-    if not poll.poll(0):  # spec: poll(2), POLLHUP comes unasked when no writer is left
+    if not poll.poll(0):  # spec: poll(2), POLLHUP is always reported when no writer is left
         return None
     size_bytes = fcntl.fcntl(0, fcntl.F_GETPIPE_SZ)
     read, write = os.pipe()

@@ -1,4 +1,4 @@
-"""Jobs side by side: each thread of `in_parallel` is a lane, and a warm worker has a process of its own for each lane."""
+"""Concurrent jobs: each thread of `in_parallel` is a lane, and a warm worker has a process of its own for each lane."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any, Final, TypeVar
 
 from vramcast.core.errors import VramcastError
 
-_MOST = 4  # arbitrary: a job takes up to a GiB of main memory, beside what it shares with the others
+_MOST = 4  # arbitrary: a job takes up to a GiB of main memory, in addition to memory shared with the others
 _thread = threading.local()
 
 
-# Who serves several lanes, and does so sooner when told before: `widen(lanes)` is called.
+# Objects that serve several lanes, faster after a call of `widen(lanes)`.
 widened: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
 
 Item = TypeVar("Item")
@@ -25,27 +25,27 @@ Found = TypeVar("Found")
 
 
 def lane() -> int:
-    """Return the lane of the calling thread; 0 outside of `in_parallel`."""
+    """Return the lane of the calling thread; 0 outside `in_parallel`."""
     return int(getattr(_thread, "lane", 0))
 
 
 def n_processors() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def n_lanes() -> int:
-    """Return how many jobs run side by side: as there are processors for this process, up to four."""
+    """Return the number of concurrent jobs: the processors available to this process, up to four."""
     return min(n_processors(), _MOST)
 
 
 def in_parallel(work: Callable[[Item], Found], items: Sequence[Item], *, lanes: int | None = None) -> Iterator[Found]:
-    """Yield `work(item)` of each item, in the items' order; what it raises is raised in its place.
+    """Yield `work(item)` for each item, in the items' order; an exception of `work` is raised in its place.
 
     Args:
         work: Waits for other processes most of the time: it runs in a thread.
-        items: Taken one after the other, by whichever lane is free.
-        lanes: At most so many at a time; default: `n_lanes()`.
+        items: Taken one after the other, by any free lane.
+        lanes: Most items processed at a time; default: `n_lanes()`.
     """
     lanes = min(lanes or n_lanes(), len(items))
     if lanes < 2:
@@ -67,9 +67,9 @@ def in_parallel(work: Callable[[Item], Found], items: Sequence[Item], *, lanes: 
                     future.set_exception(error)
 
     for one in list(widened):
-        with contextlib.suppress(VramcastError):  # who asks it is told
+        with contextlib.suppress(VramcastError):  # a caller of the worker gets the error
             one.widen(lanes)
-    for number in range(lanes):  # daemons: who is interrupted does not wait for them
+    for number in range(lanes):  # daemons: an interrupted caller does not wait for them
         threading.Thread(target=serve, args=(number,), daemon=True).start()
     try:
         for future in futures:

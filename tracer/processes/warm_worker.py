@@ -1,15 +1,15 @@
-"""A warm worker: a process which has imported what jobs need, and forks a fresh child for every job. Linux only.
+"""A warm worker: a process with preloaded imports that forks a fresh child for every job. Linux only.
 
-One job, one process: what an earlier job left behind would move the numbers of the next. Forking after the imports keeps
-the price of that at milliseconds. This is the caller's end; the worker's is in fork_server.py.
+Each job needs its own process: state left behind by an earlier job would change the numbers of the next. Forking after the
+imports costs only milliseconds. This is the caller's end; the worker's is in fork_server.py.
 
 Messages on the socket (see messages.py); `number` counts the requests of one worker:
     request   {"number": ..., "job": ..., "options": (RunOptions,) or (), "preload": [module, ...], "environment": {...}},
               then a byte, with a command's standard input; a closed socket: the caller is gone
-              {"twin": pid of the caller, "preload": [module, ...]}, then a byte with a socket: fork a worker which serves that
+              {"twin": pid of the caller, "preload": [module, ...]}, then a byte with a socket: fork a worker to serve it
     answer    of a twin {"pid": ...} once; {"ready": ...} once; then for each request {"number": ..., "said": bytes} any
               number of times, and once {"number": ..., "answer": ..., "imported": [module, ...]} or
-              {"number": ..., "died": text}; {"unreadable": text}: the request was none
+              {"number": ..., "died": text}; {"unreadable": text}: not a valid request
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from vramcast.tracer.protocol.messages import Gone, Late, Unreadable, receive, s
 from vramcast.tracer.protocol.run_options import RunOptions
 
 _START_S = 120.0  # arbitrary: importing torch from a cold, slow disk
-_END_S = 2.0  # arbitrary: far above what a worker needs which sees that its caller has let go
+_END_S = 2.0  # arbitrary: far more than a worker needs after its caller has let go
 LAST_OUTPUT_BYTES = 4000  # arbitrary: about a screen
 
 
 def death(exit_code: int, output: bytes) -> str:
-    """Return why a process ended without an answer: its exit code (negative: a signal) and its last words."""
+    """Return why a process ended without an answer: its exit code (negative: a signal) and its last output."""
     how = f"was killed by {signal.Signals(-exit_code).name}" if exit_code < 0 else f"ended with exit code {exit_code}"
     said = output[-LAST_OUTPUT_BYTES:].decode(errors="replace").strip()
     if exit_code == -signal.SIGKILL:
@@ -53,7 +53,7 @@ def death(exit_code: int, output: bytes) -> str:
 
 
 class _Fork:
-    """A process which another one has forked, as far as a `subprocess.Popen` is asked here."""
+    """A process forked by another one, with the methods of `subprocess.Popen` used here."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -64,7 +64,7 @@ class _Fork:
         os.close(self._file)
 
     def poll(self) -> int | None:
-        """Return 0 if it has ended; how it ended, only its parent knows."""
+        """Return 0 if it has ended; only its parent can read its exit status."""
         if self.returncode is None and select.select([self._file], [], [], 0)[0]:
             self.returncode = 0
         return self.returncode
@@ -84,8 +84,8 @@ class _Running:
     process: subprocess.Popen[bytes] | _Fork
 
     def __init__(self, start: Callable[[_Running, socket.socket], subprocess.Popen[bytes] | _Fork]) -> None:
-        self.in_step = True  # whether no question is open
-        self.is_told = self._is_sending = False  # to stop; while a request is on its way, that waits
+        self.in_step = True  # whether no request is open
+        self.is_told = self._is_sending = False  # is_told: to stop; that waits while a request is being sent
         self.number = 0
         self._is_ready = False
         self._ready: Any = None
@@ -96,26 +96,26 @@ class _Running:
             with theirs:
                 self.process = start(self, theirs)
         except BaseException:
-            self.connection.close()  # whoever serves it sees that, and ends
+            self.connection.close()  # the worker sees that and ends
             self.said.close()
             raise
 
     @classmethod
     def started(cls, command: Sequence[str], environment: Mapping[str, str]) -> _Running:
-        """Start a process anew."""
+        """Start a new process."""
         return cls(
             lambda running, theirs: subprocess.Popen(
                 [*command, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=running.said, stderr=running.said,
-                cwd="/", start_new_session=True,  # a Ctrl-C at the terminal is for the caller, who ends the worker
+                cwd="/", start_new_session=True,  # a Ctrl-C at the terminal is for the caller, which ends the worker
             )
         )  # fmt: skip
 
     def twin(self, preload: Sequence[str]) -> _Running:
-        """Return a fork of the process, which has imported what this one has; it serves a connection of its own.
+        """Return a fork of the process, with the same imports; it serves a connection of its own.
 
         Raises:
-            Gone, Late, Unreadable, OSError, WorkerError: there is none, and this one is of no use either.
+            Gone, Late, Unreadable, OSError, WorkerError: There is none, and this process is unusable too.
         """
         deadline = time.monotonic() + _START_S
         self.in_step = False
@@ -132,10 +132,10 @@ class _Running:
         return other
 
     def ready(self) -> Any:
-        """Wait until it serves, and return what it says then.
+        """Wait until the process serves requests, and return its first message.
 
         Raises:
-            WorkerError: it did not start.
+            WorkerError: It did not start.
         """
         if self._is_ready:
             return self._ready
@@ -150,7 +150,7 @@ class _Running:
             raise
         self._is_ready = True
         with self.said as said:
-            _tell(_content(said))  # what libraries warn of while they are imported
+            _tell(_content(said))  # warnings of libraries during their import
         return self._ready
 
     @property
@@ -158,17 +158,17 @@ class _Running:
         return self.process.poll() is None
 
     def why_gone(self) -> str:
-        """Return why the process has ended, which has let go of its connection."""
+        """Return why the process ended and closed its connection."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(_END_S)
         code = self.process.returncode
-        if code is None or code in (0, -signal.SIGKILL):  # how a fork has ended, only its parent knows
+        if code is None or code in (0, -signal.SIGKILL):  # only a fork's parent can read its exit status
             return "The worker was killed: is the machine out of memory? Try again."
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return f"The worker {how} while it ran the job: try again, and report it if that happens again."
 
     def ask(self, request: Mapping[str, Any], deadline: float, stdin: int | None = None) -> dict[str, Any]:
-        """Return the answer to a request; what a script says in between goes to stderr, and `stdin` is what it reads."""
+        """Return the answer to a request; a script's output meanwhile goes to stderr, and its input comes from `stdin`."""
         self.in_step, self._is_sending = False, True
         self.number += 1
         send(self.connection, {"number": self.number, **request}, deadline)
@@ -177,15 +177,15 @@ class _Running:
         except OSError:
             raise Gone from None
         self._is_sending = False
-        if self.is_told:  # before, or meanwhile
+        if self.is_told:  # already, or meanwhile
             self.stop()
         while True:
             message = receive(self.connection, deadline)
             if "unreadable" in message:
                 self.in_step = True
                 raise WorkerError(
-                    f"The process which traces cannot read the job ({message['unreadable']}): it imports what is installed "
-                    "and what PYTHONPATH names."
+                    f"The tracing process cannot read the job ({message['unreadable']}): it can import only installed "
+                    "packages and those on PYTHONPATH."
                 )
             if message["number"] != self.number:
                 raise WorkerError(f"The worker answered request {message['number']} instead of {self.number}. Try again.")
@@ -196,7 +196,7 @@ class _Running:
         return dict(message)
 
     def stop(self) -> None:
-        """Let the job end now, with what was seen of it, if it can be stopped; its answer comes as ever."""
+        """Let the job end now, with the observations so far, if it can be stopped; its answer comes as usual."""
         self.is_told = True
         if self.in_step or self._is_sending:
             return
@@ -204,16 +204,16 @@ class _Running:
             send(self.connection, {"stop": self.number}, time.monotonic() + _END_S)
 
     def hang_up(self) -> None:
-        """Let the worker, and whoever waits for it in another thread, see the end of the connection."""
+        """Show the end of the connection to the worker, and to any thread that waits for it."""
         with contextlib.suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
-        """End the process, its job and what the job has started: the worker does all that when its connection closes."""
+        """End the process, its job and the job's children: the worker does all that when its connection closes."""
         self.connection.close()
         self.said.close()
         if not self._is_ready:
-            self.process.kill()  # it has started nothing, and would look at its connection only when Python runs
+            self.process.kill()  # it has no children, and would check its connection only when Python runs
         try:
             self.process.wait(_END_S)
         except subprocess.TimeoutExpired:
@@ -221,26 +221,27 @@ class _Running:
             self.process.wait()
 
     def forget(self) -> None:
-        """In a fork: the process is not ours."""
+        """Forget the process, in a fork: it belongs to the parent."""
         self.connection.close()
         self.said.close()
-        self.process.returncode = 0  # it must not be waited for, nor missed
+        self.process.returncode = 0  # prevents waits for it and warnings about it
 
 
 class WarmWorker:
-    """A worker process and the connection to it; jobs run one after the other, and side by side those of several lanes.
+    """A worker process and the connection to it; jobs of one lane run one after the other, those of several lanes
+    concurrently.
 
-    Whatever goes wrong while a job runs ends the process, and the next job starts another one: so no answer can reach anybody
-    but who asked. A fork of this process starts its own.
+    Any error while a job runs ends the process, and the next job starts another one, so no answer can reach another
+    request. A fork of this process starts its own.
 
     Args:
-        command: Starts a process which calls `serve` on the file descriptor that is put at its end.
-        environment: Of the process.
-        wait: Whether it serves when this returns; else the first job waits for it.
-        running: Such a process which was started already.
-        lane: Which it serves; 0 asks forks of itself for the others.
+        command: Command of a process that calls `serve` on the file descriptor appended to it.
+        environment: Environment of the process.
+        wait: Whether to wait until it serves requests; otherwise the first job waits for it.
+        running: Such a process, already started.
+        lane: Lane that it serves; lane 0 requests forks of itself for the others.
     Raises:
-        WorkerError: it did not start.
+        WorkerError: It did not start.
     """
 
     _shared: ClassVar[dict[str, WarmWorker]] = {}
@@ -255,9 +256,9 @@ class WarmWorker:
         self._lock = Lock()
         self._lane = lane
         self._preload: Sequence[str] = ()
-        self._lanes: dict[int, WarmWorker] = {}  # beside this one, which is lane 0
+        self._lanes: dict[int, WarmWorker] = {}  # the other lanes; this worker is lane 0
         self._is_told = False
-        self._asked: list[_Running] = []  # more than one, where a signal handler asks while we wait
+        self._asked: list[_Running] = []  # more than one if a signal handler makes a request while we wait
         forget_in_forks(self)
         self._idle: _Running | None = running or _Running.started(self._command, self._environment)
         if wait:
@@ -267,7 +268,7 @@ class WarmWorker:
 
     @classmethod
     def shared(cls, name: str, command: Sequence[str], environment: Mapping[str, str]) -> WarmWorker:
-        """Return this process's worker of that name, made at the first call."""
+        """Return this process's worker of that name, created at the first call."""
         with cls._shared_lock:
             worker = cls._shared.get(name)
             if worker is None:
@@ -277,10 +278,10 @@ class WarmWorker:
 
     @property
     def ready(self) -> Any:
-        """What the process said when it began to serve.
+        """Return the first message of the process.
 
         Raises:
-            WorkerError: it did not start.
+            WorkerError: It did not start.
         """
         with self._lock:
             running = self._take()
@@ -291,13 +292,13 @@ class WarmWorker:
 
     @property
     def pid(self) -> int | None:
-        """The process's number; None: it does not run."""
+        """Return the process's number; None: it is not running."""
         running = self._idle or next(iter(self._asked), None)
         return running.process.pid if running is not None and running.is_alive else None
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs now; the next job starts it in any case."""
+        """Return whether the process is running; the next job starts it in any case."""
         return self.pid is not None
 
     def ask(
@@ -306,15 +307,15 @@ class WarmWorker:
         """Run `job` in a process of its own and return its answer.
 
         Args:
-            job: What the worker's `serve` was made for.
+            job: A job for the worker's `serve`.
             environment: All environment variables of the job.
-            options: How it is traced; None: it is no `Job`, and is run without.
-            timeout_s: The job is killed after so many seconds.
-            advice: What to do when that happens; ends the sentence "The job did not end within 9 s ...".
+            options: Options of the trace; None: `job` is not a `Job`, and runs without options.
+            timeout_s: Seconds after which the job is killed.
+            advice: Advice for a timeout; ends the sentence "The job did not end within 9 s ...".
         Raises:
-            UsageError: no time is given.
-            TimeLimit: its time is up.
-            WorkerError: its process died.
+            UsageError: `timeout_s` is not positive.
+            TimeLimit: The job timed out.
+            WorkerError: Its process died.
         """
         deadline = Deadline.after(timeout_s)
         if lane() != self._lane:
@@ -344,28 +345,28 @@ class WarmWorker:
                 self._give_back(running)
         if "died" in answer:
             raise WorkerError(answer["died"])
-        self._preload = answer["imported"]  # what this job had to import, the next one finds imported
+        self._preload = answer["imported"]  # the next job finds this one's imports preloaded
         return answer["answer"]
 
     def stop(self) -> None:
-        """Let the training command which runs now end, with what was seen of it, and each that comes before `go_on`."""
+        """Let the running training command end, with the observations so far, and each that comes before `go_on`."""
         self._is_told = True
         for running in list(self._asked):
             running.stop()
 
     def go_on(self) -> None:
-        """Let commands run again as they like."""
+        """Let commands run normally again."""
         self._is_told = False
 
     def widen(self, lanes: int) -> None:
-        """Fork the processes of other lanes now; later they wait until this one's job has ended."""
+        """Fork the processes of other lanes now; otherwise they wait until this lane's job has ended."""
         if self._idle is not None and self._idle.is_alive:
             for number in range(1, lanes):
                 self._of_lane(number)
 
     def _of_lane(self, number: int) -> WarmWorker:
         """Return the worker of a lane, which begins as a fork of this one."""
-        if (worker := self._lanes.get(number)) is not None:  # it need not wait for ours
+        if (worker := self._lanes.get(number)) is not None:  # it need not wait for this lane's job
             return worker
         with self._lock:
             worker = self._lanes.get(number)
@@ -375,7 +376,7 @@ class WarmWorker:
                     running.ready()
                     twin = running.twin(self._preload)
                 except (Gone, Late, Unreadable, OSError):
-                    twin = None  # a system without pidfd_open, say: it is started as the first was
+                    twin = None  # for example, a system without pidfd_open: start it like the first
                 finally:
                     self._give_back(running)
                 worker = self._lanes[number] = WarmWorker(self._command, self._environment, running=twin, lane=number)
@@ -383,7 +384,7 @@ class WarmWorker:
             return worker
 
     def _take(self) -> _Running:
-        """Return a process which waits for a request; it is nobody else's until it is given back."""
+        """Return a process that waits for a request; the caller owns it until it is given back."""
         running, self._idle = self._idle, None
         if running is not None and not running.is_alive:
             running.end()
@@ -391,8 +392,8 @@ class WarmWorker:
         return running or _Running.started(self._command, self._environment)
 
     def _give_back(self, running: _Running) -> None:
-        """Keep a process whose question was answered; end one that still owes an answer, for which nobody waits any more."""
-        with contextlib.suppress(ValueError):  # a fork has forgotten it
+        """Keep a process with an answered request; end one with an open request, because no thread waits for its answer."""
+        with contextlib.suppress(ValueError):  # a fork has dropped it
             self._asked.remove(running)
         if running.in_step and self._idle is None:
             self._idle = running
@@ -402,7 +403,7 @@ class WarmWorker:
     def close(self) -> None:
         """End the process; the next job would start it again."""
         for running in list(self._asked):
-            running.hang_up()  # the thread which asks ends it
+            running.hang_up()  # the requesting thread ends it
         idle, self._idle = self._idle, None
         if idle is not None:
             idle.end()
@@ -410,7 +411,7 @@ class WarmWorker:
             worker.close()
 
     def forget(self) -> None:
-        """See `forks.Owner`."""
+        """Drop the processes in a fork; see `forks.Owner`."""
         for running in (self._idle, *self._asked):
             if running is not None:
                 running.forget()
@@ -421,7 +422,7 @@ class WarmWorker:
 
 @contextlib.contextmanager
 def _input_of(job: Any) -> Iterator[int | None]:
-    """Lend what a command reads while it is asked for."""
+    """Lend a command's standard input for the time of its request."""
     stdin = standard_input.of_one_run() if getattr(job, "command", None) is not None else None
     try:
         yield stdin
@@ -441,7 +442,7 @@ def _last_line(file: Any) -> str:
 
 
 def _tell(said: bytes) -> None:
-    """Write to our stderr, wherever it leads; nobody needs to read it."""
+    """Write to our stderr; errors are ignored."""
     with contextlib.suppress(OSError):
         while said:
             said = said[os.write(2, said) :]

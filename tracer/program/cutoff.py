@@ -1,6 +1,6 @@
-"""Stops a training command from outside, so that what was seen of it counts.
+"""Stops a training command from outside, keeping the observations so far.
 
-After a time; when its user has enough; one rank of several too when it waits for what its absent others would do.
+The reasons are a time limit, an interrupt by the user, and, for one rank of several, waiting for absent ranks.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from vramcast.core.process_tree import running
 from vramcast.tracer.format.trace import INTERRUPTED, TIME_UP
 from vramcast.tracer.program.training_loop import Course
 
-# A signal which nobody uses: a handler runs in the main thread, also while that waits for something.
+# An otherwise unused signal: a handler runs in the main thread, even while that waits.
 STOP: Final = signal.SIGRTMIN + 9  # arbitrary: glibc takes the first two, schedulers and trainers use the named ones
-_IDLE_S: Final = 20.0  # arbitrary: a rank which nobody will answer is told of within half a minute
-_IDLE_SHARE: Final = 0.02  # arbitrary: of a core; a loop which looks for a file ten times a second takes less
+_IDLE_S: Final = 20.0  # arbitrary: a rank waiting for absent ranks is reported within half a minute
+_IDLE_SHARE: Final = 0.02  # arbitrary: share of a core; a loop polling for a file ten times a second takes less
 _LOOK_S: Final = 1.0  # arbitrary
-_GRACE: Final = 0.1  # arbitrary: of the limit, to come to a place where nothing is half done
+_GRACE: Final = 0.1  # arbitrary: share of the limit, to reach a safe place to stop
 
 
 @contextmanager
@@ -31,26 +31,26 @@ def stoppable(
     course: Course, limit_s: float | None, *, left_s: float | None = None, first: Callable[[], None] = lambda: None,
     has_absent: bool = False,
 ) -> Iterator[None]:  # fmt: skip
-    """Let STOP, or the end of the time, end the job which runs inside by `StopJob`.
+    """Let STOP, or the time limit, end the job inside the context with `StopJob`.
 
     Args:
-        course: Of the job.
-        limit_s: Seconds; None: as many as it takes.
-        left_s: What is left of them; None: all.
-        first: Is called before STOP ends the job.
-        has_absent: Whether there are other ranks, for which it may wait for ever.
+        course: The job's course.
+        limit_s: Seconds; None: no limit.
+        left_s: Seconds left of the limit; None: all.
+        first: Called before STOP ends the job.
+        has_absent: Whether there are other ranks, for which the job may wait forever.
     """
     main = threading.get_ident()
     timers: list[threading.Timer] = []
     ended = threading.Event()
-    idle_at: list[float] = []  # when the job was last found idle, and told so
+    idle_at: list[float] = []  # when the job was last found idle and was signaled
 
     def stop(number: int, frame: Any) -> None:
         why = INTERRUPTED
         if idle_at:
             if time.monotonic() - idle_at.pop() > _LOOK_S:
-                return  # it was in a call which has ended now: cuDNN was asked, in a process of its own
-            why = f"it waited {_IDLE_S:.0f} s for another rank, which is not there, in {_place(frame)}"
+                return  # it was in a call that has ended now: a query of cuDNN in another process
+            why = f"it waited {_IDLE_S:.0f} s for another rank, which does not exist, in {_place(frame)}"
         first()
         course.stop_at_once(why)
 
@@ -58,7 +58,7 @@ def stoppable(
         signal.pthread_kill(main, STOP)
 
     signal.signal(STOP, stop)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {STOP})  # the worker has it blocked
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {STOP})  # the worker blocks it
     if limit_s is not None:
         late = f"{TIME_UP} after {limit_s:.0f} s: raise the limit (--timeout)"
         left_s = limit_s if left_s is None else max(left_s, 0.0)
@@ -78,7 +78,7 @@ def stoppable(
 
 
 def _look(main: int, ended: threading.Event, idle_at: list[float]) -> None:
-    """Tell the main thread when neither the job nor what it has started used a core for some time."""
+    """Signal the main thread when neither the job nor its child processes have used a core for some time."""
     since, used_s = time.monotonic(), _used_s()
     while not ended.wait(_LOOK_S):
         now, now_used_s = time.monotonic(), _used_s()
@@ -91,14 +91,14 @@ def _look(main: int, ended: threading.Event, idle_at: list[float]) -> None:
 
 
 def _place(frame: Any) -> str:
-    """Return where a frame is in code which is not Python's own."""
+    """Return the place of a frame in code other than Python's own."""
     while frame.f_back is not None and frame.f_code.co_filename.startswith((sys.base_prefix, sys.prefix, "<")):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _used_s() -> float:
-    """Return the seconds of a core which this process and its living descendants have used."""
+    """Return the core seconds used by this process and its living descendants."""
     found = running()
     ours = {os.getpid()}
     while more := {number for number, one in found.items() if one.parent in ours} - ours:

@@ -1,4 +1,4 @@
-"""Whether a training command may hold an evaluation: one that was not seen is missed only where there can be one."""
+"""Detection of possible evaluations in a training command: without one, a missing evaluation needs no warning."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Final
 from vramcast.core.location import FOLDER
 from vramcast.tracer.protocol.source_places import is_library
 
-# arbitrary: words that code which evaluates, validates, tests or generates is likely to use; one too many costs a certainty
+# arbitrary: words likely in code that evaluates, validates, tests or generates; a superfluous word costs a certainty
 _SIGNS: Final = re.compile(rb"no_grad|inference_mode|set_grad_enabled|eval|valid|\bval|test|predict|generat|sampl")
-_LARGEST_SOURCE: Final = 4 << 20  # arbitrary: bytes; what is larger counts as having a sign
+_LARGEST_SOURCE: Final = 4 << 20  # arbitrary: bytes; a larger source counts as having a sign
 _OURS: Final = str(FOLDER)
 _TORCH: Final = "/site-packages/torch/"
 
@@ -23,7 +23,7 @@ def may_evaluate(frame: FrameType | None) -> bool:
     """Return whether a job may evaluate: a library drives its training, or its own source has a word for it.
 
     Args:
-        frame: Of a training step.
+        frame: Frame of a training step.
     """
     if any("site-packages" in file for file in _files_of(frame)):
         return True
@@ -32,13 +32,13 @@ def may_evaluate(frame: FrameType | None) -> bool:
 
 
 def _modules() -> Iterator[str]:
-    """Return the files of all modules; some are not there, torch._ops' for example."""
+    """Return the files of all modules; some do not exist, for example torch._ops'."""
     files = (getattr(module, "__file__", None) for module in [*sys.modules.values()])
     return (str(file) for file in files if file and os.path.isfile(file))
 
 
 def _files_of(frame: FrameType | None) -> Iterator[str]:
-    """Yield the files of a frame and those that called it, without torch's and our own."""
+    """Yield the files of a frame and its callers, without torch's and our own."""
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith(_OURS) and _TORCH not in file:
@@ -50,6 +50,6 @@ def _has_sign(file: str) -> bool:
     try:
         with open(file, "rb") as source:
             text = source.read(_LARGEST_SOURCE + 1)
-    except (OSError, ValueError):  # code that was given as text
+    except (OSError, ValueError):  # code passed as text
         return True
     return len(text) > _LARGEST_SOURCE or _SIGNS.search(text) is not None

@@ -1,4 +1,4 @@
-"""What must be there before a job imports its packages."""
+"""Definitions that must exist before a job imports its packages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
-# Operators of torchvision which its Python code names at import; a torch without CUDA lacks them beside a CUDA torchvision.
+# torchvision operators named by its Python code at import; a torch without CUDA lacks them with a CUDA build of
+# torchvision.
 _TORCHVISION_SCHEMAS = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -16,9 +17,9 @@ _TORCHVISION_SCHEMAS = (
 
 
 def define_torchvision_operators() -> bool:
-    """Define the operators without which torchvision does not import, where its own library does not load.
+    """Define the operators that torchvision needs at import, if its own library does not load.
 
-    Returns whether that was so.
+    Returns whether that was necessary.
     """
     import torch
 
@@ -28,7 +29,7 @@ def define_torchvision_operators() -> bool:
     try:
         for path in Path(found.origin).parent.glob("_C.*"):
             torch.ops.load_library(str(path))
-    except OSError:  # made for another build of torch
+    except OSError:  # compiled for another build of torch
         library = torch.library.Library("torchvision", "FRAGMENT")
         for schema in _TORCHVISION_SCHEMAS:
             library.define(schema)

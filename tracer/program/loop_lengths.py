@@ -1,12 +1,13 @@
-"""How many steps a training makes in all, read from the running loops: their source and their variables.
+"""The total number of steps of a training, read from the running loops: their source and their variables.
 
     for epoch in range(args.epochs):            10 passes
         for x, y in loader:                     of len(loader) batches, each with a step
             ...
             optimizer.step()
 
-Trainers say it themselves. What cannot be told for sure is not told: a `while`, a loop that may break, an iterator without a
-length. Where a pass begins with a new container, what is kept may go with the old one: then only the inner loop counts.
+Trainers report it themselves. Uncertain lengths are unknown: those of a `while`, a loop that may break, and an iterator
+without a length. If a pass begins with a new container, kept memory may be freed with the old one: then only the inner loop
+counts.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module | a
 
 
 def steps_around(frame: FrameType | None, done: int) -> int | None:
-    """Return how many training steps the loops around a frame make in all; None: that is not known.
+    """Return the total number of training steps of the loops around a frame; None if unknown.
 
     Args:
-        frame: In which the last step ended.
-        done: How many steps were made.
+        frame: Frame in which the last step ended.
+        done: Number of steps made.
     """
     frames = list(_frames(frame))
     said = next(filter(None, map(_trainers_word, frames)), None)
@@ -45,7 +46,7 @@ def steps_around(frame: FrameType | None, done: int) -> int | None:
 
 
 def _frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield the frames which are neither ours nor torch's: optimizers call hooks in loops."""
+    """Yield the frames that are neither ours nor torch's: optimizers call hooks in loops."""
     torch = os.path.join(os.path.dirname(importlib.import_module("torch").__file__ or ""), "")
     while frame is not None:
         file = frame.f_code.co_filename
@@ -55,7 +56,7 @@ def _frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def _trainers_word(frame: FrameType) -> int | None:
-    """Return what a trainer whose method runs says of its steps.
+    """Return the number of steps reported by a trainer whose method is running.
 
     spec: `Trainer.state.max_steps` of transformers 4 and 5; `max_steps`, `estimated_stepping_batches` of Lightning 2.
     """
@@ -74,10 +75,10 @@ def _positive(value: Any) -> int | None:
 
 
 def _steps(frames: list[FrameType], done: int) -> int | None:
-    total, at = 1, 0  # iterations of all loops, and how many of those were begun before this one
+    total, at = 1, 0  # total iterations of all loops, and those begun before this one
     is_found = is_reset = False
-    used: set[str] = set()  # in the innermost loop around what was looked at
-    is_placed = is_plain = True  # whether variables say where the loops are; whether each iteration makes a step
+    used: set[str] = set()  # names in the innermost loop examined so far
+    is_placed = is_plain = True  # whether variables show the loops' positions; whether each iteration makes a step
     for frame in frames:
         function = _function(frame.f_code)
         path = [] if function is None or is_reset else _path(function, frame.f_lineno)
@@ -103,7 +104,7 @@ def _steps(frames: list[FrameType], done: int) -> int | None:
             is_reset |= not used.isdisjoint(_made_anew(function.body, None))
     if not is_found:
         return None
-    if is_placed and not is_reset:  # a step takes several iterations, or an iteration makes several steps
+    if is_placed and not is_reset:  # steps and iterations differ in number
         per_step, per_iteration = round((at + 1) / done), round(done / (at + 1))
         return total // per_step if per_step else total * per_iteration
     return total if is_plain else None
@@ -111,7 +112,7 @@ def _steps(frames: list[FrameType], done: int) -> int | None:
 
 @functools.cache
 def _function(code: CodeType) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Module | None:
-    """Return the function, or the module, that a code object was compiled from; None: its source is not known."""
+    """Return the function or module that a code object was compiled from; None if its source is unknown."""
     try:
         tree = ast.parse("".join(linecache.getlines(code.co_filename)))
     except (SyntaxError, ValueError):
@@ -125,7 +126,7 @@ def _function(code: CodeType) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Mo
 
 
 def _path(function: ast.AST, line: int) -> list[ast.AST]:
-    """Return the statements around a line of a function, outermost first; not those of functions in it."""
+    """Return the statements around a line of a function, outermost first, without those of nested functions."""
     path: list[ast.AST] = []
     inner: ast.AST | None = function
     while inner is not None:
@@ -139,7 +140,7 @@ def _path(function: ast.AST, line: int) -> list[ast.AST]:
 
 
 def _within(body: list[ast.stmt], without: ast.stmt | None) -> Iterator[ast.AST]:
-    """Yield all nodes of some statements but for those of functions in them, and of one statement which is left out."""
+    """Yield all nodes of some statements, except those of nested functions and of the statement `without`."""
     waiting: list[ast.AST] = [*body]
     while waiting:
         node = waiting.pop()
@@ -150,7 +151,7 @@ def _within(body: list[ast.stmt], without: ast.stmt | None) -> Iterator[ast.AST]
 
 
 def _may_break(loop: ast.For) -> bool:
-    """Return whether a loop may end before its iterator: a `break` of its own, or a `return`."""
+    """Return whether a loop may end before its iterator: by a `break` of its own, or a `return`."""
     waiting: list[ast.AST] = [*loop.body]
     while waiting:
         node = waiting.pop()
@@ -168,7 +169,7 @@ def _names(body: list[ast.stmt]) -> set[str]:
 
 
 def _made_anew(body: list[ast.stmt], without: ast.stmt | None) -> set[str]:
-    """Return the names that statements give to empty containers, or to none; those of what they empty."""
+    """Return the names to which statements assign empty containers or None, and those of containers that they clear."""
     found: set[str] = set()
     for node in _within(body, without):
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and _is_empty(node.value):
@@ -194,7 +195,7 @@ def _is_empty(value: ast.expr | None) -> bool:
 
 
 def _index(loop: ast.For, frame: FrameType) -> int | None:
-    """Return how many iterations of a loop over `range` or `enumerate` lie behind it, by its variable."""
+    """Return the number of completed iterations of a loop over `range` or `enumerate`, from its variable."""
     target, iterator = loop.target, _unwrapped(loop.iter)
     if isinstance(target, ast.Tuple) and isinstance(iterator, ast.Call) and _name(iterator.func) == "enumerate":
         target, begin, stride = target.elts[0], _value(iterator.args[1], frame) if len(iterator.args) > 1 else 0, 1
@@ -212,14 +213,14 @@ def _index(loop: ast.For, frame: FrameType) -> int | None:
 
 
 def _unwrapped(node: ast.expr) -> ast.expr:
-    """Return what a progress bar shows."""
+    """Return the iterable inside a progress bar."""
     while isinstance(node, ast.Call) and _name(node.func) in _BARS and node.args:
         node = node.args[0]
     return node
 
 
 def _length(node: ast.expr, frame: FrameType) -> int | None:
-    """Return how many values an iterator has that an expression makes, None: that is not known."""
+    """Return the number of values of the iterator that an expression creates; None if unknown."""
     node = _unwrapped(node)
     if isinstance(node, ast.Call):
         name = _name(node.func)
@@ -248,7 +249,7 @@ def _name(node: ast.expr) -> str:
 
 
 def _value(node: ast.expr, frame: FrameType) -> Any:
-    """Return the value of a name, an attribute, a constant, a length or a sum of them; None: of anything else."""
+    """Return the value of a name, an attribute, a constant, a length or a sum of them; None for anything else."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):

@@ -1,7 +1,8 @@
-"""The loops of a job: where in the allocator's history each step of a training, an evaluation, a generation ended.
+"""The loops of a job: the end of each step of a training, an evaluation or a generation, as a place in the allocator's
+history.
 
-What a loop keeps from step to step is read from its trace (`vramcast.estimates.growth`). Where one is watched for that, cyclic
-garbage is collected at the end of each step: what Python has only not come to yet is kept by nobody.
+The memory that a loop keeps from step to step is read from its trace (`vramcast.estimates.growth`). In a watched loop,
+cyclic garbage is collected at the end of each step, so that uncollected garbage does not count as kept.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from vramcast.tracer.protocol.run_options import MOST_WATCHED, LoopWatch
 TRAINING: Final = "training"
 EVALUATION: Final = "evaluation"
 GENERATION: Final = "generation"
-_FIRST_LOOK: Final = 8  # arbitrary: steps after which it is first noted who asked for what is alive; then after twice as many
-_MOST_LOOPS: Final = 100  # arbitrary: which are noted; evaluations of an endless training
+_FIRST_LOOK: Final = 8  # arbitrary: steps before the first record of live blocks and their allocators; then doubled
+_MOST_LOOPS: Final = 100  # arbitrary: number of recorded loops; evaluations of an endless training
 
 
 @dataclass(slots=True)
@@ -29,7 +30,7 @@ class Loop:
         number: From 0, in the order in which they begin.
         phase: training, evaluation or generation.
         ends: Places in the history at which its first steps ended.
-        length: How many steps it makes, if that is known.
+        length: Number of its steps, if known.
         is_cut: Whether it was ended before its own end.
     """
 
@@ -41,13 +42,13 @@ class Loop:
 
 
 class Watcher(Protocol):
-    """Whoever notes which lines of the user's code asked for what a loop keeps."""
+    """An observer of the lines of user code that allocated a loop's kept blocks."""
 
     def calls_backward(self) -> None:
-        """Note that a backward pass begins here."""
+        """Record that a backward pass begins here."""
 
     def look(self, loop: Loop) -> None:
-        """Note who asked for what is alive, and how many steps the loop makes."""
+        """Record the allocating line of each live block, and the number of steps of the loop."""
 
 
 class Loops:
@@ -55,12 +56,12 @@ class Loops:
 
     Args:
         position: Returns the place in the allocator's history.
-        watch: Which is watched, and for how many steps; None: none.
+        watch: The loop to watch, and the number of steps; None: none.
 
     Attributes:
         all: In the order in which they began.
-        is_over: Whether the one that is watched made as many steps as were wanted.
-        watcher: Notes who asked for what is alive, where a loop is watched.
+        is_over: Whether the watched loop made the wanted number of steps.
+        watcher: Records the allocating lines of live blocks while a loop is watched.
     """
 
     def __init__(self, position: Callable[[], int], watch: LoopWatch | None) -> None:
@@ -73,7 +74,7 @@ class Loops:
         self._evaluation: Loop | None = None
 
     def batches(self, loop: Loop | None, usual: int) -> int:
-        """Return how many batches of a data loader are wanted: as many as usual, or as many steps as a loop is watched for."""
+        """Return the number of batches to take from a data loader: as usual, or the number of steps of a watched loop."""
         return usual if self._watch is None or loop is None or loop.number != self._watch.number else self._watch.steps
 
     def begin(self, phase: str) -> Loop:
@@ -85,14 +86,14 @@ class Loops:
         return loop
 
     def trained(self) -> None:
-        """Note that a training step has ended."""
+        """Record that a training step has ended."""
         if self._training is None:
             self._training = self.begin(TRAINING)
         self._evaluation = None
         self.step_ends(self._training)
 
     def passes(self, *, goes_on: bool) -> None:
-        """Note that a forward pass begins in which nothing is trained.
+        """Record the begin of a forward pass without training.
 
         Args:
             goes_on: Whether nothing was trained since the last one.
@@ -102,14 +103,14 @@ class Loops:
         self.step_ends(self._evaluation)
 
     def step_ends(self, loop: Loop) -> None:
-        """Note that a step of a loop has ended."""
+        """Record that a step of a loop has ended."""
         if len(loop.ends) >= MOST_WATCHED or self.is_over:
             return
         is_watched = self._watch is not None and loop.number == self._watch.number
         if is_watched:
             gc.collect()
             if not loop.ends:
-                gc.freeze()  # what the job has imported need not be looked at after each step
+                gc.freeze()  # imported objects need not be examined after each step
         loop.ends.append(self._position())
         if self._watch is not None and is_watched:
             done = len(loop.ends)
@@ -118,11 +119,11 @@ class Loops:
                 self.watcher.look(loop)
 
     def facts(self, row_of: Callable[[int], int], *, is_whole: bool) -> list[dict[str, Any]]:
-        """Return what a trace's header says of the loops, as JSON.
+        """Return the facts about the loops for a trace's header, as JSON.
 
         Args:
             row_of: Returns the row of the trace at a place in the history.
-            is_whole: Whether the job came to its own end, so that each loop which was not cut has ended too.
+            is_whole: Whether the job ran to its own end, so that each loop that was not cut has ended too.
         """
         last = self.all[-1] if len(self.all) == self._n_loops > 0 else None
         return [
@@ -139,7 +140,7 @@ class Loops:
 
 
 def _generates() -> bool:
-    """Return whether the forward pass that begins is one of a method or function which generates."""
+    """Return whether the forward pass that begins belongs to a generating method or function."""
     frame = sys._getframe(1)
     while frame.f_back is not None:
         frame = frame.f_back

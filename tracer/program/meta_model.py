@@ -1,10 +1,10 @@
-"""Models without weights: structure travels and is built, storage is never touched.
+"""Models without weights: their structure is transferred and built, their storage is never touched.
 
-Memory does not depend on a weight's value, so no weight is ever computed, copied or sent. What is kept is everything that
-may steer the program: small tensors and all integers.
+Memory does not depend on a weight's value, so no weight is computed, copied or sent. Values that may steer the program are
+kept: small tensors and all integers.
 
-    hollow_pickle.dumps(model)   a module (or callable) as bytes, big tensors as (shape, dtype, stride) only
-    loads(data)                  builds it again, without cloudpickle: a machine that only measures need not have it
+    hollow_pickle.dumps(model)   a module (or callable) as bytes, big tensors only as (shape, dtype, stride)
+    loads(data)                  builds it again, without cloudpickle: a machine that only measures does not need it
     HollowInit()                 while active, big CPU tensors are allocated but never written: their pages stay untouched,
                                  and a 70-billion-parameter model is built in a few hundred MB
 """
@@ -19,8 +19,8 @@ import torch
 from vramcast.tracer.hooks.tensors import tensors_in
 from vramcast.tracer.hooks.torch_api import TorchDispatchMode, tree_map_only
 
-BIG_BYTES = 1 << 20  # arbitrary: a tensor from here on is all storage and no meaning
-BIG_INTEGER_BYTES = 256 << 20  # arbitrary: indices and masks keep their values up to here
+BIG_BYTES = 1 << 20  # arbitrary: the values of a tensor from this size on have no meaning
+BIG_INTEGER_BYTES = 256 << 20  # arbitrary: indices and masks keep their values up to this size
 
 
 def _is_big(dtype: torch.dtype, n_elements: int) -> bool:
@@ -29,26 +29,26 @@ def _is_big(dtype: torch.dtype, n_elements: int) -> bool:
 
 
 def is_big(tensor: torch.Tensor) -> bool:
-    """Tell whether `tensor` is all storage and no meaning."""
+    """Return whether the values of `tensor` have no meaning, only its storage."""
     return _is_big(tensor.dtype, tensor.numel())
 
 
 class HollowInit(TorchDispatchMode):
-    """While active, operators on big CPU tensors only produce shapes.
+    """A mode in which operators on big CPU tensors produce only shapes.
 
     Numbered cases, in this order:
-      1. a view, or a change of the shape in place (`t_`): runs, it moves no data;
-      2. a factory (`empty`, `randn`, ...): its shape is asked of the meta device; a big result is allocated, not filled;
+      1. a view, or an in-place change of the shape (`t_`): runs, because it moves no data;
+      2. a factory (`empty`, `randn`, ...): its shape comes from the meta device; a big result is allocated, not filled;
       3. no big tensor takes part: runs for real (drop-path tables, position indices, small biases);
       4. writes into its argument (`normal_`, `copy_`, `out=`): skipped;
       5. anything else: the shape comes from the meta device, the result is allocated, not filled.
-    An operator which the meta device cannot answer runs for real.
+    An operator that the meta device does not support runs for real.
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
-            return NotImplemented  # a wrapper (DTensor) comes again with the tensors which it holds
+            return NotImplemented  # a wrapper (DTensor) calls again with its inner tensors
         if types:  # a tensor without values: PyTorch tries out shapes
             return func(*args, **kwargs)
         if func.is_view or torch.Tag.inplace_view in func.tags:
@@ -58,7 +58,7 @@ class HollowInit(TorchDispatchMode):
             return func(*args, **kwargs)
         if not tensors:
             return self._factory(func, args, kwargs)
-        # A storage-level copy (copy.deepcopy of a module) comes as raw bytes.
+        # A storage-level copy (copy.deepcopy of a module) appears as raw bytes.
         raw_copy = func is torch.ops.aten.copy_.default and tensors[0].nbytes >= BIG_BYTES
         if not raw_copy and not any(is_big(t) for t in tensors):
             return func(*args, **kwargs)
@@ -101,11 +101,11 @@ class HollowInit(TorchDispatchMode):
 
 
 def _untouched(shape: torch.Tensor) -> torch.Tensor:
-    """A CPU tensor like `shape`: big ones untouched, small ones zero (they came from values which nobody has)."""
+    """Return a CPU tensor like `shape`: a big one untouched, a small one zero (it was computed from unknown values)."""
     out = torch.empty_strided(shape.shape, shape.stride(), dtype=shape.dtype, device="cpu")
     return out if is_big(out) else out.zero_()
 
 
 def loads(data: bytes) -> Any:
-    """Return what `hollow_pickle.dumps` wrote. Only for bytes from our own parent process: unpickling runs code."""
+    """Return the object pickled by `hollow_pickle.dumps`. Only for bytes from our own parent process: unpickling runs code."""
     return pickle.loads(data)

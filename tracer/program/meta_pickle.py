@@ -1,4 +1,4 @@
-"""Pickling of models: as cloudpickle does it, with the storage of big tensors left out; `hollow.loads` reads it."""
+"""Pickling of models as by cloudpickle, without the storage of big tensors; `hollow.loads` reads it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vramcast.tracer.program import meta_model
 
 @dataclass
 class _Storage:
-    """Stands for one storage, so that tied weights stay tied."""
+    """A stand-in for one storage, so that tied weights stay tied."""
 
     size_bytes: int
     content: bytes | None
@@ -40,7 +40,7 @@ def _rebuild(
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Pickles everything as cloudpickle does (classes of __main__ and notebooks by value), tensors hollow."""
+    """A pickler like cloudpickle's (classes of __main__ and notebooks by value), with hollow tensors."""
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file)
@@ -55,7 +55,7 @@ class _Pickler(cloudpickle.Pickler):
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer) or tensor.layout != torch.strided:
             raise UsageError(
                 f"A tensor of type {type(tensor).__name__} ({tensor.layout}) cannot be sent to the tracer: "
-                "pass a callable which builds the model instead of the model."
+                "pass a callable that builds the model instead of the model."
             )
         shape, stride, offset = tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset()
         if tensor.device.type == "meta":
@@ -76,26 +76,26 @@ def _span(shape: tuple[int, ...], stride: tuple[int, ...], offset: int) -> int:
 
 
 def _content(tensor: torch.Tensor) -> bytes:
-    # Not bytes(storage): that walks over single elements, 10 s for a MiB.
+    # Not bytes(storage): that iterates over single elements, 10 s for a MiB.
     return torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy().tobytes()
 
 
 def dumps(obj: Any) -> bytes:
-    """Return `obj` (a module, a class, a function) as bytes, with the storage of big tensors left out.
+    """Return `obj` (a module, a class, a function) as bytes, without the storage of big tensors.
 
     The object is only read: no hook is called, nothing is moved, no gradient is sent.
 
     Raises:
-        UsageError: something in it cannot be pickled; the message says what, and to pass a callable instead.
+        UsageError: Part of it cannot be pickled; the message names the part and suggests a callable instead.
     """
     file = io.BytesIO()
     try:
         _Pickler(file).dump(obj)
     except UsageError:
         raise
-    except Exception as error:  # pickling runs the user's own __reduce__: anything may come out of it
+    except Exception as error:  # pickling runs the user's own __reduce__, which may raise anything
         raise UsageError(
             f"{type(obj).__name__} cannot be sent to the tracer ({type(error).__name__}: {error}): "
-            "pass a callable which builds it, for example estimate(lambda: MyModel(), batch)."
+            "pass a callable that builds it, for example estimate(lambda: MyModel(), batch)."
         ) from error
     return file.getvalue()

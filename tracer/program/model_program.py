@@ -1,8 +1,8 @@
 """The job as a program: builds the model and runs the training loop, with the user's own order of things.
 
-This is the loop which all tracers and the collector run, on whatever `device` is there. It is plain PyTorch and does not
-know that it is watched. What stays referenced between steps is part of the job: as in a script's loop, the inputs,
-output and loss of one step live until the next step assigns them again.
+All tracers and the collector run this loop on their own `device`. It is plain PyTorch and does not depend on being
+observed. References between steps are part of the job: as in a script's loop, the inputs, output and loss of one step live
+until the next step assigns them again.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def build_model(job: Job) -> torch.nn.Module:
     """Return the job's module on the CPU, in the job's dtype and memory format, without touching its storage.
 
     Raises:
-        UsageError: the target does not exist.
-        JobError: building it raised.
+        UsageError: The target does not exist.
+        JobError: Building the module raised.
     """
     with meta_model.HollowInit():
         model = meta_model.loads(job.model) if job.model is not None else targets.build(job.target or "", job.num_classes)
         if not isinstance(model, torch.nn.Module):
             if not callable(model):
-                raise UsageError(f"The model is a {type(model).__name__}: pass an nn.Module or a callable which returns one.")
+                raise UsageError(f"The model is a {type(model).__name__}: pass an nn.Module or a callable that returns one.")
             model = model()
         if not isinstance(model, torch.nn.Module):
             raise UsageError(f"The model's factory returned a {type(model).__name__}: it must return an nn.Module.")
@@ -49,7 +49,7 @@ def build_model(job: Job) -> torch.nn.Module:
             _enable_checkpointing(model)
     try:
         return model.train(job.training.mode == "train")
-    except NotImplementedError:  # a module of torch.export has the mode in which it was exported, and refuses another
+    except NotImplementedError:  # a module of torch.export keeps the mode of its export and rejects another
         return model
 
 
@@ -69,7 +69,7 @@ def build_optimizer(job: Job, parameters: Iterable[torch.nn.Parameter]) -> torch
     """Return the job's optimizer over `parameters`.
 
     Raises:
-        UsageError: no optimizer of that name, or it does not take the options.
+        UsageError: There is no optimizer of that name, or it does not take the options.
     """
     trainable = [p for p in parameters if p.requires_grad]
     stated, lr = job.training.optimizer, job.training.lr
@@ -96,7 +96,7 @@ def build_optimizer(job: Job, parameters: Iterable[torch.nn.Parameter]) -> torch
 
 
 def first_float(output: Any) -> torch.Tensor | None:
-    """Return the tensor a loss is computed from: `.logits`, `["out"]`, or the first floating tensor inside `output`."""
+    """Return the tensor for the loss: `.logits`, `["out"]`, or the first floating tensor inside `output`."""
     if isinstance(output, torch.Tensor):
         return output if output.is_floating_point() or output.is_complex() else None
     if getattr(output, "logits", None) is not None and isinstance(output.logits, torch.Tensor):
@@ -118,11 +118,11 @@ def default_loss(output: Any, labels: Any, stated: Any = None) -> torch.Tensor:
     """Return the loss by the kind of output.
 
     Args:
-        output: What the model returned.
-        labels: What it is compared with, on the job's device.
-        stated: The TensorSpec of the labels, whose values a card would look up among the classes.
+        output: The model's return value.
+        labels: The labels, on the job's device.
+        stated: The TensorSpec of the labels, with the values that a card would look up among the classes.
     Raises:
-        UsageError: the labels do not fit the output, by their shape or by a value.
+        UsageError: The labels do not fit the output, by their shape or by a value.
 
     Numbered cases, in this order:
       1. the model's own `.loss` (Hugging Face);
@@ -150,7 +150,7 @@ def default_loss(output: Any, labels: Any, stated: Any = None) -> torch.Tensor:
             return torch.nn.functional.mse_loss(scores, labels.to(scores.dtype))
         raise UsageError(
             f"The labels {tuple(labels.shape)} ({labels.dtype}) do not fit the output {tuple(scores.shape)}: "
-            "cross-entropy wants integer labels without the class dimension; or give a loss."
+            "cross-entropy expects integer labels without the class dimension; or give a loss."
         )
     return scores.abs().mean() if scores.is_complex() else scores.mean()
 
@@ -159,19 +159,19 @@ _NO_CLASS = -100  # spec: ignore_index of torch.nn.functional.cross_entropy
 
 
 def _check_classes(stated: Any, n_classes: int) -> None:
-    """Raise where labels name a class which is not there: a card asserts, a null GPU or a fake tensor does not see it."""
+    """Raise if labels name a nonexistent class: a card asserts that, a null GPU or a fake tensor does not notice."""
     values = stated.integers() if isinstance(stated, TensorSpec) else ()
     wrong = next((value for value in values if value != _NO_CLASS and not 0 <= value < n_classes), None)
     if wrong is not None:
         raise UsageError(
             f"The labels hold {wrong}, but the output has {n_classes} classes, counted from 0: a GPU would stop with an "
-            f"assert. {_NO_CLASS} is a label which does not count."
+            f"assert. {_NO_CLASS} is a label that is ignored."
         )
 
 
 # ------------------------------------------------------------------------------------------------ the loop
 def host_tensor(job: Job, spec: TensorSpec, write: Callable[[torch.Tensor], object]) -> torch.Tensor:
-    """Return a CPU tensor for `spec`, in the job's precision and format: with its content, else with what `write` puts in."""
+    """Return a CPU tensor for `spec`, in the job's precision and format: with its content, or else filled by `write`."""
     low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(job.training.precision)
     dtype = getattr(torch, spec.dtype)
     tensor = torch.empty(spec.shape, device="cpu", dtype=low if low is not None and dtype == torch.float32 else dtype)
@@ -186,18 +186,20 @@ WriteInput: TypeAlias = Callable[[torch.Tensor, TensorSpec], None]
 
 
 def write_stated(tensor: torch.Tensor, spec: TensorSpec) -> None:
-    """Fill a batch's tensor as its `fill` says; without one, integers lie below their limit and floats between 0 and 1.
+    """Fill a batch's tensor by its `fill`; without one, integers lie below their limit and floats between 0 and 1.
 
     Big floats are never written, and complex numbers are 0.
     """
     if (tensor.is_floating_point() or tensor.is_complex()) and tensor.nbytes >= meta_model.BIG_BYTES:
         return
-    # arbitrary: the seed; the job's own random numbers stay what they are
+    # arbitrary: the seed; the job's own random state is left unchanged
     _write(tensor, spec, 0.0, torch.Generator().manual_seed(0))
 
 
 def write_input(tensor: torch.Tensor, spec: TensorSpec) -> None:
-    """Fill a batch's tensor for a job which really computes, on a GPU or on the CPU: as above, big floats too."""
+    """Fill a batch's tensor for a job that really computes, on a GPU or on the CPU: like `write_stated`, but big floats
+    too.
+    """
     _write(tensor, spec, 0.5, None)
 
 
@@ -215,9 +217,9 @@ def _write(tensor: torch.Tensor, spec: TensorSpec, of_complex: float, seeded: to
 
 
 def fill_weights(model: torch.nn.Module) -> None:
-    """Give the tensors which `HollowInit` left untouched values, in place: small and of both signs. Allocates nothing.
+    """Fill the tensors left untouched by `HollowInit`, in place, with small values of both signs. Allocates nothing.
 
-    Where kernels run, whatever lies in memory might meet a branch, a sort or a gradient scaler as a NaN.
+    If kernels run, arbitrary memory contents might be NaNs that reach a branch, a sort or a gradient scaler.
     """
     with torch.no_grad():
         for tensor in [*model.parameters(), *model.buffers()]:
@@ -226,7 +228,7 @@ def fill_weights(model: torch.nn.Module) -> None:
 
 
 def host_batch(job: Job, batch: Batch, write: WriteInput = write_stated) -> Any:
-    """Return `batch` as CPU tensors with the values that `write` puts in where it states none."""
+    """Return `batch` as CPU tensors; `write` fills those without stated values."""
 
     def make(leaf: Any) -> Any:
         return host_tensor(job, leaf, lambda tensor: write(tensor, leaf)) if isinstance(leaf, TensorSpec) else leaf
@@ -252,7 +254,7 @@ def assembled(batch: Any, device: torch.device) -> Any:
 
 
 def split_labels(model: torch.nn.Module, batch: Batch) -> tuple[Batch, Any]:
-    """Return (what the model takes, labels) of a tuple batch whose last element does not fit the model's forward.
+    """Return (the model's inputs, labels) of a tuple batch if its last element does not fit the model's forward.
 
     `(x, y)` for a model with `forward(x)` means input and labels; for `forward(a, b)` both are inputs.
     """
@@ -277,11 +279,11 @@ def _call(model: torch.nn.Module, inputs: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """The parts of the loop in whose place a tracer puts its own.
+    """The parts of the loop that a tracer can replace.
 
     Attributes:
         build_model: Returns the job's module on the CPU.
-        to_ranks: Returns the module on the device of one rank of many, spread over all; None: the job has one.
+        to_ranks: Returns the module on the device of one rank of many, spread over all; None: the job has one rank.
         host_batch: Returns a batch as CPU tensors.
         to_device: Returns a batch of CPU tensors on the device.
         on_model: Called with the model once it is on the device.
@@ -299,15 +301,15 @@ def run(job: Job, device: torch.device, hooks: Hooks | None = None) -> None:
 
     Args:
         job: The job; not a script.
-        device: Where it trains.
-        hooks: What is done otherwise.
+        device: The device for the training.
+        hooks: Replaced parts of the loop.
     Raises:
-        UsageError, JobError: see the parts above; whatever the user's code raises passes through.
-        torch.OutOfMemoryError: the card is full.
+        UsageError, JobError: See the parts above; exceptions of the user's code pass through.
+        torch.OutOfMemoryError: The card is full.
     """
     hooks = hooks or Hooks()
     torch.backends.cudnn.benchmark = job.training.cudnn_benchmark
-    torch.manual_seed(0)  # arbitrary: where shapes depend on values, two runs shall be one
+    torch.manual_seed(0)  # arbitrary: two runs shall agree even if shapes depend on values
     model = hooks.build_model(job)
     batch, labels_batch = split_labels(model, job.batch)
     model = model.to(device) if hooks.to_ranks is None else hooks.to_ranks(model, device)
@@ -345,7 +347,7 @@ def _train(
     optimizer = build_optimizer(job, model.parameters())
     scaler = None
     if job.training.precision == "amp-fp16":
-        # arbitrary: a scale of 1, so that no step is skipped for want of range; the scale's value moves no memory
+        # arbitrary: a scale of 1, so that no step is skipped because of overflow; the scale's value moves no memory
         scaler = torch.amp.GradScaler(device.type, init_scale=1.0)  # type: ignore[attr-defined]
     loss_of: Callable[[Any, Any], torch.Tensor] = functools.partial(default_loss, stated=labels_stated)
     if job.loss is not None:
@@ -353,14 +355,14 @@ def _train(
     compared_with_batch = job.loss is not None and labels_host is None
 
     def evaluate(inputs: Any, labels: Any) -> torch.Tensor:
-        """Return the loss with its gradients, for an optimizer which asks for it as often as it likes."""
+        """Return the loss with its gradients, for an optimizer that evaluates it any number of times."""
         optimizer.zero_grad()
         with _autocast(job, device):
             loss = loss_of(_call(model, inputs), inputs if compared_with_batch else labels)
         loss.backward()
         return loss
 
-    # LBFGS: its step takes a function where the others take None.
+    # LBFGS: its step requires a function where the others accept None.
     asked = inspect.signature(type(optimizer).step).parameters.get("closure")
     wants_closure = asked is not None and asked.default is inspect.Parameter.empty
     for _ in range(job.training.steps):

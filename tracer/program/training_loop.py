@@ -1,12 +1,12 @@
-"""The course of a training command: its steps, its phases, and when enough of it was seen.
+"""The course of a training command: its steps, its phases, and the point where enough was observed.
 
     build -> training -> evaluation -> checkpoint -> training ...
 
-A step is a training step: an optimizer has stepped, and a backward pass lay between. So a library which steps its optimizer
-once for each group of parameters makes one step, and a job with two optimizers has made a step when both have.
+A step is a training step: an optimizer has stepped after a backward pass. So a library that steps its optimizer once for
+each group of parameters makes one step, and a job with two optimizers has made a step when both have.
 
-After the last wanted step a command is followed through the evaluation which comes next: data loaders then end early, so that
-an epoch ends. It is stopped where nothing is half done: before the next forward or backward pass, or before the next batch.
+After the last wanted step, a command is followed through its next evaluation; data loaders then end early, so that an epoch
+ends. The command is stopped at a safe place: before the next forward or backward pass, or before the next batch.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from vramcast.tracer.protocol.run_options import LoopWatch
 
 BUILD, CHECKPOINT = "build", "checkpoint"
 PHASES: Final = (BUILD, TRAINING, EVALUATION, CHECKPOINT)
-_BATCHES: Final = 3  # arbitrary: of a data loader which is cut; the second batch meets what the first one left
-_PATIENCE: Final = 10  # arbitrary: how many times the wanted steps one optimizer makes while another one makes none
-_SAID_S: Final = 10.0  # arbitrary: between two lines of progress
+_BATCHES: Final = 3  # arbitrary: batches of a data loader that is cut; the second meets memory left by the first
+_PATIENCE: Final = 10  # arbitrary: multiple of the wanted steps that one optimizer makes while another makes none
+_SAID_S: Final = 10.0  # arbitrary: interval between two lines of progress
 
 
 class StopJob(BaseException):
-    """Ends an unmodified script where enough of it was seen; a BaseException, so that no `except Exception` stops it."""
+    """Ends an unmodified script when enough was observed; a BaseException, so that no `except Exception` stops it."""
 
 
 @dataclass(slots=True)
 class _Optimizer:
-    """How often one optimizer stepped.
+    """Counts of one optimizer's steps.
 
     Attributes:
         steps: Training steps.
         after_backward: The count of backward passes at its last step.
-        calls, calls_before: How often it was called in this step, and in the one before.
-        changes: How often its first parameter was changed, when that was last looked at; None: its calls are seen.
+        calls, calls_before: Number of calls in this step, and in the one before.
+        changes: Version of its first parameter at the last check; None: its calls are seen.
     """
 
     reference: weakref.ref[Any]
@@ -59,19 +59,19 @@ class _Optimizer:
 @dataclass(slots=True)
 class _Loader:
     is_late: bool  # it began after the last wanted step
-    steps: int  # which were made before it began
+    steps: int  # made before it began
     batches: int = 0
-    loop: Loop | None = None  # in which nothing is trained
+    loop: Loop | None = None  # a loop without training
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How far a command is followed.
+    """Limits for following a command.
 
     Attributes:
-        steps: Training steps which are wanted.
+        steps: Wanted training steps.
         until: As in `Command`.
-        budget_s: Seconds which may pass after the last wanted step; None: as many as it takes.
+        budget_s: Seconds allowed after the last wanted step; None: no limit.
     """
 
     steps: int = 3
@@ -80,32 +80,32 @@ class Limits:
 
     @classmethod
     def of_watch(cls, watch: LoopWatch, steps: int) -> Limits:
-        """Return how far a command is followed while a loop of it is watched, which stops it itself.
+        """Return the limits for a command with a watched loop, which stops the command itself.
 
         Args:
-            watch: Which loop.
-            steps: Training steps which are wanted before an evaluation.
+            watch: The watched loop.
+            steps: Training steps wanted before an evaluation.
         """
         return cls(watch.steps + 1 if watch.is_training else steps, "evaluation")
 
 
 class Course:
-    """Follows one job.
+    """The course of one job.
 
     Args:
-        limits: How far; None: to its end, whatever it does, and nothing is cut.
+        limits: Limits for following it; None: to its end, whatever it does, and nothing is cut.
         position: Returns the place in the allocator's history.
-        live_bytes: Returns what is allocated now.
-        say: Is told of progress, a line at a time; None: nobody wants to know.
-        watch: Which loop is watched; None: none.
+        live_bytes: Returns the bytes currently allocated.
+        say: Called with each line of progress; None: progress is not reported.
+        watch: The loop to watch; None: none.
 
     Attributes:
-        loops: What was seen of the job's loops.
+        loops: The job's observed loops.
         spans: (place in the history, phase) where each phase begins.
-        counts: Of each phase: how often it was seen; forward passes of an evaluation, files which were written.
-        in_backward: How many backward passes run, one within the other.
-        is_stopped: Whether the job was told to end, since enough was seen or from outside.
-        stopped_by: What stopped the job from outside, in words.
+        counts: For each phase: its number of occurrences; forward passes of an evaluation, files written.
+        in_backward: Number of running backward passes, nested in each other.
+        is_stopped: Whether the job was stopped, because enough was observed or from outside.
+        stopped_by: The reason for a stop from outside, in words.
     """
 
     def __init__(
@@ -121,34 +121,34 @@ class Course:
         self._optimizers: dict[int, _Optimizer] = {}
         self._backwards = 0
         self.in_backward = 0
-        self._by_hand = self._by_hand_at = 0  # steps of a job without an optimizer, and the backward pass of the last one
+        self._by_hand = self._by_hand_at = 0  # steps of a job without an optimizer, and the last one's backward pass
         self._loaders: weakref.WeakKeyDictionary[Any, _Loader] = weakref.WeakKeyDictionary()
         self._endless: weakref.WeakSet[Any] = weakref.WeakSet()
         self._enough_at: float | None = None
         self._evaluated = False  # after a step
         self._may_evaluate = True
-        self._is_cut = False  # the budget ended inside of an evaluation
+        self._is_cut = False  # the budget ended inside an evaluation
         self.stopped_by = ""
         self.is_stopped = self._is_ours = False
         self._started = self._said_at = time.monotonic()
 
-    # -------------------------------------------------------------------------------------------- what happens
+    # -------------------------------------------------------------------------------------------- events
     def exists(self, optimizer: Any) -> None:
-        """Note that an optimizer was made."""
+        """Record that an optimizer was created."""
         self._optimizers.setdefault(id(optimizer), _Optimizer(weakref.ref(optimizer)))
 
     def steps_now(self, optimizer: Any) -> None:
-        """Note that an optimizer begins to step: its steps are seen. It may run whole passes inside (LBFGS)."""
+        """Record that an optimizer begins to step: its steps are seen. It may run whole passes inside (LBFGS)."""
         self.exists(optimizer)
         self._optimizers[id(optimizer)].changes = None
 
     def stepped(self, optimizer: Any) -> None:
-        """Note that an optimizer has stepped."""
+        """Record that an optimizer has stepped."""
         self.steps_now(optimizer)
         self._count(self._optimizers[id(optimizer)])
 
     def _count(self, known: _Optimizer) -> None:
-        backwards = self._backwards + bool(self.in_backward)  # an optimizer may step inside of the backward pass
+        backwards = self._backwards + bool(self.in_backward)  # an optimizer may step inside the backward pass
         before = self.steps
         if backwards > known.after_backward:
             self._look_at_source()
@@ -164,7 +164,7 @@ class Course:
             raise StopJob
 
     def forward(self, module: Any, *, has_grad: bool) -> None:
-        """Note that the forward pass of a whole model begins."""
+        """Record that the forward pass of a whole model begins."""
         if self.in_backward or threading.get_ident() != self._main:
             return
         trains = any(parameter.requires_grad for parameter in module.parameters())
@@ -180,13 +180,13 @@ class Course:
             self.counts[EVALUATION] += 1
             self._evaluated |= self.steps > 0
         else:
-            if not self._backwards:  # a job which only infers
+            if not self._backwards:  # a job with inference only
                 self._passes()
             self._boundary(None)
 
     @contextmanager
     def backward(self) -> Iterator[None]:
-        """A backward pass runs inside; one within another is part of it."""
+        """Mark the context as a backward pass; a nested one is part of it."""
         if threading.get_ident() != self._main:
             yield
             return
@@ -202,19 +202,20 @@ class Course:
             self._backwards += not self.in_backward
 
     def begins(self, loader: Any) -> None:
-        """Note that a pass over the data begins again, by the same iterator of a data loader."""
+        """Record that a pass over the data begins again, by the same iterator of a data loader."""
         self._loaders.pop(loader, None)
 
     def never_ends(self, loader: Any) -> None:
-        """Note that an iterator of a data loader has no end, on which its reader may count: it is not cut."""
+        """Record that an iterator of a data loader has no end, and that its reader may count on it: it is not cut."""
         self._endless.add(loader)
 
     def gives(self, loader: Any, *, has_grad: bool) -> bool:
-        """Return whether an iterator of a data loader shall give another batch; else its pass over the data ends there.
+        """Return whether an iterator of a data loader shall give another batch; otherwise its pass over the data ends
+        there.
 
         Args:
             loader: The iterator.
-            has_grad: Whether autograd is on; where it is off, nothing is trained.
+            has_grad: Whether autograd is on; while it is off, nothing is trained.
         """
         if self._limits is None or threading.get_ident() != self._main:
             return True
@@ -238,7 +239,7 @@ class Course:
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """A checkpoint is written inside."""
+        """Mark the context as the writing of a checkpoint."""
         before = self.spans[-1][1]
         self.counts[CHECKPOINT] += 1
         self._enter(CHECKPOINT)
@@ -249,18 +250,18 @@ class Course:
 
     @property
     def is_limited(self) -> bool:
-        """Whether the job is a command, which is cut short and stopped."""
+        """Return whether the job is a command that is cut short and stopped."""
         return self._limits is not None
 
     def stop(self, why: str) -> None:
-        """Let the job end at the next place where nothing is half done."""
+        """Let the job end at the next safe place."""
         self.is_stopped, self.stopped_by = True, why
 
     def stop_at_once(self, why: str) -> None:
-        """End the job here, unless what runs is ours; then after it.
+        """End the job here, or, if our own code is running, after it.
 
         Raises:
-            StopJob: it ends.
+            StopJob: The job ends.
         """
         self.stop(self.stopped_by or why)
         if not self._is_ours:
@@ -268,7 +269,7 @@ class Course:
 
     @contextmanager
     def ours(self) -> Iterator[None]:
-        """What runs inside is our own book-keeping, which a stop from outside must not leave half done."""
+        """Mark the context as our own bookkeeping, which a stop from outside must not interrupt."""
         self._is_ours = True
         try:
             yield
@@ -277,34 +278,34 @@ class Course:
         if self.is_stopped:
             raise StopJob
 
-    # -------------------------------------------------------------------------------------------- what came of it
+    # -------------------------------------------------------------------------------------------- results
     @property
     def steps(self) -> int:
-        """Training steps so far: of the optimizer which stepped most often, or by hand."""
+        """Return the training steps so far: those of the optimizer with the most steps, or by hand."""
         return max((known.steps for known in self._optimizers.values()), default=0) or self._by_hand
 
     def facts(self, phases: Sequence[tuple[int, str]], *, is_whole: bool, ended: str) -> dict[str, Any]:
-        """Return what a trace's header says of the course, as JSON.
+        """Return the facts about the course for a trace's header, as JSON.
 
         Args:
             phases: (row, phase) where each begins in the trace.
-            is_whole: Whether the job came to its own end.
-            ended: Why it ended before, in words, if that was no wish of ours.
+            is_whole: Whether the job ran to its own end.
+            ended: The reason for an earlier end, in words, unless we ended it.
         """
         counts = {**self.counts, TRAINING: self.steps}
         missing = [] if is_whole else self.not_reached()
         return {"phases": [[*span] for span in phases], "counts": counts, "not_reached": missing, "ended": ended}
 
     def not_reached(self) -> list[str]:
-        """Return what of a job which was stopped was not seen, in words."""
+        """Return the parts of a stopped job that were not observed, in words."""
         missing = ["the rest of the evaluation"] if self._is_cut else []
         if not self._evaluated and self._may_evaluate:
             missing = ["evaluation"]
         return missing + [f"a step of {_described(optimizer)}" for optimizer in self._idle()]
 
-    # -------------------------------------------------------------------------------------------- how it goes on
+    # -------------------------------------------------------------------------------------------- progress of the course
     def _idle(self) -> list[Any]:
-        """Return the optimizers of the card which never stepped, but for those whose parameters another one has."""
+        """Return the card's optimizers that never stepped, except those whose parameters another one has."""
         alive = [(known, optimizer) for known in self._optimizers.values() if (optimizer := known.reference()) is not None]
         stepped = {id(p) for known, optimizer in alive if known.steps for p in _parameters(optimizer)}
         idle = [optimizer for known, optimizer in alive if not known.steps]
@@ -325,12 +326,12 @@ class Course:
             self._enough_at = time.monotonic()
 
     def _is_complete(self) -> bool:
-        """Whether every optimizer was called as often in this step as in the one before; not known in the first step."""
+        """Return whether every optimizer was called as often in this step as in the one before; unknown in the first step."""
         called = [known for known in self._optimizers.values() if known.steps]
         return all(known.calls_before and known.calls == known.calls_before for known in called)
 
     def _steps_unseen(self) -> None:
-        """Count steps of optimizers whose calls nobody sees, compiled ones: their parameters have changed."""
+        """Count steps of compiled optimizers, whose calls are invisible: their parameters have changed."""
         for known in self._optimizers.values():
             optimizer = known.reference()
             if known.changes is None or optimizer is None or not (parameters := _parameters(optimizer)):
@@ -340,12 +341,12 @@ class Course:
                 self._count(known)
 
     def _look_at_source(self) -> None:
-        """Find out at the first step, while the caller's frames stand, whether there can be an evaluation."""
+        """Determine at the first step, from the caller's frames, whether there can be an evaluation."""
         if not self.steps:
             self._may_evaluate = may_evaluate(sys._getframe(1))
 
     def _step_by_hand(self) -> None:
-        """Count a step of a job which has no optimizer: a backward pass, and then a forward pass again."""
+        """Count a step of a job without an optimizer: a backward pass, and then another forward pass."""
         if self._backwards > self._by_hand_at and not any(known.reference() for known in self._optimizers.values()):
             self._look_at_source()
             self._by_hand += 1
@@ -358,12 +359,12 @@ class Course:
         self.is_stopped |= self.loops.is_over and self.is_limited
 
     def _passes(self) -> None:
-        """Note a forward pass in which nothing is trained."""
+        """Record a forward pass without training."""
         self.loops.passes(goes_on=self.spans[-1][1] == EVALUATION or not self._backwards)
         self.is_stopped |= self.loops.is_over and self.is_limited
 
     def _boundary(self, phase: str | None) -> None:
-        """Stop here if enough was seen; else `phase` begins."""
+        """Stop here if enough was observed; otherwise begin `phase`."""
         if self.is_stopped:
             raise StopJob
         if self._enough_at is not None:
@@ -384,7 +385,7 @@ class Course:
             self.spans.append((self._position(), phase))
 
     def _evaluates(self, known: _Loader, loader: Any) -> None:
-        """Note that a data loader is asked for another batch of an evaluation."""
+        """Record that a data loader is about to give another batch of an evaluation."""
         if known.loop is None:
             known.loop = self.loops.begin(EVALUATION)
             with suppress(TypeError, NotImplementedError):

@@ -1,4 +1,4 @@
-"""Lets a `Course` know what a job does: what it makes of optimizers, data loaders and checkpoints, and its backward passes."""
+"""Hooks that report a job's optimizers, data loaders, checkpoints and backward passes to a `Course`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _open_ranges = 0
 
 
 def open_ranges() -> int:
-    """Return how many of `torch.profiler.record_function`'s ranges are open: a profile must not end inside of one."""
+    """Return the number of open ranges of `torch.profiler.record_function`: a profile must not end inside one."""
     return _open_ranges
 
 
 def checkpoint_writers() -> list[tuple[Any, str]]:
-    """Return (owner, name) of what writes a checkpoint: called with its content first, then the file."""
+    """Return (owner, name) of the functions that write checkpoints; their arguments are the content, then the file."""
     writers: list[tuple[Any, str]] = [(torch, "save")]
     with contextlib.suppress(ImportError):
         import safetensors.torch
@@ -32,14 +32,14 @@ def checkpoint_writers() -> list[tuple[Any, str]]:
 
 
 def follow(course: Course) -> list[Any]:
-    """Tell `course` what happens from here on; return handles whose `remove()` ends it."""
+    """Report events to `course` from here on; return handles whose `remove()` ends that."""
     wrapped: list[tuple[Any, str, Callable[[Any], Any]]] = [
         (torch.optim.Optimizer, "__init__", lambda original: _making(original, course)),
         (torch.autograd.profiler.record_function, "__enter__", lambda original: _counted(original, 1)),
         (torch.autograd.profiler.record_function, "__exit__", lambda original: _counted(original, -1)),
     ]
     wrapped += [(*place, lambda original: _within(original, course.backward)) for place in torch_api.places("run_backward")]
-    if course.is_limited:  # a model's job has neither loaders nor files, and need not import what writes them
+    if course.is_limited:  # a model's job has neither loaders nor files, and need not import their writers
         wrapped += [(*place, lambda original: _reading(original, course)) for place in torch_api.places("make_pass")]
         wrapped += [(*place, lambda original: _giving(original, course)) for place in torch_api.places("next_batch")]
         wrapped += [(*place, lambda original: _beginning(original, course)) for place in torch_api.places("begin_pass")]
@@ -75,8 +75,8 @@ def _within(original: Any, around: Callable[[], AbstractContextManager[None]]) -
 def _reading(original: Any, course: Course) -> Any:
     def read(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         original(iterator, loader, *args, **kwargs)
-        # A sampler without a length begins again and again: loaders of timm and Ultralytics keep one iterator for all epochs,
-        # count its batches themselves, and trust that it does not end.
+        # A sampler without a length restarts forever: loaders of timm and Ultralytics keep one iterator for all epochs,
+        # count its batches themselves, and rely on its having no end.
         if loader.batch_sampler is not None and not hasattr(loader.batch_sampler, "__len__"):
             course.never_ends(iterator)
 

@@ -1,4 +1,4 @@
-"""Two changes of a job which are code and not options: some blocks checkpointed, and two batches accumulated a step.
+"""Two changes of a job that need code: checkpointing of some blocks, and accumulation of two batches per step.
 
 Each returns the job with a callable in it, pickled by name, so that the caller needs no torch: the job's process calls it.
 
@@ -19,7 +19,7 @@ from vramcast.jobs.job import Job
 if TYPE_CHECKING:
     import torch
 
-_BATCHES = 2  # arbitrary: the smallest number which halves the batch
+_BATCHES = 2  # arbitrary: the smallest number that halves the batch
 
 
 def checkpoint_blocks(job: Job, blocks: Sequence[str]) -> Job:
@@ -28,9 +28,9 @@ def checkpoint_blocks(job: Job, blocks: Sequence[str]) -> Job:
 
 
 def accumulate(job: Job) -> Job:
-    """Return the job with twice the batches, of which every two share a step; their size is the caller's to choose.
+    """Return the job with twice the batches, two for each step; the caller chooses their size.
 
-    Limit: with a GradScaler gradients are unscaled after every batch and not after every second, which moves no memory.
+    Limit: with a GradScaler, gradients are unscaled after every batch and not after every second, which moves no memory.
     """
     optimizer = functools.partial(_accumulating, replace(job, model=None, batch=None, labels=None, loss=None))
     return job.with_training(optimizer=pickle.dumps(optimizer), steps=_BATCHES * job.training.steps)
@@ -44,7 +44,7 @@ def _checkpointed(job: Job, blocks: tuple[str, ...]) -> torch.nn.Module:
     model = build_model(job)
     for path in blocks:
         block = model.get_submodule(path)
-        # On the instance, so that the module's hooks still run around it, and its path stays as it is.
+        # On the instance, so that the module's hooks still run around it and its path stays the same.
         block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
     return model
 
@@ -53,7 +53,7 @@ def _accumulating(job: Job, parameters: Iterable[torch.nn.Parameter]) -> torch.o
     from vramcast.tracer.program.model_program import build_optimizer
 
     optimizer = build_optimizer(job, parameters)
-    # Of every two batches, gradients are dropped before the first, or after the second.
+    # For every two batches, gradients are dropped before the first, or after the second.
     optimizer.step = _every_second(optimizer.step, at=_BATCHES - 1)  # type: ignore[method-assign]
     drops_at = _BATCHES - 1 if job.training.zero_grad == "after-step" else 0
     optimizer.zero_grad = _every_second(optimizer.zero_grad, at=drops_at)  # type: ignore[method-assign]
@@ -61,7 +61,7 @@ def _accumulating(job: Job, parameters: Iterable[torch.nn.Parameter]) -> torch.o
 
 
 def _every_second(function: Any, at: int) -> Any:
-    """Return a function which calls `function` in one of two calls: the first (`at` is 0) or the second (1)."""
+    """Return a function that calls `function` every second time: the first (`at` is 0) or the second (1) of two calls."""
     calls = 0
 
     @functools.wraps(function)

@@ -1,14 +1,15 @@
-"""Under which settings of the caching allocator a job runs, and who chose them.
+"""The caching allocator's settings of a job, and their source.
 
-The first of these which says something:
+The first of these with settings wins:
   1. the job's own description (`--alloc-conf`, `alloc_conf=`; the empty text: torch's defaults);
   2. the job's code: `os.environ[...] = ...` before it first touches CUDA, or `torch.cuda.memory._set_allocator_settings`;
-  3. the environment in which vramcast was called;
+  3. the environment of vramcast's caller;
   4. torch's defaults.
 
-torch reads the variables when CUDA is first touched, not when it is imported. # measured: torch 2.11 on the null GPU, 2026-11
+torch reads the variables when CUDA is first touched, not when it is imported. # measured: torch 2.11 on the null GPU,
+2026-11
 
-Where memory does not pass through the caching allocator, no tracer of ours can follow, and the job is refused.
+If memory does not pass through the caching allocator, no tracer can follow it, and the job is rejected.
 """
 
 from __future__ import annotations
@@ -26,26 +27,26 @@ from vramcast.tracer.hooks import torch_api
 # spec: CUDAAllocatorConfig.h of torch 2.10 to 2.15, in this order. Before, the second has no effect (2.9.1, null GPU).
 VARIABLES: Final = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _BOTH_SINCE: Final = (2, 10)
-UNCACHED: Final = "PYTORCH_NO_CUDA_MEMORY_CACHING"  # spec: torch's notes on CUDA; it is enough that it is set
+UNCACHED: Final = "PYTORCH_NO_CUDA_MEMORY_CACHING"  # spec: torch's notes on CUDA; any value counts
 
 Source = Literal["option", "script", "environment", "default"]
 
 
 @dataclass(frozen=True, slots=True)
 class AllocConf:
-    """Settings in force, as PYTORCH_CUDA_ALLOC_CONF would say them, and who chose them."""
+    """The settings in force, in the form of PYTORCH_CUDA_ALLOC_CONF, and their source."""
 
     value: str = ""
     source: Source = "default"
 
 
 def of_environment(environment: Mapping[str, str], torch: str | None = None) -> AllocConf:
-    """Return what the environment says.
+    """Return the settings of the environment.
 
     Args:
-        torch: The release which reads it; default: one which reads both variables.
+        torch: The release that reads it; default: one that reads both variables.
     Raises:
-        OtherAllocator: it says that PyTorch shall not use its caching allocator.
+        OtherAllocator: The environment switches PyTorch's caching allocator off or selects another.
     """
     refuse_no_caching(environment)
     release = release_of(torch or "")
@@ -56,34 +57,33 @@ def of_environment(environment: Mapping[str, str], torch: str | None = None) -> 
 
 
 def refuse_no_caching(environment: Mapping[str, str]) -> None:
-    """Raise where the environment switches the caching allocator off.
+    """Raise if the environment switches the caching allocator off.
 
     Raises:
-        OtherAllocator: it does.
+        OtherAllocator: The allocator is switched off.
     """
     if UNCACHED in environment:
         raise OtherAllocator(
-            f"{UNCACHED} is set: memory then does not pass through PyTorch's caching allocator, which is what is estimated. "
-            "Unset it."
+            f"{UNCACHED} is set: memory then bypasses PyTorch's caching allocator and cannot be estimated. Unset it."
         )
 
 
 def refuse_other_backends(value: str) -> None:
-    """Raise where settings leave memory to another allocator than PyTorch's own.
+    """Raise if settings select an allocator other than PyTorch's own.
 
     Raises:
-        OtherAllocator: they do.
+        OtherAllocator: Another allocator is selected.
     """
     backend = re.search(r"(?:^|,)backend:([^,]*)", re.sub(r"\s+", "", value))
     if backend is not None and backend[1] != "native":
         raise OtherAllocator(
-            f"The allocator's settings ask for backend:{backend[1]}, which leaves memory to another allocator: only PyTorch's "
+            f"The allocator's settings select backend:{backend[1]}, another allocator: only PyTorch's "
             "own (backend:native) can be estimated."
         )
 
 
 def forget(environment: MutableMapping[str, str]) -> None:
-    """Take every setting of the allocator out of an environment."""
+    """Remove every allocator setting from an environment."""
     for name in (*VARIABLES, UNCACHED):
         environment.pop(name, None)
 
@@ -94,19 +94,19 @@ def is_expandable(value: str) -> bool:
 
 
 class Watch:
-    """Follows in the job's own process which settings are in force.
+    """A watch in the job's own process on the settings in force.
 
     Args:
-        option: Of the job's description; None: it says nothing, and torch reads the environment as ever.
-        applies: Whether this process has an allocator which they change; the portable tracers have none.
+        option: Option of the job's description; None: there is none, and torch reads the environment as usual.
+        applies: Whether this process has an allocator that they change; the portable tracers have none.
     """
 
     def __init__(self, option: str | None, *, applies: bool) -> None:
         self._option = option
         self._applies = applies
         self._inherited = next((os.environ[name] for name in VARIABLES if name in os.environ), "")
-        self._said: str | None = None  # by the job, in a call
-        self._touched: str | None = None  # the environment's word when CUDA was first touched
+        self._said: str | None = None  # set by a call of the job
+        self._touched: str | None = None  # the environment's settings when CUDA was first touched
         self._another = False
         self.was_expandable = False
 
@@ -114,7 +114,7 @@ class Watch:
         """Begin; torch is imported, and CUDA not touched yet.
 
         Raises:
-            UsageError: torch refuses the option.
+            UsageError: torch rejects the option.
         """
         import torch
 
@@ -127,7 +127,9 @@ class Watch:
                     torch_api.set_allocator_settings(self._option)
                 except (ValueError, RuntimeError, IndexError) as error:
                     reason = (str(error).splitlines() or ["no reason"])[0]
-                    raise UsageError(f"alloc_conf '{self._option}' is refused by torch {torch.__version__}: {reason}") from None
+                    raise UsageError(
+                        f"alloc_conf '{self._option}' is rejected by torch {torch.__version__}: {reason}"
+                    ) from None
             self.was_expandable = is_expandable(self._option)
         for owner, name in torch_api.places("set_allocator_settings"):
             setattr(owner, name, self._noted(getattr(owner, name)))
@@ -140,12 +142,12 @@ class Watch:
         """Return the settings at the end of the job.
 
         Raises:
-            OtherAllocator: the job changed to another allocator.
+            OtherAllocator: The job changed to another allocator.
         """
         if self._another:
             raise OtherAllocator(
-                "The job called torch.cuda.memory.change_current_allocator: memory then does not pass through PyTorch's "
-                "caching allocator, which is what is estimated."
+                "The job called torch.cuda.memory.change_current_allocator: memory then bypasses PyTorch's caching "
+                "allocator and cannot be estimated."
             )
         if self._touched is None:
             self._touch()
@@ -173,7 +175,7 @@ class Watch:
 
     def _noted(self, original: Callable[[str], None]) -> Callable[[str], None]:
         def note(value: str) -> None:
-            if self._option is not None:  # which wins
+            if self._option is not None:  # the option wins
                 return
             if self._applies:
                 original(value)
@@ -183,6 +185,6 @@ class Watch:
         return note
 
     def _refused(self, allocator: Any) -> None:
-        # Noted as well: the job may catch what is raised here.
+        # Recorded as well, because the job may catch this error.
         self._another = True
         raise OtherAllocator("torch.cuda.memory.change_current_allocator cannot be followed.")

@@ -1,8 +1,8 @@
-"""Is a trace the whole story? The one place where it is compared with everybody else who kept accounts.
+"""The completeness check of a trace: the only place where it is compared with all other accounts.
 
-  - PyTorch's allocator counts the peaks of what it was asked for and of what it holds;
-  - the null GPU counts every page which it gave away, to the allocator or past it;
-  - modules and optimizers say where their parameters lie.
+  - PyTorch's allocator counts the peaks of requested and of reserved memory;
+  - the null GPU counts every page that it gave away, to the allocator or past it;
+  - modules and optimizers know the addresses of their parameters.
 
 All comparisons are exact: both sides count the same events.
 """
@@ -14,23 +14,23 @@ from vramcast.tracer.format.ledger import Entered
 from vramcast.tracer.format.trace import Action, Trace
 from vramcast.tracer.protocol.job_result import Result
 
-_PAGE_BYTES = 2 << 20  # spec: PAGE_BYTES of csrc/memory.c, in which the card counts
+_PAGE_BYTES = 2 << 20  # spec: PAGE_BYTES of csrc/memory.c, the card's unit of counting
 
 
 def check(result: Result) -> None:
-    """Raise where a trace lacks something.
+    """Raise if a trace is incomplete.
 
     Raises:
-        IncompleteTrace: it does; says what.
+        IncompleteTrace: The trace is incomplete; the message describes the difference.
     """
     if result.trace is None:
         return
     missing = [*_against_the_allocator(result.trace), *_against_the_card(result, result.trace)]
     if strangers := result.trace.header.get("strange_parameters", 0):
-        missing.append(f"{strangers} parameters or buffers lie outside of what was recorded")
+        missing.append(f"{strangers} parameters or buffers lie outside the recorded blocks")
     if missing:
         raise IncompleteTrace(
-            f"The trace of the job is not complete, and its numbers would be wrong: {'; '.join(missing)}. Does the job use "
+            f"The trace of the job is incomplete, and its numbers would be wrong: {'; '.join(missing)}. Does the job use "
             "another allocator, or memory of another library? If not, please report it."
         )
 
@@ -38,7 +38,7 @@ def check(result: Result) -> None:
 def _against_the_allocator(trace: Trace) -> list[str]:
     peaks = trace.header.get("peaks")
     if not isinstance(peaks, dict):
-        return []  # of a tracer without an allocator
+        return []  # the tracer has no allocator
     wrong = []
     for what, name, found in (
         # A block ends when its free is complete.
@@ -63,12 +63,12 @@ def _against_the_card(result: Result, trace: Trace) -> list[str]:
         taken = f"{result.taken.now_bytes:,} bytes of the card are taken at the end"
         return [f"{taken}, {now_bytes:,} of them by PyTorch's allocator"]
     peaks = trace.header.get("peaks")
-    # A segment which the card refuses half-way gives back its pages, and the history knows nothing of it.
+    # A segment that the card refuses half-way returns its pages, and the history does not record that.
     if isinstance(peaks, dict) and (peaks.get("retries") or peaks.get("ooms")):
         return []
     if result.taken.ever_bytes != ever_bytes:
         return [f"the card gave {result.taken.ever_bytes:,} bytes in all, {ever_bytes:,} of them to PyTorch's allocator"]
     launches = sum(entry.hits for entry in result.ledger if entry.kind is Entered.LAUNCHES)
     if launches and not (trace.action == Action.ALLOC).any():
-        return [f"{launches} kernels ran, and no memory was asked for"]
+        return [f"{launches} kernels ran, but no memory was requested"]
     return []

@@ -1,4 +1,4 @@
-"""What to do about an exception of a job which comes of where it runs: without the network, or without a terminal."""
+"""Advice on exceptions of a job that are caused by its environment: no network, or no terminal."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from typing import Final
 _OFFLINE: Final = frozenset({"LocalEntryNotFoundError", "OfflineModeIsEnabled"})
 _HUB: Final = re.compile(r"huggingface\.co|is not a local folder and is not a valid model identifier|HF_HUB_OFFLINE")
 _NAME: Final = re.compile(r"'([\w.-]+/[\w.-]+)'")
-# Exceptions of a connection which does not come about, in urllib, http.client, requests, httpx and aiohttp.
+# Exceptions of failed connections, in urllib, http.client, requests, httpx and aiohttp.
 _UNCONNECTED: Final = frozenset({"URLError", "gaierror", "ConnectionError", "ConnectError", "ClientConnectorError"})
 _LOADS_WEIGHTS: Final = ("torch/hub.py", "torchvision/models", "timm/models")
 
 
 def advice(error: BaseException) -> str:
-    """Return what to do about what a job raised, as a sentence behind a space; "" where that is the job's own matter."""
+    """Return advice on a job's exception, as a sentence after a space; "" if the cause lies in the job itself."""
     return missing_files_advice(error) or _download_advice(error) or _terminal_advice(error)
 
 
 def missing_files_advice(error: BaseException) -> str:
-    """Return how to do without the files which a job did not get from a hub; "" where it did not fail for want of them."""
+    """Return advice on a job that lacks files from a hub; "" if it failed for another reason."""
     chain = list(_chain_of(error))
     if not any(type(one).__name__ in _OFFLINE or (isinstance(one, OSError) and _HUB.search(str(one))) for one in chain):
         return ""
     found = _NAME.search(" ".join(str(one) for one in chain))
     name = found[1] if found is not None else "org/name"
     return (
-        " The weights need not be there: vramcast stub-checkpoint CONFIG.json --out DIR writes a checkpoint of the true shapes "
+        " The weights need not exist: vramcast stub-checkpoint CONFIG.json --out DIR writes a checkpoint of the true shapes "
         f"without them, from the config.json of '{name}' or from a model type (llama); give DIR in its place. Models of timm "
         "take pretrained=False."
     )
@@ -42,16 +42,16 @@ def _download_advice(error: BaseException) -> str:
     files = [Path(frame.f_code.co_filename).as_posix() for frame, _ in traceback.walk_tb(error.__traceback__)]
     if any(name in file for file in files for name in _LOADS_WEIGHTS):
         return (
-            " The weights need not be there, for their values move no memory: build the model with weights=None (torchvision) "
-            "or pretrained=False (timm, torch.hub)."
+            " The weights need not exist, because their values do not affect memory: build the model with weights=None "
+            "(torchvision) or pretrained=False (timm, torch.hub)."
         )
-    return " This machine does not reach that host: fetch the file before, and let the job read it from disk."
+    return " This machine does not reach that host: download the file first, and let the job read it from disk."
 
 
 def _terminal_advice(error: BaseException) -> str:
-    if not isinstance(error, EOFError) or "reading a line" not in str(error):  # spec: what input() says
+    if not isinstance(error, EOFError) or "reading a line" not in str(error):  # spec: the message of input()
         return ""
-    return " A traced command gets no terminal: give it what it asks for by a pipe or a file (echo yes | vramcast run ...)."
+    return " A traced command gets no terminal: provide its input by a pipe or a file (echo yes | vramcast run ...)."
 
 
 def _chain_of(error: BaseException) -> Iterator[BaseException]:

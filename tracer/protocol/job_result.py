@@ -1,4 +1,4 @@
-"""What a tracer answers: the trace of a job, or why there is none. Plain data, sent from one of our processes to another."""
+"""A tracer's answer: the trace of a job, or why there is none. Plain data, sent between our own processes."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _PROGRAM = ("model_program.py", "meta_model.py", "meta_pickle.py", "variations.p
 _SPEAKS_FOR_THE_JOB = frozenset(
     {*(f"program/{name}" for name in _PROGRAM), "nullgpu/child/main.py", "nullgpu/child/program.py"}
 )
-_SHOWN_MESSAGE: Final = 600  # arbitrary: characters of what an exception says
-UNKNOWN_SHARE = 0.05  # arbitrary: how much of the reserved memory one kind of unanswered call may hide
+_SHOWN_MESSAGE: Final = 600  # arbitrary: characters of an exception's message
+UNKNOWN_SHARE = 0.05  # arbitrary: share of the reserved memory that one kind of unanswered call may hide
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The card's own account, in whole pages: bytes given since the job began, and those not given back at its end."""
+    """The card's own account, in whole pages: bytes given since the job began, and those not returned by its end."""
 
     ever_bytes: int
     now_bytes: int
@@ -39,20 +39,18 @@ class Taken:
 
 @dataclass(slots=True)
 class Result:
-    """What tracing one job came to.
+    """The result of tracing one job.
 
-    `status`: ok, oom (the card is full, `message` is torch's own), error (the job or its description raised; `error` is
-    the exception's name among vramcast's, "JobError" for the user's own code).
-    `alloc_conf`: the allocator's settings which were in force; `was_expandable`: whether they ever had expandable segments.
-    `message` of a job which failed is the end of a sentence: "raised ValueError: no data (train.py:41, in main)".
-    `is_ours`: it was the tracer's own code which raised, and not the job's.
-    `is_of_machine`: the machine had no process, file, memory or room on the disk left: it may go well another time.
-    `notes`: what whoever reads the estimate should know.
-    `said`: what this rank of several said; only processes of the job open it.
-    `answers`: how often what absent ranks would have said was taken to be what this one said, by what was asked.
-    `beside`: of several ranks another one than this, which reserved least: its number and its trace.
-    `touched_s`: when the process first touched the card, by the clock of `nullgpu/child/lifetimes.py`; 0: nobody looked.
-    `taken`: what the null GPU gave to whoever asked, allocator or not; None: the tracer has no card.
+    `status`: ok, oom (the card is full, `message` is torch's own), error (the job or its description raised; `error` is the
+    exception's name among vramcast's, "JobError" for the user's own code). `alloc_conf`: the allocator settings in force;
+    `was_expandable`: whether they ever had expandable segments. `message` of a failed job is the end of a sentence: "raised
+    ValueError: no data (train.py:41, in main)". `is_ours`: whether the tracer's own code raised, and not the job's.
+    `is_of_machine`: whether the machine ran out of processes, files, memory or disk space: another attempt may succeed.
+    `notes`: notes for readers of the estimate. `said`: messages of this rank, if there are several; only processes of the
+    job open them. `answers`: counts of messages of absent ranks that were assumed to equal this rank's, by kind of request.
+    `beside`: of several ranks, the one that reserved least: its number and its trace. `touched_s`: when the process first
+    touched the card, by the clock of `nullgpu/child/lifetimes.py`; 0: unobserved. `taken`: memory that the null GPU gave,
+    to the allocator or past it; None: the tracer has no card.
     """
 
     status: str
@@ -79,24 +77,24 @@ class Result:
 
     @property
     def reads(self) -> int:
-        """How often the host read from the card what nobody knows, and got zeros."""
+        """Return the number of host reads of unknown values from the card, which returned zeros."""
         return sum(entry.hits for entry in self.ledger if entry.kind is Entered.READ)
 
     @property
     def ended(self) -> str:
-        """Why a training command ended before its time, in words; what was seen until then is in the trace."""
+        """Return why a training command ended early, in words; the trace has the observations until then."""
         course = self.trace.header.get(COURSE) if self.trace is not None else None
         return str(course["ended"]) if course else ""
 
     def note_settings(self, watch: Watch) -> None:
-        """Note which settings of the allocator were in force; a job which went past the allocator has failed."""
+        """Record the allocator settings in force; a job that bypassed the allocator has failed."""
         try:
             self.alloc_conf, self.was_expandable = watch.in_force(), watch.was_expandable
         except VramcastError as error:
             self.fail(error)
 
     def fail(self, error: BaseException) -> None:
-        """Note that the job failed: one of our errors by its name, anything else (SystemExit included) as the job's own."""
+        """Record that the job failed: one of our errors by its name, anything else (SystemExit included) as the job's own."""
         self.status = "error"
         if isinstance(error, VramcastError):
             self.error, self.message = type(error).__name__, str(error)
@@ -110,7 +108,7 @@ class Result:
 
 
 def _is_of_machine(error: BaseException | None) -> bool:
-    """Return whether an exception, or one which it came of, says that the machine had no more of something."""
+    """Return whether an exception, or one of its causes, reports that the machine ran out of a resource."""
     while error is not None:
         is_full = isinstance(error, OSError) and error.errno in _SHORT
         if is_full or isinstance(error, MemoryError | BlockingIOError) or _NO_THREAD in _message(error):
@@ -120,7 +118,7 @@ def _is_of_machine(error: BaseException | None) -> bool:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Return whether an exception was raised by the tracer, and not by the job or what speaks for it."""
+    """Return whether an exception was raised by the tracer, and not by the job or its stand-ins."""
     raised_in = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
     if not raised_in or _TRACER not in raised_in[-1].parents:
         return False
@@ -128,14 +126,14 @@ def _is_ours(error: BaseException) -> bool:
 
 
 def _what(error: BaseException) -> str:
-    """Return what became of the job, as the end of a sentence."""
+    """Return the outcome of the job, as the end of a sentence."""
     if isinstance(error, SystemExit) and isinstance(error.code, int):
         return f"ended with exit code {error.code}"
     return f"raised {type(error).__name__}: {_message(error)}"
 
 
 def place_of(error: BaseException) -> str:
-    """Return where in the user's code an exception comes from, `train.py:41, in main`: its last frame which is no library's."""
+    """Return the place in the user's code that raised, `train.py:41, in main`: the last frame outside libraries."""
     walked = traceback.walk_tb(error.__traceback__)
     stack = [Place(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in walked]
     place = users_place(reversed(stack))
@@ -143,7 +141,7 @@ def place_of(error: BaseException) -> str:
 
 
 def _message(error: BaseException) -> str:
-    """Return what an exception says, in one line; its __str__ is the job's code, and may raise or return a class of its own."""
+    """Return an exception's message, in one line; its __str__ is the job's code, and may raise or return any object."""
     try:
         return one_line("".join([str(error)]), _SHOWN_MESSAGE) or "no message"
     except Exception as second:
@@ -151,7 +149,7 @@ def _message(error: BaseException) -> str:
 
 
 def peak_resident_bytes() -> int:
-    """Return the most main memory which this process has held so far; 0 where the system does not say."""
+    """Return the peak main memory of this process; 0 if the system does not report it."""
     if sys.platform == "win32":
         return 0
     import resource

@@ -1,9 +1,10 @@
-"""Messages between the caller and its worker: each a pickle behind its length. Both ends are our own processes.
+"""Messages between the caller and its worker: each is a pickle behind its length. Both ends are our own processes.
 
-A job's code runs in one of these. Who must not believe it says so (`believe_data_alone`): then a pickle makes nothing but data.
+A job's code runs in one of these. A process that must not trust it calls `believe_data_alone`: then a pickle creates only
+data.
 
-Waiting ends at a deadline of ours, not at the socket's: a signal handler of the caller may raise TimeoutError or OSError
-itself, and what is raised here must not be taken for that.
+Waiting ends at our own deadline, not at the socket's: a signal handler of the caller may raise TimeoutError or OSError
+itself, and errors raised here must not be mistaken for those.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any
 
-# A variable of a job's environment: a folder which its caller has made for it. Who finds the caller gone removes it.
-# nullgpu/startup/sitecustomize.py reads it too.
+# A variable of a job's environment: a folder created by its caller. A process that finds the caller gone removes the
+# folder. nullgpu/startup/sitecustomize.py reads the variable too.
 LENT = "VRAMCAST_SUBPROCESSES"
 _LENGTH = struct.Struct("<Q")
 _PIECE_BYTES = 1 << 20  # arbitrary
-_POLL_LIMIT_S = 3600.0  # arbitrary: poll(2) takes at most 24 days, and then waits once more
+_POLL_LIMIT_S = 3600.0  # arbitrary: poll(2) accepts at most 24 days; the wait is then repeated
 _DATA = frozenset(
     {("builtins", name) for name in ("bytearray", "complex", "frozenset", "range", "set", "slice")}
     | {("collections", name) for name in ("Counter", "OrderedDict", "defaultdict", "deque")}
@@ -38,20 +39,20 @@ _OURS = "vramcast."
 
 
 class _DataAlone(pickle.Unpickler):
-    """Makes plain values, arrays, and our own records; any other name in a pickle is an error."""
+    """An unpickler of plain values, arrays, and our own records; any other name in a pickle is an error."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return a class of which a pickle may make an instance."""
+        """Return a class that a pickle may instantiate."""
         if (module, name) in _DATA:
             return super().find_class(module, name)
         if module.startswith(_OURS) and not module.endswith("__main__") and "." not in name:
             found = super().find_class(module, name)
             if isinstance(found, type) and (is_dataclass(found) or issubclass(found, Enum | tuple)):
                 return found
-        raise pickle.UnpicklingError(f"{module}.{name} is no data")
+        raise pickle.UnpicklingError(f"{module}.{name} is not data")
 
     def load(self) -> Any:
-        """Return what the pickle holds; whatever is wrong with it is an UnpicklingError."""
+        """Return the object in the pickle; any defect is an UnpicklingError."""
         try:
             return super().load()
         except Exception as error:
@@ -66,20 +67,20 @@ _read: Callable[[bytes | memoryview], Any] = pickle.loads
 
 
 def believe_data_alone() -> None:
-    """From now on, read no pickle in this process that makes more than data: a job may have written it."""
+    """From now on, reject every pickle in this process that creates more than data: a job may have written it."""
     global _read
     _read = _read_data_alone
 
 
 def loads(data: bytes | memoryview) -> Any:
-    """Return what a pickle of a process of ours holds.
+    """Return the object in a pickle from one of our processes.
 
     Raises:
-        Unreadable: a class is unknown here, or raises; memory ran out.
+        Unreadable: A class is unknown here, or raises; memory ran out.
     """
     try:
         return _read(data)
-    except Exception as error:  # the classes' own code runs
+    except Exception as error:  # unpickling runs the classes' own code
         raise Unreadable(f"{type(error).__name__}: {error}") from None
 
 
@@ -92,11 +93,11 @@ class Late(Exception):
 
 
 class Unreadable(Exception):
-    """A whole message has come which this process cannot read; says why."""
+    """A complete message has come that this process cannot read; says why."""
 
 
 class Frame:
-    """What has come so far of one message."""
+    """The received part of one message."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -107,21 +108,21 @@ class Frame:
 
     @property
     def missing_bytes(self) -> int:
-        """How many bytes are known to be missing; 0: the message is whole."""
+        """Return the number of bytes known to be missing; 0: the message is complete."""
         if len(self._data) < _LENGTH.size:
             return _LENGTH.size - len(self._data)
         return int(_LENGTH.unpack_from(self._data)[0]) + _LENGTH.size - len(self._data)
 
     @property
     def data(self) -> bytes:
-        """The bytes, its length first: what can be sent on."""
+        """Return the bytes, including the length: ready to be sent on."""
         return bytes(self._data)
 
     def message(self) -> Any:
-        """Return the message, which is whole. Only between our own processes.
+        """Return the message, which is complete. Only between our own processes.
 
         Raises:
-            Unreadable: see `loads`.
+            Unreadable: See `loads`.
         """
         return loads(memoryview(self._data)[_LENGTH.size :])
 
@@ -138,11 +139,11 @@ def send(connection: socket.socket, message: Any, deadline: float = math.inf) ->
 
 
 def send_packed(connection: socket.socket, data: bytes, deadline: float = math.inf) -> None:
-    """Send one message which is packed.
+    """Send one packed message.
 
     Raises:
-        Gone: the other end is gone.
-        Late: it did not take the message before the deadline (on time.monotonic's clock).
+        Gone: The other end is gone.
+        Late: It did not take the message before the deadline (on time.monotonic's clock).
     """
     rest = memoryview(data)
     while rest:
@@ -159,9 +160,9 @@ def receive(connection: socket.socket, deadline: float = math.inf) -> Any:
     """Return the next message. Only between our own processes.
 
     Raises:
-        Gone: the other end is gone.
-        Late: the message was not whole at the deadline (on time.monotonic's clock).
-        Unreadable: it came, and is no message.
+        Gone: The other end is gone.
+        Late: The message was incomplete at the deadline (on time.monotonic's clock).
+        Unreadable: It is not a valid message.
     """
     frame = Frame()
     while frame.missing_bytes:
@@ -179,7 +180,7 @@ def receive(connection: socket.socket, deadline: float = math.inf) -> Any:
 
 
 def _wait(connection: socket.socket, event: int, deadline: float) -> None:
-    if connection.fileno() < 0:  # forgotten in a fork
+    if connection.fileno() < 0:  # closed in a fork
         raise Gone
     poll = select.poll()
     poll.register(connection, event)

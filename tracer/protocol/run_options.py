@@ -1,4 +1,4 @@
-"""How a job is traced, beside what it is: switches of the machinery, which no job knows of."""
+"""Options of a trace that are not part of the job: switches of the tracers, invisible to the job."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 Answers = Literal["drawn", "largest", "smallest", "otherwise"]
-LEAST_WATCHED: Final = 32  # arbitrary: steps of a loop that is watched; a quarter is for what the first steps make
-MOST_WATCHED: Final = 128  # arbitrary: what fills up (windows, buffers of so many entries) has done so
+LEAST_WATCHED: Final = 32  # arbitrary: steps of a watched loop; a quarter is for allocations of the first steps
+MOST_WATCHED: Final = 128  # arbitrary: buffers and windows of limited size have filled up by then
 
 
 @dataclass(frozen=True, slots=True)
 class LoopWatch:
-    """Which loop of a job is followed to see whether it keeps more and more.
+    """The loop of a job to be watched for growing memory.
 
     Attributes:
-        number: Of the loop, from 0, in the order in which they begin.
+        number: Number of the loop, from 0, in the order in which they begin.
         is_training: Whether it trains.
-        steps: For how many steps; then the job is stopped.
+        steps: Number of steps; then the job is stopped.
     """
 
     number: int
@@ -28,12 +28,12 @@ class LoopWatch:
 
 @dataclass(slots=True)
 class Tape:
-    """What ranks said, as bytes: only a process of the job itself opens them.
+    """The recorded messages of ranks, as bytes: only a process of the job itself opens them.
 
     Attributes:
-        store: Keys of the store, and what was set.
+        store: Keys and values of the store.
         said: (kind, ranks of the group, number of the call, rank) and the pickled object.
-        alike: The same by places in place of ranks: what is exchanged at the same place of another group of as many.
+        alike: The same by places instead of ranks: messages at the same place of another group of equal size.
         pairs: Ranks of which one sends to the other: each may hold another part of the model.
     """
 
@@ -43,34 +43,34 @@ class Tape:
     pairs: set[tuple[int, int]] = field(default_factory=set)
 
     def add(self, later: Tape) -> None:
-        """Add what another rank said."""
+        """Add the messages of another rank."""
         self.store |= later.store
         self.said |= later.said
-        self.alike = later.alike | self.alike  # the first who said it: its group has all its ranks traced
+        self.alike = later.alike | self.alike  # the first message wins: all ranks of its group are traced
         self.pairs |= later.pairs
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a job is traced. The portable tracers know of `answers` alone: their card has no end, and the rest comes after.
+    """Options of a trace. The portable tracers use only `answers`: their card is unlimited, and the rest is applied later.
 
     Attributes:
-        context_bytes: What of the card is gone before the first tensor.
-        limited: Whether the card ends at its size; without, it has no end (what the job would need).
-        expandable: Whether the job is known to switch expandable segments on, by its own code or the environment: on a card
-            on an unlimited card they want addresses.
-        follow_values: Whether the null GPU works out on the host what small tensors hold (`tracer/values`); a script's always.
-        answers: What is told where a value was drawn (`tracer/values`): a plausible one, the largest shape which the operator
-            can return and the largest number, the smallest number, or the largest shape and each yes for a no.
-        shapes: Whether the null GPU also notes the shapes and dtypes which operators are given; the others always do. It takes
-            a third more time, and changes no allocation.
-        accesses: Whether the null GPU also notes which operator reads and writes which block, and when by the card's
-            roofline; the other tracers cannot. It changes no allocation.
-        limit_s: A training command is stopped after so many seconds, and what was seen till then counts; None: it is not.
-        slow: Whether the card is infinitely slow (docs/multi-gpu.md, "Streams and time"); else it is infinitely fast.
-        rank: Which of a command's ranks the traced process is.
-        tape: What its ranks said which were traced before.
-        watch: Which loop is followed to see whether it keeps more and more; None: the job is followed as it says itself.
+        context_bytes: Bytes of the card taken before the first tensor.
+        limited: Whether the card ends at its size; otherwise it is unlimited (for the memory a job needs).
+        expandable: Whether the job is known to switch expandable segments on, by its own code or the environment: on an
+            unlimited card, they need addresses.
+        follow_values: Whether the null GPU computes values of small tensors on the host (`tracer/values`); always for a script.
+        answers: The answers for drawn values (`tracer/values`): plausible ones; the largest shape that the operator can
+            return and the largest number; the smallest number; or the largest shape and each branch inverted.
+        shapes: Whether the null GPU also records the shapes and dtypes of operators' arguments; the other tracers always do.
+            It takes a third more time, and changes no allocation.
+        accesses: Whether the null GPU also records the blocks that each operator reads and writes, and the time by the
+            card's roofline; the other tracers cannot. It changes no allocation.
+        limit_s: Seconds after which a training command is stopped, keeping the observations so far; None: no limit.
+        slow: Whether the card is infinitely slow (docs/multi-gpu.md, "Streams and time"); otherwise it is infinitely fast.
+        rank: The traced rank of a command.
+        tape: Messages of the ranks traced before.
+        watch: The loop to watch for growing memory; None: the job is followed within its own limits.
     """
 
     context_bytes: int = 0

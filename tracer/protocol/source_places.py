@@ -1,4 +1,4 @@
-"""Places in source files: which of a stack's frames is in the user's own code, and how a place is told."""
+"""Places in source files: the frame of a stack in the user's own code, and its description."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ class Place(NamedTuple):
     function: str
 
     def __str__(self) -> str:
-        """Return `train.py:41`, by the current folder."""
+        """Return `train.py:41`, relative to the current folder."""
         name = self.file
-        with contextlib.suppress(OSError, ValueError):  # the current folder was removed; it is no path
+        with contextlib.suppress(OSError, ValueError):  # the current folder was removed; or not a path
             name = str(Path(name).relative_to(Path.cwd()))
         return f"{name}:{self.line}"
 
 
 def users_place(stack: Iterable[Place]) -> Place | None:
-    """Return the first place of a stack, innermost first, which is in no library's file, else the first which is not ours."""
+    """Return the first place of a stack, innermost first, outside all libraries; otherwise the first that is not ours."""
     others = [place for place in stack if not is_ours(place.file) and _GENERATED not in place.file]
     users = (place for place in others if not is_library(place.file))
     return next(users, others[0] if others else None)
 
 
 def stack_of(frame: FrameType | None) -> Iterator[Place]:
-    """Yield the places of a frame and of those which called it."""
+    """Yield the places of a frame and of its callers."""
     while frame is not None:
         yield Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         frame = frame.f_back
 
 
 def is_ours(file: str) -> bool:
-    """Return whether a file is one of the tracer's."""
+    """Return whether a file belongs to the tracer."""
     return _TRACER in Path(file).parents
 
 
 def is_library(file: str) -> bool:
-    """Return whether a file is Python's own, a package's which is installed, or the script of a console command."""
+    """Return whether a file belongs to Python, to an installed package, or is the script of a console command."""
     if file.startswith("<"):
         return file != "<string>"  # spec: python -c
     path = Path(file)

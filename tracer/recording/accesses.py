@@ -1,19 +1,20 @@
-"""When each block is read and written: READ and WRITE rows for a trace, and a clock, from the profile of the job.
+"""Reads and writes of each block: READ and WRITE rows for a trace, and a clock, from the profile of the job.
 
     row  action   time_us   block    op
       7  ALLOC         41       7    aten::relu        the output begins
-      8  READ          41       2    aten::relu        the rows of one operator stand behind the last ALLOC before its end
-      9  WRITE         41       7    aten::relu        and say when it begins;
-     10  FREE...       52       2                      what comes after them comes when it ends
+      8  READ          41       2    aten::relu        the rows of one operator follow the last ALLOC before its end
+      9  WRITE         41       7    aten::relu        and have the time at which it begins;
+     10  FREE...       52       2                      later rows have the time at which it ends
 
-PyTorch's profiler notes the storages which each operator is handed, and what is allocated inside it. Nothing else watches, so
-that the job asks for the same memory as without. What the card itself does is modelled: one operator after the other, each as
-long as the roofline says (vramcast/hardware/throughput.py).
+PyTorch's profiler records the storages passed to each operator, and the allocations inside it. There is no other
+instrumentation, so the job makes the same requests as without. The card's execution is modeled: one operator after the
+other, each with the duration given by the roofline (vramcast/hardware/throughput.py).
 
-An operator inside which others touch all that it touches is these others; products, convolutions and attention stay whole.
+An operator is replaced by the operators inside it if they touch everything that it touches; products, convolutions and
+attention stay whole.
 
-Known limitations: storages handed over in other ways than as an argument (a custom kernel's) are not seen; an operator which
-allocates nothing stands before frees which may have come before it, so that live bytes during it are the upper bound.
+Known limitations: storages passed in other ways than as an argument (as to a custom kernel) are not seen; an operator
+without allocations is placed before frees that may have preceded it, so live bytes during it are an upper bound.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ class OperatorRun:
     """One operator of the profile.
 
     Attributes:
-        name: As torch calls it.
+        name: torch's name.
         end_ns: When it ended on the host.
-        reads, writes: Address of each storage, and the bytes of it which are touched.
-        operations: A multiplication and an addition are two; 0 where only memory counts.
-        unit: What computes it: `fp32`, `tf32` or `half`.
-        of_optimizer: Whether an optimizer's step asked for it.
+        reads, writes: Address of each storage, and the number of its bytes touched.
+        operations: A multiplication and an addition are two; 0 if only memory counts.
+        unit: The computing unit: `fp32`, `tf32` or `half`.
+        of_optimizer: Whether it belongs to an optimizer's step.
     """
 
     name: str
@@ -62,15 +63,15 @@ class OperatorRun:
 
 @dataclass(slots=True)
 class _Inside:
-    """What happens inside an event: addresses touched and allocated, {address: bytes}, and whether any memory was."""
+    """The contents of an event: addresses touched and allocated, {address: bytes}, and whether any memory was."""
 
     touched: set[int] = field(default_factory=set)
     allocated: dict[int, int] = field(default_factory=dict)
-    kept: dict[int, int] = field(default_factory=dict)  # of `allocated`, what is not free again
+    kept: dict[int, int] = field(default_factory=dict)  # those of `allocated` not freed again
 
 
 def operators(roots: Iterable[Any]) -> tuple[list[OperatorRun], list[int]]:
-    """Return the operators of a profile in the order in which they ended, and when each CUDA allocation happened (ns).
+    """Return the operators of a profile in the order of their ends, and the times of CUDA allocations (ns).
 
     Args:
         roots: `experimental_event_tree()` of a profile with shapes and memory.
@@ -83,14 +84,14 @@ def operators(roots: Iterable[Any]) -> tuple[list[OperatorRun], list[int]]:
 
 
 def with_accesses(trace: Trace, found: list[OperatorRun], times: list[int], rows: list[int], roofline: Roofline) -> Trace:
-    """Return `trace` with READ and WRITE rows and a modelled clock in `time_us`.
+    """Return `trace` with READ and WRITE rows and a modeled clock in `time_us`.
 
     Args:
-        trace: As the allocator's history has it.
-        found: Operators in their order.
-        times: When each allocation of the profile happened, ascending.
+        trace: From the allocator's history.
+        found: Operators in order.
+        times: Time of each allocation in the profile, ascending.
         rows: The ALLOC rows of these allocations, ascending.
-        roofline: Of the card.
+        roofline: The card's roofline.
     """
     placed = [0, *(row + 1 for row in rows)]
     blocks = _LiveBlocks(trace)
@@ -126,7 +127,7 @@ def with_accesses(trace: Trace, found: list[OperatorRun], times: list[int], rows
 
 
 class _LiveBlocks:
-    """The blocks by address, as places in the trace go by."""
+    """The blocks by address, while places in the trace go by."""
 
     def __init__(self, trace: Trace) -> None:
         self._address = trace.address.tolist()
@@ -137,7 +138,9 @@ class _LiveBlocks:
         self._row = 0
 
     def at(self, place: int, operator: OperatorRun) -> dict[int, tuple[Action, int]]:
-        """Return {block: (action, bytes)} of what `operator` touches just before row `place`; places never go back."""
+        """Return {block: (action, bytes)} of the blocks that `operator` touches just before row `place`; places never
+        decrease.
+        """
         for row in range(self._row, place):
             if self._is_alloc[row]:
                 self._latest[self._address[row]] = row
@@ -154,7 +157,7 @@ class _LiveBlocks:
 
 # ------------------------------------------------------------------------------------------------ the profile
 def _walk(event: Any, found: list[OperatorRun], times: list[int]) -> _Inside:
-    """Append the operators under `event` to `found`, and return what happens inside it."""
+    """Append the operators under `event` to `found`, and return the contents of the event."""
     first, inside = len(found), _Inside()
     for child in event.children:
         if child.tag == EventType.Allocation:
@@ -181,7 +184,7 @@ def _walk(event: Any, found: list[OperatorRun], times: list[int]) -> _Inside:
         return inside
     written = _written(name, len(arguments))
     if len(found) == first and not inside.allocated and not written and name != READ_BY_HOST:
-        return inside  # it made nothing: a view
+        return inside  # no new memory: a view
     del found[first:]
     operator = OperatorRun(name, event.end_time_ns, {}, dict(inside.allocated))
     for number, argument in enumerate(arguments):
@@ -233,7 +236,7 @@ def _written(name: str, n_arguments: int) -> frozenset[int]:
 
 
 def _operations(name: str, arguments: list[Any], inside: _Inside) -> tuple[float, str]:
-    """Return an operator's operations and the unit which computes them; counted as torch.utils.flop_counter does."""
+    """Return an operator's operations and the unit that computes them; counted like torch.utils.flop_counter."""
     form = FORMS.get(name)
     if form is None:
         return 0.0, "fp32"

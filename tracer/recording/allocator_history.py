@@ -1,7 +1,7 @@
-"""The allocator's own history and statistics of one job, from the moment it first touches CUDA, safe from the job's resets.
+"""The allocator's own history and statistics of one job, from its first use of CUDA, protected from the job's resets.
 
-A script which prints its peaks resets them at each epoch; one which profiles itself begins and ends the history. Both go on as
-they would, and what is kept here is kept.
+A script that prints its peaks resets them at each epoch; one that profiles itself begins and ends the history. Both work as
+usual, and the records here are kept.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from vramcast.tracer.format.snapshot import Entries
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.replacement import Replaced
 
-_MAX_EVENTS: Final = 50_000_000  # arbitrary: entries the history may hold; about 5 GB
-# What is asked of torch.cuda.memory_stats(), by our name; the first three are peaks, the others sums.
+_MAX_EVENTS: Final = 50_000_000  # arbitrary: most entries of the history; about 5 GB
+# Values read from torch.cuda.memory_stats(), by our name; the first three are peaks, the others sums.
 _PEAKS: Final = {
     "allocated": "allocated_bytes.all.peak",
     "reserved": "reserved_bytes.all.peak",
@@ -29,12 +29,12 @@ class Account:
     """Counts from `begin` to `end`.
 
     Args:
-        device_index: Which card of this machine.
-        stacks: Whether the Python stack of each block that lives is kept.
+        device_index: Index of the card in this machine.
+        stacks: Whether to keep the Python stack of each live block.
 
     Attributes:
-        emptied: Places in the history at which the cache was emptied, which the history itself does not know.
-        earlier: Parts of the history which were taken out of torch's, where an entry takes some kilobyte when it is read.
+        emptied: Places in the history at which the cache was emptied, which the history itself does not record.
+        earlier: Parts of the history already removed from torch's, where an entry takes about a kilobyte when it is read.
     """
 
     def __init__(self, device_index: int = 0, *, stacks: bool = False) -> None:
@@ -53,7 +53,7 @@ class Account:
         self._sums = dict.fromkeys(_SUMS, 0)
 
     def begin_when_touched(self) -> None:
-        """Begin when CUDA is first touched; now if it was."""
+        """Begin at the first use of CUDA; now if CUDA is in use."""
         torch_api.lazy_call(self._begin)
 
     def _begin(self) -> None:
@@ -63,7 +63,7 @@ class Account:
         self._replace()
 
     def _replace(self) -> None:
-        """Replace what the job itself calls."""
+        """Replace the functions that the job itself calls."""
         wrap = {
             "empty_cache": self._noting, "reset_statistics": self._keeping, "record_memory_history": _ignoring,
             "memory_snapshot": self._whole,
@@ -75,7 +75,7 @@ class Account:
             place.remove()
 
     def _record(self, **options: Any) -> None:
-        """Begin the history; what the job itself calls is put back for this."""
+        """Begin the history; the functions that the job calls are restored meanwhile."""
         self._put_back()
         try:
             torch_api.record_memory_history(**options)
@@ -84,11 +84,11 @@ class Account:
                 self._replace()
 
     def position(self) -> int:
-        """Return how many requests and frees there were."""
+        """Return the number of requests and frees so far."""
         return _events(self._device) - self._origin if self._has_begun else 0
 
     def drain(self) -> None:
-        """Take out what the history holds so far; not while another thread (NCCL's watchdog) frees, which would be lost."""
+        """Remove the history so far; not while another thread (NCCL's watchdog) frees, because those frees would be lost."""
         if not self._has_begun or not self._can_clear:
             return
         before = _events(self._device)
@@ -97,13 +97,13 @@ class Account:
             return
         try:
             self._record(**self._kept, clear_history=True)
-        except TypeError:  # torch 2.6, which never clears it: all is read at the end
+        except TypeError:  # torch 2.6 never clears it: everything is read at the end
             self._can_clear = False
             return
         self.earlier.append(Entries.of(histories[self._device] if histories else (), self._device))  # takes seconds
 
     def live_stacks(self) -> Iterator[tuple[int, list[dict[str, Any]]]]:
-        """Yield the address of each block that lives, and the stack which asked for it, innermost frame first."""
+        """Yield the address of each live block, and the stack that allocated it, innermost frame first."""
         if not self._has_begun:
             return
         for segment in self._snapshot()["segments"]:
@@ -113,7 +113,7 @@ class Account:
                         yield block["address"], block.get("frames", [])
 
     def _whole(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what gives a script its own snapshot with what was taken out of the history before."""
+        """Return a function that gives a script its own snapshot, including the parts of the history removed before."""
 
         def snapshot(*arguments: Any, **named: Any) -> Any:
             found = original(*arguments, **named)
@@ -135,11 +135,11 @@ class Account:
         return snapshot
 
     def live_bytes(self) -> int:
-        """Return what is allocated now; 0 before CUDA is touched."""
+        """Return the bytes currently allocated; 0 before CUDA is touched."""
         return torch.cuda.memory_allocated(self._device) if torch.cuda.is_initialized() else 0  # type: ignore[no-untyped-call]
 
     def peaks(self) -> dict[str, int]:
-        """Return the peaks over the whole job in bytes, and how often the allocator retried and gave up."""
+        """Return the peaks over the whole job in bytes, and the allocator's counts of retries and failures."""
         return {**self._peaks, **self._sums}
 
     def _keep(self) -> None:
@@ -163,7 +163,7 @@ class Account:
             result = original(*arguments)
             stats = torch.cuda.memory_stats(self._device)
             for name, key in _SUMS.items():
-                self._sums[name] -= int(stats.get(key, 0))  # what this reset left alone is counted again at the end
+                self._sums[name] -= int(stats.get(key, 0))  # sums unchanged by this reset are counted again at the end
             self._origin = _events(self._device) - at
             return result
 
@@ -171,7 +171,7 @@ class Account:
 
 
 def _ignoring(original: Callable[..., Any]) -> Callable[..., None]:
-    """Return a function in place of the one which begins and ends the history: it is on, and stays on."""
+    """Return a replacement for the function that begins and ends the history: it is on, and stays on."""
 
     def ignored(*arguments: Any, **named: Any) -> None:
         pass

@@ -1,7 +1,8 @@
-"""What of a job neither its requests nor its operators say, seen while it runs: whichever door it came through.
+"""Job facts that the trace lacks (precision, batch size), observed while the job runs.
 
-A script says nothing of its batch or its precision, and a caller's words need not be the job's doing (a model may be built in
-half precision by its own configuration). So all tracers watch the job, and what was seen travels in the trace's header.
+A script does not declare its batch or its precision, and a caller's description may differ from the job (a model may be
+built in half precision by its own configuration). So all tracers observe the job, and the results travel in the trace's
+header.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ _HALF: Final = {torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 class Observer:
-    """Watches the job which runs inside the `with` block; `seen()` is plain JSON.
+    """An observer of the job that runs inside the `with` block; `seen()` is plain JSON.
 
-    The inputs and the precision are those of the first call of a module with parameters that ends: transforms of a script's
+    The inputs and the precision are those of the first completed call of a module with parameters: transforms of a script's
     data loader have none, and a first attempt may find the card full and leave nothing of its model.
     """
 
@@ -60,7 +61,7 @@ class Observer:
         if not self._inputs and self._model() is None:
             if next(module.parameters(), None) is not None:
                 self._model = weakref.ref(module)
-        elif current_graph_task_id() != -1:  # a module which runs inside a backward pass runs for a second time
+        elif current_graph_task_id() != -1:  # a module inside a backward pass runs for a second time
             self._checkpoints = True
 
     def _leave(self, module: torch.nn.Module, arguments: Any, keywords: Any, output: Any) -> None:
@@ -76,7 +77,7 @@ class Observer:
 
 
 def _precision(model: torch.nn.Module) -> str:
-    """Return how a model computes, as in `Job`: by autocast if that is on, else by the type of its first parameter."""
+    """Return a model's precision, as in `Job`: from autocast if that is on, otherwise the type of its first parameter."""
     for device in ("cuda", "cpu"):
         if torch.is_autocast_enabled(device):
             return f"amp-{_HALF.get(torch.get_autocast_dtype(device), 'bf16')}"

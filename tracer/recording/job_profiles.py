@@ -1,6 +1,6 @@
-"""A job which profiles itself: PyTorch has one profiler, which records for us, so a job's own profile comes out empty.
+"""Jobs that profile themselves: PyTorch has one profiler, used by the recorder, so a job's own profile is empty.
 
-A second one would end ours. What a job writes of its profile has no events: the times of a card which is not there are wrong.
+A second profiler would end ours. A job's own profile has no events: the times on a card that does not exist would be wrong.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from vramcast.tracer.hooks.torch_api import places
 
 
 class NoResults:
-    """What a profile without events gives. spec: torch 2.11, torch/csrc/autograd/init.cpp, _ProfilerResult"""
+    """The result of a profile without events. spec: torch 2.11, torch/csrc/autograd/init.cpp, _ProfilerResult"""
 
     def __bool__(self) -> bool:
-        """Return that there is nothing to parse."""
+        """Return False: there is nothing to parse."""
         return False
 
     def events(self) -> list[Any]:
@@ -28,7 +28,7 @@ class NoResults:
     experimental_event_tree = events
 
     def trace_start_ns(self) -> int:
-        """Return the beginning of time."""
+        """Return 0, the begin of time."""
         return 0
 
     def save(self, path: str) -> None:
@@ -37,18 +37,18 @@ class NoResults:
 
 
 class JobProfiles:
-    """Lets only what runs inside `ours` profile."""
+    """Disables profiling except inside `ours`."""
 
     def __init__(self) -> None:
         self._is_ours = False
 
     def replaced(self) -> list[Replaced]:
-        """Take PyTorch's profiler from the job; returns what gives it back."""
+        """Replace PyTorch's profiler for the job; return the handles that restore it."""
         return [Replaced(*place, self._only_ours) for place in places("profiles")]
 
     @contextmanager
     def ours(self) -> Iterator[None]:
-        """What runs inside begins or ends our own profile."""
+        """Mark the context as the begin or end of our own profile."""
         self._is_ours = True
         try:
             yield

@@ -1,7 +1,7 @@
-"""Which line of the user's code asked for each block that is alive, noted while a loop is watched for what it keeps.
+"""The line of the user's code that allocated each live block, recorded while a loop is watched for kept memory.
 
-The allocator keeps the Python stack of each block that lives. Blocks of a backward pass come from autograd's own threads, which
-have none: their line is the one that called the backward pass.
+The allocator keeps the Python stack of each live block. Blocks of a backward pass come from autograd's own threads, which
+have no Python stack: their line is the one that called the backward pass.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from vramcast.tracer.recording.allocator_history import Account
 
 
 class KeptBlocks:
-    """Notes it for one job.
+    """Records the lines for one job.
 
     Args:
-        account: Of its allocator, which records stacks.
+        account: The history of its allocator, with stacks.
     """
 
     def __init__(self, account: Account) -> None:
@@ -34,12 +34,12 @@ class KeptBlocks:
         self._lines: dict[int, str] = {}
 
     def calls_backward(self) -> None:
-        """Note that a backward pass begins here."""
+        """Record that a backward pass begins here."""
         place = users_place(stack_of(sys._getframe(1)))
         self._backwards.append((self._account.position(), "" if place is None else str(place)))
 
     def look(self, loop: Loop) -> None:
-        """Note who asked for what is alive, and how many steps the loop makes."""
+        """Record the allocating line of each live block, and the number of steps of the loop."""
         self._at = self._account.position()
         if loop.phase == TRAINING:
             loop.length = steps_around(sys._getframe(1), len(loop.ends))
@@ -49,7 +49,7 @@ class KeptBlocks:
             self._lines[address] = "" if place is None else str(place)
 
     def facts(self, trace: Trace, row_of: Callable[[int], int]) -> list[list[Any]]:
-        """Return (row of the request, line) of what was alive when it was last looked at, as JSON."""
+        """Return (row of the request, line) of the blocks live at the last record, as JSON."""
         end = row_of(self._at)
         rows = np.flatnonzero(trace.action[:end] == Action.ALLOC)
         last = dict(zip(trace.address[rows].tolist(), rows.tolist(), strict=True))

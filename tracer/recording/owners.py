@@ -1,8 +1,8 @@
-"""Whose a block is: by the tensors which parameters, gradients and optimizer state are made of, and else by who allocated it.
+"""Block attribution: by the tensors inside parameters, gradients and optimizer state, or else by the allocating operator.
 
-A wrapper holds plain tensors: a DTensor its shard, torchao's states codes and scales, bitsandbytes' 4-bit weights what they are
-read with. What nobody names is known by when it was made and how long it is kept: flat gradients of DeepSpeed, an average of
-the weights, the states of an optimizer which keeps them elsewhere than PyTorch's do.
+A wrapper holds plain tensors: a DTensor its shard, torchao's states codes and scales, bitsandbytes' 4-bit weights their
+quantization state. Blocks without a known owner are attributed by their time and lifetime: flat gradients of DeepSpeed, an
+average of the weights, and the states of an optimizer that stores them elsewhere than PyTorch's do.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ import torch
 from vramcast.tracer.format.trace import Category, Phase
 
 _PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
-# Attributes of a parameter which hold its memory. spec: bitsandbytes' Params4bit, DeepSpeed's ZeRO-3 partition
+# Attributes of a parameter that hold its memory. spec: bitsandbytes' Params4bit, DeepSpeed's ZeRO-3 partition
 _PARTS: Final = ("quant_state", "ds_tensor")
 
-# spec: torch 2.6 to 2.11, ranges of FSDP2 (a module's name follows) and of DDP, which makes its buckets anew in a forward pass
+# spec: torch 2.6 to 2.11, ranges of FSDP2 (a module's name follows) and of DDP, which rebuilds its buckets in a forward
+# pass
 _GATHERED: Final = "FSDP::all_gather_copy_out"
 _BUCKETS: Final = "DistributedDataParallel.forward"
 
 
 def plain(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """Yield the tensors among some values, of wrappers those which they hold."""
+    """Yield the tensors among some values; for wrappers, the tensors inside."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield from _of(value)
@@ -47,7 +48,7 @@ def _of(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def _of_object(thing: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors of an object's fields, and of those fields which are objects of its own class."""
+    """Yield the tensors of an object's fields, including fields that are objects of its own class."""
     for value in getattr(thing, "__dict__", {}).values():
         if type(value) is type(thing):
             yield from _of_object(value)
@@ -56,11 +57,11 @@ def _of_object(thing: Any) -> Iterator[torch.Tensor]:
 
 
 def of_ranks(category: Any, ranges: Iterable[tuple[int, str]]) -> None:
-    """Give gathered parameters and DDP's buckets of gradients, which only their time knows, to their owners, in place.
+    """Assign owners, in place, to gathered parameters and to DDP's buckets of gradients, identified only by their time.
 
     Args:
-        category: Of each row.
-        ranges: (row, range or operator which asked).
+        category: Category of each row.
+        ranges: (row, range or operator that allocated).
     """
     for row, asked_by in ranges:
         if asked_by.startswith(_GATHERED) and category[row] in (Category.ACTIVATION, Category.TEMPORARY):
@@ -70,26 +71,26 @@ def of_ranks(category: Any, ranges: Iterable[tuple[int, str]]) -> None:
 
 
 def claim(category: Any, size_bytes: Any, position: Any, freed_at: Any, phase: Any, marks: list[tuple[int, str]]) -> None:
-    """Give temporaries which are none to their owners, in place.
+    """Assign owners, in place, to temporaries that are not temporary.
 
     Args:
-        category: Of each row; temporaries are looked at.
-        size_bytes: Of each row.
-        position: Of each row, its place in the history.
-        freed_at: Of each row, the place where its block is freed, or one behind all others.
-        phase: Of each row.
+        category: Category of each row; temporaries are examined.
+        size_bytes: Size of each row.
+        position: Place of each row in the history.
+        freed_at: Place where each row's block is freed, or one behind all others.
+        phase: Phase of each row.
         marks: (place, what) of passes and of optimizers' steps.
     """
-    end = marks[-1][0] if marks else 0  # what is freed behind it, the job's end freed
+    end = marks[-1][0] if marks else 0  # blocks freed behind it were freed by the job's end
     begins = np.array([*(at for at, what in marks if what == "step"), end])
     next_step = begins[np.searchsorted(begins[:-1], position, side="left")]
     is_left = category == Category.TEMPORARY
     outlives = is_left & (freed_at > np.maximum(next_step, position))
-    # Not what is made between backward and the step, as a scaler's flags are.
+    # Without blocks made between backward and the step, such as a scaler's flags.
     last = np.searchsorted([at for at, _ in marks], position, side="left")
     in_step = np.array(["", *(what for _, what in marks)])[last] == "step"
     category[outlives & in_step & (phase == Phase.OPTIMIZER)] = Category.OPTIMIZER_STATE
     category[outlives & (phase == Phase.BACKWARD)] = Category.GRADIENT
-    # A copy of the weights has their sizes: an average of them, a reference model.
+    # Copies of the weights have their sizes: an average of them, a reference model.
     sizes = np.unique(size_bytes[category == Category.PARAMETER])
     category[is_left & (phase == Phase.BUILD) & (freed_at > end) & np.isin(size_bytes, sizes)] = Category.PARAMETER

@@ -1,11 +1,11 @@
-"""Watches a PyTorch CUDA job from inside and makes a `Trace` of it, without changing what it allocates.
+"""Observes a PyTorch CUDA job from inside and makes a `Trace` of it, without changing its allocations.
 
 Three sources, joined at the end:
   - the allocator's own memory history: every request and free, in order, without stacks;
-  - PyTorch's profiler (CPU activity and memory): which operator, on which thread, inside which module's range, and the
-    sequence number which ties an operator of the backward pass to the one of the forward pass;
-  - global hooks on modules and optimizers, which note *where in the history* a forward or a step began and ended, and
-    which addresses then hold parameters, gradients, optimizer state and inputs.
+  - PyTorch's profiler (CPU activity and memory): the operator, the thread, the enclosing module's range, and the
+    sequence number that ties an operator of the backward pass to the one of the forward pass;
+  - global hooks on modules and optimizers, which record *where in the history* a forward or a step began and ended, and the
+    addresses of parameters, gradients, optimizer state and inputs at that time.
 
 A place in the history is a count of requests and frees (`_position`), taken from the allocator's statistics: it needs no
 clock. Nothing here holds a reference to a tensor.
@@ -44,24 +44,26 @@ from vramcast.tracer.recording.kept_blocks import KeptBlocks
 from vramcast.tracer.recording.shards import Holdings
 
 _MODULE_RANGE = "vramcast::"
-_DRAINED_EVENTS = 20_000  # arbitrary: requests and frees; the profile's events of so many take some 200 MB
+_DRAINED_EVENTS = 20_000  # arbitrary: requests and frees; the profile's events for this many take about 200 MB
 _MEMORY = "[memory]"  # spec: torch 2.11, Result::name in torch/csrc/profiler/collection.cpp
 
 
 class Place(NamedTuple):
-    """What is known of a place in the profile."""
+    """The known facts about a place in the profile."""
 
     op: str = ""
     module: str = ""
     backward: bool = False
     data: bool = False
     optimizer: bool = False
-    shapes: tuple[Shape, ...] = ()  # of the tensors which the operator was given, with their dtypes
+    shapes: tuple[Shape, ...] = ()  # of the operator's tensor arguments, with their dtypes
     dtypes: tuple[str, ...] = ()
 
 
 class _Modules:
-    """Modules with their names; one that lies where a dead one lay is another, since attempts build a model again and again."""
+    """Modules with their names; a module at the address of a dead one is a new one, because attempts build a model
+    repeatedly.
+    """
 
     def __init__(self) -> None:
         self._by_place: dict[int, tuple[weakref.ref[torch.nn.Module], str]] = {}
@@ -70,31 +72,31 @@ class _Modules:
         return self.name(module) is not None
 
     def name(self, module: torch.nn.Module) -> str | None:
-        """Return a module's name; None: it is not known."""
+        """Return a module's name; None if unknown."""
         known, name = self._by_place.get(id(module), (None, ""))
         return name if known is not None and known() is module else None
 
     def add(self, module: torch.nn.Module, name: str = "") -> None:
-        """Note a module with its first name."""
+        """Add a module with its first name."""
         if module not in self:
             self._by_place[id(module)] = weakref.ref(module), name
 
 
 class Recorder:
-    """Records one job on one device: `start()`, run the job, `stop()`.
+    """Recorder of one job on one device: `start()`, run the job, `stop()`.
 
     Args:
-        limits: How far a training command is followed; None: to the job's end.
-        say: Is told of its progress.
-        profile: Whether operators and modules are wanted; without, the trace has phases and categories only.
-        shapes: Whether the shapes which operators are given are wanted; needs the profile.
-        roofline: Of the card, where READ and WRITE rows are wanted, and a clock which it drives; needs the profile.
-        step_over: Is called when an optimizer has stepped.
-        device_index: Which card of this machine.
-        watch: Which loop is watched for what it keeps; None: none.
+        limits: Limits for following a training command; None: to the job's end.
+        say: Called with its progress.
+        profile: Whether to record operators and modules; without them, the trace has only phases and categories.
+        shapes: Whether to record the shapes of operators' arguments; needs the profile.
+        roofline: The card's roofline, for READ and WRITE rows and the clock; needs the profile.
+        step_over: Called when an optimizer has stepped.
+        device_index: Index of the card in this machine.
+        watch: The loop to watch for kept memory; None: none.
 
     Known limitations: modules compiled by torch.compile are one module; operators of threads other than autograd's keep
-    their own names but no module; blocks which die on another stream count until the allocator completes their free.
+    their own names but no module; blocks that die on another stream count until the allocator completes their free.
     """
 
     def __init__(
@@ -123,12 +125,12 @@ class Recorder:
         self._profiles = JobProfiles()
         self._profiled = Profile(has_shapes=self._shapes)
         self._in_step = 0
-        self._ends: dict[int, int] = {}  # of each training step, where its last optimizer ended
+        self._ends: dict[int, int] = {}  # for each training step, the place where its last optimizer ended
         self._drained_at = 0
 
     # -------------------------------------------------------------------------------------------- recording
     def start(self) -> None:
-        """Begin recording; the allocator's history begins when CUDA is first touched."""
+        """Begin recording; the allocator's history begins at the first use of CUDA."""
         self._account.begin_when_touched()
         self._watch()
         if self._profile:
@@ -152,7 +154,7 @@ class Recorder:
             self._profiler.__enter__()
 
     def _end_profile(self) -> Any:
-        """End the profile and return its events; what they say of allocations is noted."""
+        """End the profile and return its events; record its facts about allocations."""
         with warnings.catch_warnings(), self._profiles.ours():
             warnings.simplefilter("ignore")
             self._profiler.__exit__(None, None, None)
@@ -161,7 +163,7 @@ class Recorder:
         return roots
 
     def _drain(self) -> None:
-        """Take what was recorded so far out of PyTorch's hands, which keep a kilobyte of each operator, if nothing is open."""
+        """Take the records so far from PyTorch, which keeps a kilobyte per operator, if no range is open."""
         if self._profiler is None or self._roofline is not None or self._in_step or open_ranges():
             return
         if self._position() - self._drained_at < _DRAINED_EVENTS:
@@ -177,7 +179,7 @@ class Recorder:
 
         Args:
             header: Facts for the trace's header; the peaks counted by the allocator are added.
-            workspace_sizes: Sizes which libraries were handed as workspace (the null GPU's ledger knows them).
+            workspace_sizes: Workspace sizes passed to libraries (from the null GPU's ledger).
         """
         snapshot = self._account.end()
         for handle in self._handles:
@@ -199,11 +201,11 @@ class Recorder:
         return [(row_of(at), phase) for at, phase in self.course.spans]
 
     def loops(self, trace: Trace, *, is_whole: bool) -> dict[str, Any]:
-        """Return what a trace's header says of the job's loops, as JSON.
+        """Return the facts about the job's loops for a trace's header, as JSON.
 
         Args:
-            trace: Of the job.
-            is_whole: Whether the job came to its own end.
+            trace: The job's trace.
+            is_whole: Whether the job ran to its own end.
         """
         row_of = _rows_of(trace)
         kept = self._kept.facts(trace, row_of) if self._kept is not None else []
@@ -214,7 +216,7 @@ class Recorder:
 
     @property
     def has_requests(self) -> bool:
-        """Whether the job has asked for memory of the card."""
+        """Return whether the job has requested memory of the card."""
         return self._position() > 0
 
     def _position(self) -> int:
@@ -240,7 +242,7 @@ class Recorder:
                 self._drain()
             if module not in self._roots:
                 self._roots.add(module)
-                if module not in self._names:  # no part of a model which was seen before
+                if module not in self._names:  # not part of a known model
                     self.holdings.note(module)
                 for path, child in module.named_modules():
                     self._names.add(child, path or type(module).__name__)
@@ -258,9 +260,9 @@ class Recorder:
         if torch.compiler.is_compiling():
             return
         stack = self._local.__dict__.setdefault("stack", [])
-        if all(key != id(module) for key, *_ in stack):  # a hook of somebody else's raised before ours
+        if all(key != id(module) for key, *_ in stack):  # a foreign hook raised before ours
             return
-        # One which ended by what is no Exception never comes here: its entries are dropped when one further out ends.
+        # A module ended by a BaseException never arrives here: its entries are dropped when an outer one ends.
         while stack:
             key, scope, _ = stack.pop()
             scope.__exit__(None, None, None)
@@ -270,7 +272,7 @@ class Recorder:
             self._mark("forward end")
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling():  # torch.compile(optimizer.step): Dynamo cannot trace what we look at
+        if torch.compiler.is_compiling():  # torch.compile(optimizer.step): Dynamo cannot trace the code below
             return
         self._in_step += 1
         self.course.steps_now(optimizer)
@@ -288,16 +290,16 @@ class Recorder:
         at = self._position()
         self._step_over()
         try:
-            self.course.stepped(optimizer)  # which may end the job
+            self.course.stepped(optimizer)  # this may end the job
         finally:
             self._ends[self.course.steps] = at
 
 
 def _address(tensor: torch.Tensor) -> int | None:
-    """Return where `tensor` lies, or None when it has no storage of its own.
+    """Return the address of `tensor`, or None if it has no storage of its own.
 
-    These are DTensor and other wrappers, tensors inside vmap, those with which torch.compile tries out a graph, and what a lazy
-    module has before it sees its first input (a ValueError).
+    These are DTensor and other wrappers, tensors inside vmap, those of torch.compile's trial runs, and those of a lazy
+    module before its first input (a ValueError).
     """
     if hasattr(tensor, "__tensor_flatten__"):
         return None
@@ -309,7 +311,7 @@ def _address(tensor: torch.Tensor) -> int | None:
 
 # ------------------------------------------------------------------------------------------------ the profile
 class Profile:
-    """What PyTorch's profiler says of allocations, part by part."""
+    """The facts about allocations in PyTorch's profile, part by part."""
 
     def __init__(self, *, has_shapes: bool) -> None:
         self._has_shapes = has_shapes
@@ -322,17 +324,18 @@ class Profile:
     def contexts(self) -> list[tuple[int, Place]]:
         """Return (address, context) of every CUDA allocation, in time order.
 
-        Frees are left out: many happen between operators, where autograd's threads report none.
+        Frees are left out: many happen between operators, where autograd's threads report no operator.
         """
         table = list(self._table)
         return [(address, table[place]) for address, place in zip(self._addresses, self._places, strict=True)]
 
     def note(self, roots: Iterable[Any]) -> None:
-        """Note what the events of the next part say."""
+        """Record the facts in the events of the next part."""
         found: list[tuple[int, int, Place]] = []
-        # Depth first, with the context inherited from parent to child. The sequence number joins the two passes: the forward
-        # operator is always walked first, because a number belongs to a backward node only after it was given forwards.
-        # It runs for every operator of the job and asks each for as little as can be: a field costs a microsecond.
+        # Depth first, with the context inherited from parent to child. The sequence number joins the two passes: the
+        # forward operator is always walked first, because a number belongs to a backward node only after a forward operator
+        # received it. This code runs for every operator of the job and reads as few fields as possible: a field costs a
+        # microsecond.
         levels: list[tuple[Iterator[Any], Place]] = [(iter(sorted(roots, key=attrgetter("start_time_ns"))), Place())]
         allocation, plain, has_shapes = EventType.Allocation, self._plain, self._has_shapes
         while levels:
@@ -360,7 +363,7 @@ class Profile:
 def _enter(
     event: Any, name: str, context: Place, modules_by_sequence: dict[int, str], plain: set[str], has_shapes: bool
 ) -> Place:
-    """Return the context inside an event; `plain` collects the names of operators which are no range of anybody's."""
+    """Return the context inside an event; `plain` collects the names of operators that are not ranges."""
     op, module, backward, data, optimizer, _, _ = context
     if name not in plain:
         if event.tag != EventType.TorchOp:
@@ -391,12 +394,12 @@ def _inputs(event: Any) -> tuple[tuple[Shape, ...], tuple[str, ...]]:
 
 # ------------------------------------------------------------------------------------------------ joining
 def _positions(trace: Trace) -> Any:
-    """Return of each row how many requests and frees there were, itself included."""
+    """Return, for each row, the number of requests and frees up to and including it."""
     return np.cumsum((trace.action == Action.ALLOC) | (trace.action == Action.FREE_REQUESTED))
 
 
 def _rows_of(trace: Trace) -> Callable[[int], int]:
-    """Return what tells the first row behind a place in the history."""
+    """Return a function that maps a place in the history to the first row behind it."""
     position = _positions(trace)
     return lambda at: int(np.searchsorted(position, at, side="right"))
 
@@ -410,7 +413,7 @@ def _with_empty_cache(trace: Trace, emptied: list[int]) -> Trace:
     rows = []
     for at in emptied:
         first, end = np.searchsorted(position, [at, at + 1])
-        segment_rows = np.flatnonzero(is_segment[first:end])  # before what it gave back, after the free of that place
+        segment_rows = np.flatnonzero(is_segment[first:end])  # before the segments it released, after the free at that place
         rows.append(first + int(segment_rows[0]) if len(segment_rows) else end)
     return trace.insert(
         rows, {"action": [Action.EMPTY_CACHE] * len(rows), "size_bytes": [0] * len(rows), "block": [-1] * len(rows)}
@@ -430,9 +433,9 @@ def annotate(
     Args:
         marks: (place in the history, what) of passes and of optimizers' steps.
         step_ends: Where each training step ends.
-        tags: (place in the history, category, addresses) of tensors whose category is known.
-        contexts: What is known of the allocations, in order.
-        workspace_sizes: Of what libraries were handed as workspace.
+        tags: (place in the history, category, addresses) of tensors with a known category.
+        contexts: The known facts about the allocations, in order.
+        workspace_sizes: Workspace sizes passed to libraries.
     """
     n = len(trace)
     position = _positions(trace)
@@ -460,7 +463,7 @@ def annotate(
 
 
 class _Known:
-    """What the profile knows of each row of a trace, in columns: whether it knows the row, and in what it happens."""
+    """The profile's facts about each row of a trace, in columns: whether the row is known, and its context."""
 
     def __init__(self, by_row: Mapping[int, Place], n: int) -> None:
         def column(wanted: Callable[[Place], bool]) -> Any:
@@ -475,7 +478,7 @@ class _Known:
 
 
 def _match(trace: Trace, allocs: Any, contexts: list[tuple[int, Place]]) -> tuple[dict[int, Place], int]:
-    """Return {row: context} for the history's allocations which the profile also has, and how many it has not.
+    """Return {row: context} for the history's allocations that are also in the profile, and the number of the others.
 
     Both list the same events in the same order; the profile may lack some (raw allocations outside any operator).
     """
@@ -493,12 +496,12 @@ def _match(trace: Trace, allocs: Any, contexts: list[tuple[int, Place]]) -> tupl
 def _steps_and_phases(position: Any, marks: list[tuple[int, str]], step_ends: list[int], known: _Known) -> tuple[Any, Any]:
     ends = step_ends or [p for p, what in marks if what == "forward end"]
     first_forward = next((p for p, what in marks if what == "forward"), None)
-    # A row belongs to the step whose end it does not lie behind; what comes after the last end is still that step.
+    # A row belongs to the first step that ends at or after it; rows after the last end still belong to the last step.
     step = np.minimum(np.searchsorted(ends, position, side="left"), max(len(ends) - 1, 0)).astype(np.int32)
-    # Of each row the last mark before it, counted from 1; 0: there is none.
+    # The last mark before each row, counted from 1; 0: there is none.
     last = np.searchsorted([p for p, _ in marks], position, side="left")
     what = np.array(["", *(what for _, what in marks)])[last]
-    # After backward the main thread may unscale or clip gradients; frees carry no context and stay with backward.
+    # After backward, the main thread may unscale or clip gradients; frees carry no context and stay with backward.
     backwards = np.cumsum(known.backward)
     backward_seen = backwards > np.concatenate([[0], backwards])[np.searchsorted(last, last)]  # since that mark
     after = np.where(known.rows, Phase.OPTIMIZER, Phase.BACKWARD)
@@ -528,7 +531,7 @@ def _categories(
     phase: Any,
     workspace_sizes: set[int],
 ) -> tuple[Any, int]:
-    """Return every row's category, and how many parameters and buffers lie in no block of the trace."""
+    """Return every row's category, and the number of parameters and buffers outside all blocks of the trace."""
     n = len(trace)
     is_alloc = trace.action == Action.ALLOC
     never = int(position[-1]) + 1 if n else 0

@@ -1,6 +1,7 @@
-"""What one rank holds of each module's parameters: its shards of them, or the whole.
+"""One rank's part of each module's parameters: its shards, or the whole.
 
-Seen are `DTensor`s (FSDP2, tensor parallelism), FSDP1's flat parameters and those of DeepSpeed's ZeRO-3; others are whole.
+Recognized are `DTensor`s (FSDP2, tensor parallelism), FSDP1's flat parameters and those of DeepSpeed's ZeRO-3; others are
+whole.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from vramcast.tracer.recording import owners
 
 
 class _Part(NamedTuple):
-    """How a parameter is held: bytes in all and here; whether it is a shard, and whether those of all ranks are equal."""
+    """The part of a parameter: bytes in all and here; whether it is a shard, and whether all ranks' shards are equal."""
 
     full: int
     here: int
@@ -26,14 +27,14 @@ class _Part(NamedTuple):
 
 
 class Holdings:
-    """What this rank holds, added up as its models are first seen."""
+    """The parameters held by this rank, added up as its models are first seen."""
 
     def __init__(self) -> None:
         self._is_even = True
         self._modules: dict[str, list[int]] = {}
 
     def note(self, model: torch.nn.Module) -> None:
-        """Add a model's parameters, each once; where there is one rank alone, there is nothing to say."""
+        """Add a model's parameters, each once; do nothing if there is only one rank."""
         distributed: Any = torch.distributed
         if not distributed.is_available() or not distributed.is_initialized():
             return
@@ -50,7 +51,7 @@ class Holdings:
                 row[1 if part.is_sharded else 2] += part.here
 
     def to_header(self) -> dict[str, Any]:
-        """Return it as `tracer/format/rank_facts.py` reads it."""
+        """Return the facts in the form that `tracer/format/rank_facts.py` reads."""
         return {"modules": [[path, *sizes] for path, sizes in self._modules.items() if sizes[0]], "is_even": self._is_even}
 
 
@@ -61,7 +62,7 @@ def _block(path: str) -> str:
 
 
 def _own(module: torch.nn.Module) -> Iterator[Any]:
-    """Yield a module's own parameters; of FSDP1's the flat one, and not those which lie in it."""
+    """Yield a module's own parameters; for FSDP1, the flat one and not those inside it."""
     flat = getattr(module, torch_api.FSDP1_FLAT, None)
     if flat is not None:
         yield flat

@@ -133,10 +133,10 @@ def test_a_block_freed_twice_is_refused() -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        ({"action": 7}, "'action' is of type int, expected str"),
-        ({"addr": None}, "'addr' is of type NoneType, expected int"),
-        ({"size": True}, "'size' is of type bool, expected int"),
-        ({"action": "oom", "device_free": "much"}, "'device_free' is of type str, expected int"),
+        ({"action": 7}, "'action' has type int, expected str"),
+        ({"addr": None}, "'addr' has type NoneType, expected int"),
+        ({"size": True}, "'size' has type bool, expected int"),
+        ({"action": "oom", "device_free": "much"}, "'device_free' has type str, expected int"),
     ],
 )
 def test_a_damaged_entry_is_named_by_its_number(damage: dict[str, Any], words: str) -> None:
@@ -150,7 +150,7 @@ def test_what_is_left_out_is_counted_in_the_warnings() -> None:
     trace = trace_from_snapshot({"segments": [], "device_traces": [history]})
     assert trace.header["warnings"] == [
         "2 entries of unknown action 'new_thing' are left out",
-        "1 blocks begin where another was never freed: entries are missing",
+        "1 blocks overlap blocks that were never freed: entries are missing",
     ]
 
 
@@ -197,9 +197,9 @@ def test_a_device_which_is_not_there_is_a_usage_error(device_index: int) -> None
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        ({"action": None}, "'action' is of type NoneType"),
-        ({"addr": "x"}, "'addr' is of type str"),
-        ({"size": 1.5}, "'size' is of type float"),
+        ({"action": None}, "'action' has type NoneType"),
+        ({"addr": "x"}, "'addr' has type str"),
+        ({"size": 1.5}, "'size' has type float"),
         ({"size": -1}, "size_bytes is -1"),
         ({"size": 2**63}, "does not fit int64"),
         ({"addr": -1}, "does not fit uint64"),
@@ -217,7 +217,7 @@ def test_a_damaged_entry_is_named(damage: dict[str, Any], reason: str) -> None:
     [
         ({"blocks": 3}, "'blocks' is not a list"),
         ({"blocks": [{"size": 1, "state": []}]}, "state of a block"),
-        ({"blocks": [{"state": "inactive"}]}, "'size' is of type NoneType"),
+        ({"blocks": [{"state": "inactive"}]}, "'size' has type NoneType"),
         ({"total_size": None}, "'total_size'"),
         ({"device": "cuda"}, "'device'"),
     ],
@@ -438,11 +438,11 @@ def nested(opcode: bytes, depth: int) -> bytes:
         (b"\x80\x04}" + nested(b"\x85", 1_000_000)[2:-1] + b"Ns.", "tuple inside a tuple"),  # as the key of a dict
         (b"\x80\x04" + b"]" * 9_000 + b"a" * 8_999 + b".", "not a list of dicts"),
         (b"\x80\x04" + b"(" * 9_000 + b".", "Error"),
-        (b"\x80\x04" + b"]" * 1_000_000 + b"a" * 999_999 + b".", "no snapshot is so dense"),
-        (b"\x80\x04" + b"(" * 1_000_000 + b".", "no snapshot is so dense"),
-        (b"\x80\x04]" + b"(}}}}e" * 200_000 + b".", "no snapshot is so dense"),
-        (b"\x80\x04N" + b"\x94" * 1_000_000 + b".", "no snapshot is so dense"),
-        (b"\x80\x04" + b"\x95" + (10**6).to_bytes(8, "little") + b"}" * 10**6 + b".", "no snapshot is so dense"),  # one frame
+        (b"\x80\x04" + b"]" * 1_000_000 + b"a" * 999_999 + b".", "no snapshot is that dense"),
+        (b"\x80\x04" + b"(" * 1_000_000 + b".", "no snapshot is that dense"),
+        (b"\x80\x04]" + b"(}}}}e" * 200_000 + b".", "no snapshot is that dense"),
+        (b"\x80\x04N" + b"\x94" * 1_000_000 + b".", "no snapshot is that dense"),
+        (b"\x80\x04" + b"\x95" + (10**6).to_bytes(8, "little") + b"}" * 10**6 + b".", "no snapshot is that dense"),  # one frame
         (b"\x80\x04}K\x01K\x01s.", "a key which is no text"),
         (b"\x80\x04}(K\x01K\x01u.", "a key which is no text"),
         (b"(I1\nI1\nd.", "a key which is no text"),

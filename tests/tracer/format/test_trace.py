@@ -358,7 +358,7 @@ def saved(tmp_path: Path) -> Path:
         ({"stream": np.ones(7, "<i4")}, "stream is 1"),
         ({"action": np.full(7, 13, "u1")}, "action is 13"),
         ({"action": np.array([11, 0, 0, 1, 2, 0, 8], "u1")}, r"block is -1 in row 0 \(READ\), expected an earlier ALLOC row"),
-        ({"action": np.array([3, 0, 0, 2, 12, 0, 8], "u1")}, "row 4 is an access to block 2, whose memory was free by then"),
+        ({"action": np.array([3, 0, 0, 2, 12, 0, 8], "u1")}, "row 4 is an access to block 2, which was free by then"),
         ({"category": np.full(7, 8, "u1")}, "category is 8"),
         ({"size_bytes": np.array([-1] * 7)}, "size_bytes is -1"),
         ({"size_bytes": np.full(7, 2**62)}, "sum to more"),
@@ -458,7 +458,7 @@ def test_an_absent_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"action": np.full(7, 300)}, "'action' of events has values which do not fit uint8"),
+        ({"action": np.full(7, 300)}, "'action' of events has values that do not fit uint8"),
         ({"step": [2**31] * 7}, "'step' of events does not fit int32"),
         ({"weight": [0] * 7}, "weight"),
         ({"step": [0]}, r"shape \(1,\)"),

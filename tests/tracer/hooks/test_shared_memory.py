@@ -17,7 +17,7 @@ RAISED = RuntimeError("CUDA driver error: null GPU driver error")
 def test_a_call_which_shares_memory_is_why_a_job_failed(call: str) -> None:
     error = explained(RAISED, [Entry(Entered.REFUSED, call, 1)], "train.py:7, in main")
     assert isinstance(error, OtherAllocator)
-    assert str(error).startswith(f"The job shares memory of the card between processes, by {call} (train.py:7, in main). ")
+    assert str(error).startswith(f"The job shares card memory between processes, with {call} (train.py:7, in main). ")
 
 
 @pytest.mark.parametrize(

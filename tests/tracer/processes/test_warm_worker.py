@@ -253,7 +253,7 @@ def test_a_worker_which_was_killed_is_started_again_for_the_next_job(worker: War
         ("import os; os._exit(77)", "ended with exit code 77: the job, or a library in it, ended its own process"),
         ("import os; os._exit(0)", "ended with exit code 0: the job, or a library in it, ended its own process"),
         ("import os; print('bye'); os._exit(0)", r"exit code 0: see its last output.\nbye"),
-        ("import os; os.closerange(0, 256)", "must not close file descriptors which it has not opened"),
+        ("import os; os.closerange(0, 256)", "must not close file descriptors that it has not opened"),
         ("import os; os.kill(os.getppid(), 9); import time; time.sleep(60)", "The worker was killed"),
         ("import os; os.kill(os.getppid(), 15); import time; time.sleep(60)", "The worker was ended by SIGTERM while it ran"),
     ],

@@ -166,7 +166,7 @@ def test_a_wrong_description_is_a_usage_error(trace: Run, works: Callable[[], bo
 
 def test_the_refused_calls_stand_in_the_error(probe: Run) -> None:
     refused = next(name for name, (library, kind) in read_list().items() if (library, kind) == ("libcublas", "refuse"))
-    with pytest.raises(JobError, match=f"RuntimeError: a status of 15 .*the null GPU had to refuse: {refused}"):
+    with pytest.raises(JobError, match=f"RuntimeError: a status of 15 .*the null GPU rejected: {refused}"):
         probe(
             f"""
             import ctypes

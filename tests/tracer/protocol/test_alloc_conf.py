@@ -160,7 +160,7 @@ def test_a_wrong_value_is_wrong_usage_wherever_it_stands(
 
 
 def test_a_key_which_torch_does_not_know_is_refused_by_torch(tracer: object, mlp: Callable[..., Any]) -> None:
-    with pytest.raises(UsageError, match=r"'no_such_key:1' is refused by torch \d"):
+    with pytest.raises(UsageError, match=r"'no_such_key:1' is rejected by torch \d"):
         Estimator().estimate_job(mlp(alloc_conf="no_such_key:1"))
 
 

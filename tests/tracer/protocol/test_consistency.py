@@ -71,7 +71,7 @@ def test_kernels_without_memory_are_not_believed(whole: Result) -> None:
         {name: [] for name in ("action", "address", "size_bytes", "block")},
         header={"peaks": dict.fromkeys(("requested", "reserved"), 0)},
     )
-    with pytest.raises(IncompleteTrace, match="kernels ran, and no memory was asked for"):
+    with pytest.raises(IncompleteTrace, match="kernels ran, but no memory was requested"):
         check(replace(whole, trace=nothing, taken=Taken(0, 0)))
     check(replace(whole, trace=nothing, taken=Taken(0, 0), ledger=[]))
 

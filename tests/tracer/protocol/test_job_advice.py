@@ -23,7 +23,7 @@ def test_weights_that_cannot_be_fetched_need_not_be_there(file: str) -> None:
 
 
 def test_a_file_that_cannot_be_fetched_is_to_be_there_before() -> None:
-    assert "fetch the file before" in advice(raised_in("train.py", ConnectionError("refused")))
+    assert "download the file first" in advice(raised_in("train.py", ConnectionError("refused")))
 
 
 def test_a_job_that_asks_a_terminal_is_told_of_pipes() -> None:
