@@ -1,9 +1,10 @@
-"""A judge of the allocator simulator which shares no rule with it: what was placed must hold together as plain intervals.
+"""A checker for outcomes of the allocator simulator that shares no rule with it: placements are checked as plain intervals.
 
 A block is a range of addresses over a span of requests. No two may share a byte at one time; each lies in a held segment of
-its own kind; what is neither block nor waiting block is a gap, and everything adds up after every request. It does not say
-whether torch would place so (tests/simulator/test_against_torch.py does), only that one could. Slow on purpose: everything
-is measured again each time. `overlaps` judges the placements of any other program.
+its own kind; all other bytes are waiting blocks or gaps, and the sums must hold after every request. The checker does not
+decide whether torch would place blocks like this (tests/simulator/test_against_torch.py does), only whether an allocator
+could. It is slow on purpose: everything is measured again each time. `overlaps` also checks the placements of any other
+program.
 """
 
 from __future__ import annotations
@@ -26,27 +27,27 @@ from vramcast.tracer.format.trace import Action
 
 
 class Rule(StrEnum):
-    """What an outcome may break."""
+    """A rule that an outcome may break."""
 
     BLOCK_OVERLAP = "two blocks share memory at one time"
     BLOCK_OUTSIDE = "a block lies in no held segment of its stream, size class and pool"
     BLOCK_SIZE = "a block is smaller than its rounded request"
-    ALIGNMENT = "a block's address is no multiple of 512 B, or a segment's none of 2 MiB"
+    ALIGNMENT = "a block's address is not a multiple of 512 B, or a segment's not of 2 MiB"
     SEGMENT_OVERLAP = "two segments share memory"
-    SEGMENT_NOT_HELD = "what is given back was not held, or not with this size"
-    SEGMENT_IN_USE = "what is given back has a live or waiting block in it"
-    EVENTS = "an event which its request cannot have caused, or one is missing"
+    SEGMENT_NOT_HELD = "a released segment was not held, or had another size"
+    SEGMENT_IN_USE = "a released segment has a live or waiting block in it"
+    EVENTS = "an event that its request cannot have caused, or a missing event"
     ALLOCATED = "allocated is not the sum of live blocks"
     RESERVED = "reserved is not the sum of held segments"
     CONSERVATION = "reserved is not requests, rounding, remainders, waiting blocks and gaps"
     CARD = "segments take more pages than the card has"
     FRACTION = "segments take more than the memory fraction allows"
-    STATISTICS = "a peak or a count is not what was seen"
+    STATISTICS = "a peak or a count differs from the one observed"
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A rule which is broken, and the row of the request at which it is."""
+    """A broken rule, and the row of the request that breaks it."""
 
     rule: Rule
     request: int
@@ -56,13 +57,13 @@ class Broken:
 def overlaps(
     address: npt.ArrayLike, size_bytes: npt.ArrayLike, begin: npt.ArrayLike, end: npt.ArrayLike
 ) -> list[tuple[int, int]]:
-    """Return the pairs of blocks which share a byte at the same time, as rows, the lower one first.
+    """Return the pairs of blocks that share a byte at the same time, as rows, the lower one first.
 
     Args:
-        address: Of each block, in bytes from anywhere.
+        address: Of each block, in bytes from any origin.
         size_bytes: Of each block.
         begin: When each block begins to live, on any clock of whole numbers.
-        end: When it is over: a block which begins at this moment may take its place.
+        end: When it ends: a block that begins at this moment may take its place.
     """
     low, size, first, last = (np.asarray(column, np.int64) for column in (address, size_bytes, begin, end))
     high = low + size
@@ -75,11 +76,11 @@ def overlaps(
 
 
 def check(requests: Requests, outcome: Outcome, settings: Settings, card: Card) -> list[Broken]:
-    """Return every rule which the outcome of `requests`, with columns, breaks, in order of requests; none for a sound one.
+    """Return every rule broken by the outcome of `requests`, with columns, in order of requests; none for a sound one.
 
-    Limit: an outcome counts retries, but does not say which requests made them. When segments may move for other reasons
-    too (they expand, garbage is collected, large blocks are never split), memory of a waiting block may be used again as
-    long as the count of retries allows it.
+    Limit: an outcome counts retries, but does not record the requests that made them. If segments may move for other
+    reasons too (they expand, garbage is collected, large blocks are never split), memory of a waiting block may be reused
+    as long as the count of retries allows it.
     """
     return sorted(_Judge(requests, outcome, settings, card).play(), key=lambda broken: broken.request)
 
@@ -95,7 +96,7 @@ class _Block:
     requested_bytes: int
     rounded_bytes: int
     begin: int
-    elsewhere: bool = False  # whether another stream uses it too
+    elsewhere: bool = False  # whether another stream also uses it
 
 
 class _Judge:
@@ -103,7 +104,7 @@ class _Judge:
         self.requests, self.outcome, self.settings, self.card = requests, outcome, settings, card
         given = (outcome.address, outcome.block_bytes, outcome.allocated_bytes, outcome.reserved_bytes)
         self.address, self.block_bytes, self.allocated, self.reserved = (c.tolist() for c in given if c is not None)
-        # Whether a segment goes back for one reason only.
+        # Whether a segment can be released for one reason only.
         self.is_sure = not (settings.expandable_segments or settings.garbage_collection_threshold) and (
             settings.max_split_bytes == NO_LIMIT
         )
@@ -111,10 +112,10 @@ class _Judge:
         self.held: list[tuple[int, int, _Kind]] = []  # start, end; by address
         self.live: dict[int, _Block] = {}
         self.waiting: dict[int, _Block] = {}
-        self.over: list[tuple[_Block, int]] = []  # and the request from which on its memory is free
+        self.over: list[tuple[_Block, int]] = []  # with the request after which its memory is free
         self.recording: list[int] = []
         self.n_retries = 0
-        self.taken_bytes = 0  # beside the allocator
+        self.taken_bytes = 0  # outside the allocator
         self.seen = dict.fromkeys(("allocated", "n_allocated", "reserved", "n_segments", "active", "requested"), 0)
 
     def play(self) -> list[Broken]:
@@ -198,7 +199,7 @@ class _Judge:
         self.live[row] = _Block(start, end, requested_bytes, rounded_bytes, row)
 
     def _has_retried(self, given_back: list[tuple[int, int]], block: tuple[int, int]) -> bool:
-        """Whether everything was given back to serve this request: then all streams have been waited for."""
+        """Return whether everything was released to serve this request: then all streams have been waited for."""
         if self.is_sure:
             return bool(given_back)
         again = [*given_back, block]
@@ -213,7 +214,7 @@ class _Judge:
         self._expect(start % PAGE_BYTES == 0, Rule.ALIGNMENT, row, f"segment at {start:#x}")
         is_new = all(end <= low or high <= start for low, high, _ in self.held)
         self._expect(is_new, Rule.SEGMENT_OVERLAP, row, f"segment at {start:#x}")
-        if action == Action.SEGMENT_MAP:  # ranges which touch are one
+        if action == Action.SEGMENT_MAP:  # adjacent ranges are one
             for held in [held for held in self.held if held[2] == kind and (held[1] == start or held[0] == end)]:
                 self.held.remove(held)
                 start, end = min(start, held[0]), max(end, held[1])
@@ -222,7 +223,7 @@ class _Judge:
         self._expect_room(row)
         if self.settings.memory_fraction < 1:
             allowed_bytes = int(self.settings.memory_fraction * self.card.total_bytes)
-            if self.settings.expandable_segments:  # the request is held against the limit, the rest of its last page is not
+            if self.settings.expandable_segments:  # the limit applies to the request, not to the rest of its last page
                 allowed_bytes += self.settings.large_segment_bytes if kind[1] else SMALL_SEGMENT_BYTES
             self._expect(self._held_bytes() <= allowed_bytes, Rule.FRACTION, row, f"{self._held_bytes()} of {allowed_bytes} B")
 
@@ -277,7 +278,7 @@ class _Judge:
     def _expect_statistics(self, row: int) -> None:
         actions = self.outcome.events["action"]
         if self.settings.expandable_segments:
-            self.seen["n_segments"] = 0  # they are not counted
+            self.seen["n_segments"] = 0  # expandable segments are not counted
         if self.requests.waits and self.outcome.statistics.n_retries and not self.is_sure:
             del self.seen["active"], self.seen["requested"]  # see the limit of `check`
         counted = {name: getattr(self.outcome.statistics, name).peak for name in self.seen}

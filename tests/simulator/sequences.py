@@ -1,4 +1,4 @@
-"""Random request sequences: bytes in, requests out."""
+"""Random request sequences, decoded from bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vramcast.simulator.settings import NO_LIMIT, Settings
 
 Request = tuple[Any, ...]
 
-# Sizes at and around the allocator's own borders, and anything between.
+# Sizes at and around the allocator's own thresholds, and others between them.
 _SIZES = (
     *(1, 511, 512, 513, 1024, 2**18, MIB - 1, MIB, MIB + 1, 2 * MIB, 2 * MIB + 1, 5 * MIB, 9 * MIB, 10 * MIB - 1),
     *(10 * MIB, 10 * MIB + 1, 19 * MIB, 19 * MIB - 512, 20 * MIB, 20 * MIB + 1, 33 * MIB, 64 * MIB, 100 * MIB, 190 * MIB),
@@ -21,7 +21,7 @@ _SIZES = (
 
 
 def decode(data: bytes, *, n_streams: int, pools: bool) -> list[Request]:
-    """Return the sequence which `data` stands for: three bytes a request, as the allocator driver takes it."""
+    """Return the sequence that `data` encodes: three bytes per request, in the form for the allocator driver."""
     sequence: list[Request] = []
     live: list[int] = []
     open_pool: int | None = None
@@ -59,10 +59,10 @@ def decode(data: bytes, *, n_streams: int, pools: bool) -> list[Request]:
 
 
 def requests_of(sequences: list[list[Request]]) -> tuple[Requests, list[range]]:
-    """Return the sequences as one list of requests, each followed by the clearing-up of raw.run, and where each lies."""
+    """Return the sequences as one list of requests, each followed by the cleanup of raw.run, and the rows of each."""
     rows: list[tuple[int, int, int, int]] = []  # kind, bytes, stream, block
     spans = []
-    pools: dict[int, int] = {}  # number in a sequence -> number in the list; a released pool's number is not used again
+    pools: dict[int, int] = {}  # number in a sequence -> number in the list; numbers are never reused
     n_pools = 0
     for sequence in sequences:
         start = len(rows)
@@ -108,7 +108,7 @@ def requests_of(sequences: list[list[Request]]) -> tuple[Requests, list[range]]:
 
 @st.composite
 def settings(draw: st.DrawFn) -> Settings:
-    """Settings of all kinds; a good part of each drawn set is torch's default."""
+    """Draw settings of all kinds; many of the drawn values are torch's defaults."""
     expandable = draw(st.booleans())
     large = draw(st.sampled_from([20, 20, 20, 12, 34, 40]))
     split = st.one_of(st.just(NO_LIMIT), st.integers(large, 200).map(lambda mib: mib * MIB))

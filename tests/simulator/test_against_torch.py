@@ -1,4 +1,4 @@
-"""The simulator against torch's own allocator on the null GPU: random requests under all settings, to the byte."""
+"""The simulator against torch's own allocator on the null GPU: random requests under all settings, exact to the byte."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from vramcast.tracer.format.trace import Action
 from .sequences import Request, decode, requests_of
 from .sequences import settings as any_settings
 
-N_SEQUENCES = 25  # arbitrary: in one process of torch's, one after the other
+N_SEQUENCES = 25  # arbitrary: played one after the other in one torch process
 N_EXAMPLES = 30  # 30 x 25 = 750 sequences
 N_EXAMPLES_FOR_RELEASE = 400  # 400 x 25 = 10,000 sequences
 
-# What torch adds where there is NVML; it is no business of the allocator.
+# torch adds this text if NVML is present; it is independent of the allocator.
 _OF_NVML = re.compile(r"Including non-PyTorch memory, this process has [0-9.]+ \w+ memory in use\. ")
 _LEVELS = {
     "requested": "requested_bytes",
@@ -59,7 +59,7 @@ def in_torchs_words(statistics: Statistics) -> dict[str, int]:
 
 
 class Replayed:
-    """Sequences through one `CachingAllocator`, with everything which torch tells of its own."""
+    """Sequences through one `CachingAllocator`, with all the facts that torch reports about its own."""
 
     def __init__(self, settings: Settings, card: Card) -> None:
         self.allocator = CachingAllocator(settings, card, listener=self._listen)
@@ -70,7 +70,7 @@ class Replayed:
         self._events.append((action.name.lower(), address, size_bytes))
 
     def play(self, sequence: list[Request]) -> RawResult:
-        """Return what raw.run would say of the sequence, and clear up as it does."""
+        """Return the result that raw.run would give for the sequence, and clean up as it does."""
         allocator = self.allocator
         allocator.statistics = Statistics()
         self._events = []
@@ -127,15 +127,15 @@ def _state(block: Block) -> str:
 
 
 def base_of(results: list[RawResult]) -> int:
-    """Return the address which everything else is counted from: the first which was ever handed out."""
+    """Return the base of all addresses: the first that was ever allocated."""
     return next((address for result in results for address in result.addresses if address is not None), 0)
 
 
 def moved(result: RawResult, base: int) -> tuple[object, ...]:
-    """Return what must be equal, addresses counted from `base`.
+    """Return the parts that must be equal, with addresses relative to `base`.
 
-    Several streams' work is over at one moment; in which order torch then takes the blocks back is a hash table's choice.
-    It moves the order of events and, for an instant, the peak of split memory.
+    Work of several streams ends at one moment; the order in which torch then takes the blocks back depends on a hash table.
+    It affects the order of events and, for an instant, the peak of split memory.
     """
     addresses = [None if address is None else address - base for address in result.addresses]
     segments = [(address - base, *rest) for address, *rest in result.segments]
@@ -146,7 +146,7 @@ def moved(result: RawResult, base: int) -> tuple[object, ...]:
 
 
 def _waited(result: RawResult) -> bool:
-    """Whether any block was taken back later than it was freed."""
+    """Return whether any block was taken back later than it was freed."""
     return any(
         first[0] == "free_requested" and second[0] != "free_completed"
         for first, second in zip(result.events, [*result.events[1:], ("", 0, 0)], strict=True)
@@ -154,7 +154,7 @@ def _waited(result: RawResult) -> bool:
 
 
 def of_compiled(outcome: Outcome, rows: range) -> list[int | None]:
-    """Return the addresses of one span as RawResult has them."""
+    """Return the addresses of one span in the form of RawResult."""
     assert outcome.address is not None
     assert outcome.block_bytes is not None
     return [
@@ -164,7 +164,7 @@ def of_compiled(outcome: Outcome, rows: range) -> list[int | None]:
 
 @pytest.mark.usefixtures("needs_null_gpu")
 @pytest.mark.parametrize("examples", [N_EXAMPLES, pytest.param(N_EXAMPLES_FOR_RELEASE, marks=pytest.mark.release)])
-def test_random_requests_are_served_as_torch_serves_them(examples: int) -> None:
+def test_random_requests_match_torch(examples: int) -> None:
     limits = hypothesis_settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     limits(served_as_by_torch)()
 
@@ -181,9 +181,9 @@ def test_random_requests_are_served_as_torch_serves_them(examples: int) -> None:
 def served_as_by_torch(
     settings: Settings, total_mib: int, limited: bool, n_streams: int, pools: bool, length: int, seed: int
 ) -> None:
-    # torch 2.11 miscounts the segments of private pools when they expand, and stops with an internal error.
+    # torch 2.11 miscounts the segments of private pools that expand, and stops with an internal error.
     pools = pools and not settings.expandable_segments
-    # And it expects no request of more than the addresses which an expandable segment reserves, 9/8 of the card.
+    # It also rejects requests beyond the addresses that an expandable segment reserves, 9/8 of the card.
     limited = limited or (settings.expandable_segments and total_mib < 500)
     random = np.random.default_rng(seed)
     sequences = [decode(random.bytes(3 * length), n_streams=n_streams, pools=pools) for _ in range(N_SEQUENCES)]
@@ -203,8 +203,8 @@ def served_as_by_torch(
         assert of_compiled(outcome, span) == our.addresses
 
 
-def test_the_random_requests_come_into_every_corner() -> None:
-    """The comparison above would say little if memory never ran out, and nothing ever went back."""
+def test_random_requests_cover_all_cases() -> None:
+    """The comparison above would prove little if memory never ran out, or no segment was ever released."""
     seen: Counter[str] = Counter()
     for seed in range(120):
         random = np.random.default_rng(seed)
@@ -222,7 +222,7 @@ def test_the_random_requests_come_into_every_corner() -> None:
         seen["waited"] += _waited(result)
         seen["split"] += result.statistics["inactive_split.all.peak"]
         seen["private"] += sum(what == "begin" for what, *_ in sequence)
-        # Given back while a request was served: by garbage collection, or to make room for a large one.
+        # Released while a request was served: by garbage collection, or to make room for a large one.
         gave_back = sum(what == "segment_free" for what, *_ in result.events)
         seen["gc or oversize"] += gave_back * (result.statistics["num_alloc_retries"] == 0 and seed % 4 >= 2)
     wanted = ("segment_alloc", "segment_free", "segment_map", "segment_unmap", "oom", "num_alloc_retries", "num_ooms")

@@ -1,4 +1,4 @@
-"""The allocator's rules, one small scene each, to the byte; addresses count from the first segment."""
+"""The allocator's rules, one small scene each, exact to the byte; addresses count from the first segment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KIB = 1024
 
 
 class Scene:
-    """An allocator whose blocks have names."""
+    """An allocator with named blocks."""
 
     def __init__(
         self, text: str = "", total_mib: int | None = None, *, context_mib: int = 0, limited: bool = True, waits: bool = False
@@ -53,8 +53,8 @@ class Scene:
         ]
 
 
-# ------------------------------------------------------------------------------------------------ which block
-def test_the_best_fitting_free_block_is_taken() -> None:
+# ------------------------------------------------------------------------------------------------ choice of the block
+def test_takes_best_fitting_free_block() -> None:
     scene = Scene()
     for name, mib in (("a", 4), ("x", 2), ("b", 3), ("y", 2)):
         scene.malloc(name, mib * MIB)
@@ -62,7 +62,7 @@ def test_the_best_fitting_free_block_is_taken() -> None:
     assert scene.malloc("c", 3 * MIB) == (6 * MIB, 3 * MIB)
 
 
-def test_of_equal_blocks_the_lowest_is_taken() -> None:
+def test_takes_lowest_of_equal_blocks() -> None:
     scene = Scene()
     for name, mib in (("a", 3), ("x", 2), ("b", 3), ("y", 2)):
         scene.malloc(name, mib * MIB)
@@ -71,7 +71,7 @@ def test_of_equal_blocks_the_lowest_is_taken() -> None:
     assert scene.malloc("d", 3 * MIB) == (5 * MIB, 3 * MIB)
 
 
-def test_small_and_large_requests_have_pools_of_their_own() -> None:
+def test_small_and_large_requests_have_separate_pools() -> None:
     scene = Scene()
     assert scene.malloc("large", MIB + 1) == (0, MIB + 512)
     assert scene.malloc("small", MIB) == (20 * MIB, MIB)
@@ -80,14 +80,14 @@ def test_small_and_large_requests_have_pools_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(("request_bytes", "segment_mib"), [(MIB, 2), (3 * MIB, 20), (10 * MIB, 10), (10 * MIB + 1, 12)])
-def test_a_new_segment_is_as_large_as_torch_makes_it(request_bytes: int, segment_mib: int) -> None:
+def test_new_segment_has_torchs_size(request_bytes: int, segment_mib: int) -> None:
     scene = Scene()
     scene.malloc("a", request_bytes)
     assert scene.events == [(Action.SEGMENT_ALLOC, 0, segment_mib * MIB)]
 
 
 # ------------------------------------------------------------------------------------------------ splitting and merging
-def test_a_large_block_is_split_when_more_than_one_mebibyte_remains() -> None:
+def test_splits_large_block_above_one_mebibyte() -> None:
     scene = Scene()
     scene.malloc("a", 20 * MIB)
     scene.free("a")
@@ -97,7 +97,7 @@ def test_a_large_block_is_split_when_more_than_one_mebibyte_remains() -> None:
     assert scene.layout() == [(0, [(19 * MIB - 512, True), (MIB + 512, False)])]
 
 
-def test_a_small_block_is_split_to_the_last_unit() -> None:
+def test_splits_small_block_to_last_unit() -> None:
     scene = Scene()
     for name, size_bytes in (("a", 1024), ("b", 512)):
         scene.malloc(name, size_bytes)
@@ -107,7 +107,7 @@ def test_a_small_block_is_split_to_the_last_unit() -> None:
     assert scene.layout() == [(0, [(512, True), (512, True), (512, True), (2 * MIB - 1536, False)])]
 
 
-def test_free_neighbours_become_one() -> None:
+def test_merges_free_neighbors() -> None:
     scene = Scene()
     for name in "abcd":
         scene.malloc(name, 5 * MIB)
@@ -120,7 +120,7 @@ def test_free_neighbours_become_one() -> None:
     assert scene.layout() == [(0, [(20 * MIB, False)])]
 
 
-def test_free_segments_stay_apart() -> None:
+def test_keeps_free_segments_apart() -> None:
     scene = Scene()
     scene.malloc("a", 20 * MIB)
     scene.malloc("b", 20 * MIB)
@@ -128,7 +128,7 @@ def test_free_segments_stay_apart() -> None:
     assert scene.malloc("c", 40 * MIB) == (40 * MIB, 40 * MIB)
 
 
-def test_inactive_split_memory_is_what_is_free_beside_blocks() -> None:
+def test_inactive_split_counts_free_parts_of_segments() -> None:
     scene = Scene()
     for name in "abc":
         scene.malloc(name, 5 * MIB)
@@ -140,7 +140,7 @@ def test_inactive_split_memory_is_what_is_free_beside_blocks() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ streams
-def test_a_block_of_one_stream_is_not_given_to_another() -> None:
+def test_streams_do_not_share_blocks() -> None:
     scene = Scene()
     scene.malloc("a", 5 * MIB)
     scene.free("a")
@@ -148,7 +148,7 @@ def test_a_block_of_one_stream_is_not_given_to_another() -> None:
     assert scene.reserved == 40 * MIB
 
 
-def test_a_block_which_another_stream_uses_is_free_at_the_next_request() -> None:
+def test_block_of_other_stream_is_free_at_next_request() -> None:
     scene = Scene()
     scene.malloc("a", 5 * MIB)
     scene.allocator.record_stream(scene.blocks["a"], 1)
@@ -158,7 +158,7 @@ def test_a_block_which_another_stream_uses_is_free_at_the_next_request() -> None
     assert scene.malloc("b", 3 * MIB) == (0, 3 * MIB)
 
 
-def test_a_block_which_waits_is_free_when_its_work_is_over() -> None:
+def test_waiting_block_is_free_after_its_work() -> None:
     scene = Scene(waits=True)
     scene.malloc("a", 5 * MIB)
     block = scene.blocks["a"]
@@ -170,7 +170,7 @@ def test_a_block_which_waits_is_free_when_its_work_is_over() -> None:
     assert scene.malloc("c", 5 * MIB) == (0, 5 * MIB)
 
 
-def test_a_block_does_not_wait_for_its_own_stream() -> None:
+def test_block_does_not_wait_for_own_stream() -> None:
     scene = Scene(waits=True)
     scene.malloc("a", 5 * MIB, stream=1)
     scene.allocator.record_stream(scene.blocks["a"], 1)
@@ -178,7 +178,7 @@ def test_a_block_does_not_wait_for_its_own_stream() -> None:
     assert scene.layout() == [(0, [(20 * MIB, False)])]
 
 
-def test_an_emptied_cache_waits_for_all_streams() -> None:
+def test_emptying_cache_waits_for_all_streams() -> None:
     scene = Scene(waits=True)
     scene.malloc("a", 5 * MIB)
     scene.allocator.record_stream(scene.blocks["a"], 1)
@@ -188,17 +188,17 @@ def test_an_emptied_cache_waits_for_all_streams() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ a full card
-def test_a_full_card_gets_everything_back_and_is_asked_again() -> None:
+def test_full_card_releases_and_retries() -> None:
     scene = Scene(total_mib=100, context_mib=10)
     scene.malloc("a", 40 * MIB)
     scene.malloc("b", 40 * MIB)
     scene.free("a")
-    assert scene.malloc("c", 50 * MIB) == (80 * MIB, 50 * MIB)  # 40 MiB are too narrow a place
+    assert scene.malloc("c", 50 * MIB) == (80 * MIB, 50 * MIB)  # the gap of 40 MiB is too small
     assert (scene.reserved, scene.allocator.statistics.n_retries) == (90 * MIB, 1)
     assert scene.events[2:] == [(Action.SEGMENT_FREE, 0, 40 * MIB), (Action.SEGMENT_ALLOC, 80 * MIB, 50 * MIB)]
 
 
-def test_a_card_which_stays_full_is_reported_in_torchs_words() -> None:
+def test_full_card_raises_torchs_message() -> None:
     scene = Scene(total_mib=100, context_mib=10)
     scene.malloc("a", 40 * MIB)
     scene.malloc("b", 39 * MIB)
@@ -213,10 +213,10 @@ def test_a_card_which_stays_full_is_reported_in_torchs_words() -> None:
     statistics = scene.allocator.statistics
     assert (statistics.n_retries, statistics.n_ooms, scene.reserved) == (1, 1, 40 * MIB)
     assert scene.events[-1] == (Action.OOM, 50 * MIB - BASE, 60 * MIB)
-    assert scene.malloc("d", 50 * MIB)[1] == 50 * MIB  # the allocator goes on
+    assert scene.malloc("d", 50 * MIB)[1] == 50 * MIB  # the allocator stays usable
 
 
-def test_a_memory_fraction_is_a_smaller_card() -> None:
+def test_memory_fraction_limits_card() -> None:
     scene = Scene("per_process_memory_fraction:0.5", total_mib=100)
     scene.malloc("a", 3 * MIB)
     scene.malloc("b", 30 * MIB)
@@ -227,7 +227,7 @@ def test_a_memory_fraction_is_a_smaller_card() -> None:
     assert scene.malloc("d", 17 * MIB) == (3 * MIB, 17 * MIB)
 
 
-def test_memory_beside_the_allocator_does_not_empty_its_cache() -> None:
+def test_outside_memory_does_not_empty_cache() -> None:
     scene = Scene(total_mib=100)
     scene.malloc("a", 60 * MIB)
     scene.free("a")
@@ -238,7 +238,7 @@ def test_memory_beside_the_allocator_does_not_empty_its_cache() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ settings
-def test_garbage_collection_gives_back_what_was_passed_over_most() -> None:
+def test_garbage_collection_releases_oldest_blocks() -> None:
     scene = Scene("garbage_collection_threshold:0.5,per_process_memory_fraction:0.5", total_mib=1000)  # from 250 MiB on
     scene.malloc("a", 50 * MIB)
     scene.malloc("b", 50 * MIB)
@@ -246,12 +246,12 @@ def test_garbage_collection_gives_back_what_was_passed_over_most() -> None:
     scene.malloc("c", 100 * MIB)
     scene.free("b")
     scene.malloc("d", 80 * MIB)
-    scene.malloc("e", 90 * MIB)  # 280 MiB are held: `a` was passed over three times, `b` twice
+    scene.malloc("e", 90 * MIB)  # 280 MiB are held: searches passed over `a` three times and over `b` twice
     assert scene.events[-2:] == [(Action.SEGMENT_FREE, 0, 50 * MIB), (Action.SEGMENT_ALLOC, 280 * MIB, 90 * MIB)]
     assert scene.reserved == 320 * MIB
 
 
-def test_garbage_is_not_collected_without_a_memory_fraction() -> None:
+def test_no_garbage_collection_without_memory_fraction() -> None:
     scene = Scene("garbage_collection_threshold:0.1", total_mib=1000)
     for mib in range(40, 80, 10):
         scene.malloc("a", mib * MIB)
@@ -260,14 +260,14 @@ def test_garbage_is_not_collected_without_a_memory_fraction() -> None:
 
 
 @pytest.mark.parametrize(("mib", "place"), [(290, (0, 300)), (281, (0, 300)), (280, (300, 280)), (100, (300, 100))])
-def test_a_block_above_the_split_limit_serves_only_what_nearly_fills_it(mib: int, place: tuple[int, int]) -> None:
+def test_unsplittable_block_serves_only_close_sizes(mib: int, place: tuple[int, int]) -> None:
     scene = Scene("max_split_size_mb:200")
     scene.malloc("a", 300 * MIB)
     scene.free("a")
     assert scene.malloc("b", mib * MIB) == (place[0] * MIB, place[1] * MIB)
 
 
-def test_the_split_limit_gives_back_a_large_block_before_everything_else() -> None:
+def test_split_limit_releases_large_block_first() -> None:
     scene = Scene("max_split_size_mb:200", total_mib=500)
     scene.malloc("a", 300 * MIB)
     scene.malloc("b", 30 * MIB)
@@ -282,7 +282,7 @@ def test_the_split_limit_gives_back_a_large_block_before_everything_else() -> No
     ("requests_mib", "reserved_mib"),
     [((3,), 20), ((3, 9, 15), 40), ((3, 30), 40), ((1,), 2), ((1, 1, 1), 4), ((3, 1), 22)],
 )
-def test_an_expandable_segment_grows_by_pages(requests_mib: tuple[int, ...], reserved_mib: int) -> None:
+def test_expandable_segment_grows_by_pages(requests_mib: tuple[int, ...], reserved_mib: int) -> None:
     scene = Scene("expandable_segments:True")
     for mib in requests_mib:
         scene.malloc(str(mib), mib * MIB)
@@ -291,7 +291,7 @@ def test_an_expandable_segment_grows_by_pages(requests_mib: tuple[int, ...], res
     assert scene.allocator.statistics.n_segments.peak == 0
 
 
-def test_an_expandable_segment_needs_contiguous_space() -> None:
+def test_expandable_segment_needs_contiguous_space() -> None:
     scene = Scene("expandable_segments:True")
     scene.malloc("a", 30 * MIB)
     scene.malloc("b", 30 * MIB)
@@ -300,7 +300,7 @@ def test_an_expandable_segment_needs_contiguous_space() -> None:
     assert scene.reserved == 120 * MIB
 
 
-def test_only_whole_free_pages_are_unmapped() -> None:
+def test_unmaps_only_whole_free_pages() -> None:
     scene = Scene("expandable_segments:True")
     scene.malloc("a", 3 * MIB)
     scene.malloc("b", 25 * MIB)
@@ -314,18 +314,18 @@ def test_only_whole_free_pages_are_unmapped() -> None:
     assert (scene.reserved, scene.allocator.card.used_bytes) == (0, 0)
 
 
-def test_pages_inside_an_expandable_segment_go_to_its_end() -> None:
+def test_pages_move_to_end_of_expandable_segment() -> None:
     scene = Scene("expandable_segments:True", total_mib=200)
     scene.malloc("a", 20 * MIB)
     scene.malloc("b", 40 * MIB)
     scene.malloc("c", 120 * MIB)
     scene.free("b")
-    assert scene.malloc("d", 45 * MIB) == (180 * MIB, 45 * MIB)  # the hole is too narrow
+    assert scene.malloc("d", 45 * MIB) == (180 * MIB, 45 * MIB)  # the hole is too small
     assert scene.events[-2:] == [(Action.SEGMENT_UNMAP, 20 * MIB, 40 * MIB), (Action.SEGMENT_MAP, 180 * MIB, 60 * MIB)]
     assert (scene.allocator.statistics.n_retries, scene.reserved) == (1, 200 * MIB)
 
 
-def test_an_expandable_segment_whose_addresses_end_is_followed_by_another() -> None:
+def test_full_address_range_is_followed_by_another() -> None:
     scene = Scene("expandable_segments:True", total_mib=100)  # addresses for 120 MiB
     scene.malloc("a", 20 * MIB)
     scene.malloc("b", 40 * MIB)
@@ -334,7 +334,7 @@ def test_an_expandable_segment_whose_addresses_end_is_followed_by_another() -> N
     assert scene.malloc("d", 50 * MIB) == (120 * MIB, 50 * MIB)
 
 
-def test_a_request_beyond_all_addresses_of_a_segment_fails() -> None:
+def test_request_beyond_address_range_fails() -> None:
     scene = Scene("expandable_segments:True", total_mib=100, limited=False)
     with pytest.raises(SimulatedOutOfMemory):
         scene.malloc("a", 121 * MIB)
@@ -342,7 +342,7 @@ def test_a_request_beyond_all_addresses_of_a_segment_fails() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ private pools
-def test_a_private_pool_shares_nothing_and_keeps_its_segments() -> None:
+def test_private_pool_keeps_its_segments() -> None:
     scene = Scene()
     scene.malloc("a", 5 * MIB)
     scene.free("a")
@@ -360,7 +360,7 @@ def test_a_private_pool_shares_nothing_and_keeps_its_segments() -> None:
     assert scene.reserved == 0
 
 
-def test_a_private_pool_with_two_users_waits_for_both() -> None:
+def test_private_pool_waits_for_all_users() -> None:
     scene = Scene()
     for _ in range(2):
         scene.allocator.begin_pool(1)
@@ -374,7 +374,7 @@ def test_a_private_pool_with_two_users_waits_for_both() -> None:
         assert scene.reserved == reserved_mib * MIB
 
 
-def test_nothing_is_retried_while_a_pool_records() -> None:
+def test_no_retry_while_pool_records() -> None:
     scene = Scene(total_mib=100)
     scene.malloc("a", 60 * MIB)
     scene.free("a")
@@ -387,7 +387,7 @@ def test_nothing_is_retried_while_a_pool_records() -> None:
     assert (scene.allocator.statistics.n_retries, scene.reserved) == (0, 90 * MIB)
 
 
-def test_a_block_which_waits_stays_taken_while_a_pool_records() -> None:
+def test_waiting_block_stays_taken_while_pool_records() -> None:
     scene = Scene()
     scene.allocator.begin_pool(1)
     scene.malloc("a", 5 * MIB)

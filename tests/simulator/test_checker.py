@@ -1,4 +1,4 @@
-"""The judge: it finds nothing wrong with what the simulator does, and it finds everything which is broken on purpose."""
+"""The checker: it accepts every outcome of the simulator and finds every planted fault."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ POLICIES: tuple[AddressPolicy, ...] = ("linux", "windows")
 
 
 def random_requests(data: bytes, *, n_streams: int, pools: bool, waits: bool) -> Requests:
-    """Return the requests which `data` stands for; if they wait, some frees are late and some failures survived."""
+    """Return the requests encoded in `data`; if they wait, some frees are late and some failures are survived."""
     requests, _ = requests_of([decode(data, n_streams=n_streams, pools=pools)])
     if not waits:
         return requests
@@ -88,7 +88,7 @@ def columns(outcome: Outcome) -> dict[str, Any]:
     length=st.integers(1, 150),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_the_judge_finds_nothing_and_both_engines_agree(
+def test_outcomes_are_sound_and_engines_agree(
     settings: Settings,
     policy: AddressPolicy,
     total_mib: int,
@@ -100,7 +100,7 @@ def test_the_judge_finds_nothing_and_both_engines_agree(
     length: int,
     seed: int,
 ) -> None:
-    # torch miscounts the segments of private pools which expand, and the simulator follows it: see test_against_torch.
+    # torch miscounts the segments of private pools that expand, and the simulator does the same: see test_against_torch.
     pools = pools and not settings.expandable_segments
     data = np.random.default_rng(seed).bytes(3 * length)
     requests = random_requests(data, n_streams=n_streams, pools=pools, waits=waits)
@@ -164,7 +164,7 @@ def put_statistic(name: str, value: Any) -> Damage:
     return lambda outcome: replace(outcome, statistics=replace(outcome.statistics, **{name: value}))
 
 
-def test_the_scene_is_sound() -> None:
+def test_scene_is_sound() -> None:
     outcome = scene()
     assert [event[0] for event in outcome.events.tolist()] == [
         Action.SEGMENT_ALLOC,
@@ -188,35 +188,35 @@ DAMAGES: dict[str, tuple[Damage, Rule, int]] = {
     "a block one unit too small": (put("block_bytes", 2, 5 * MIB - 512), Rule.BLOCK_SIZE, 2),
     "a segment off by 512 B": (put_event(1, address=LARGE + 512), Rule.ALIGNMENT, 2),
     "a segment over another": (put_event(1, address=SMALL), Rule.SEGMENT_OVERLAP, 2),
-    "a segment which nobody gave back": (put_event(2, request=7), Rule.EVENTS, 7),
+    "a segment never released": (put_event(2, request=7), Rule.EVENTS, 7),
     "a segment for another request": (put_event(1, request=1), Rule.BLOCK_OUTSIDE, 2),
     "a segment of another stream": (put_event(1, stream=1), Rule.EVENTS, 2),
-    "a segment which is not there": (take_events(0, 2, 3, 4), Rule.BLOCK_OUTSIDE, 2),
-    "a segment which does not go back": (take_events(0, 1, 3, 4), Rule.RESERVED, 8),
-    "a segment which goes back twice": (take_events(0, 1, 2, 2, 3, 4), Rule.SEGMENT_NOT_HELD, 8),
-    "a segment which goes back in part": (put_event(2, size_bytes=18 * MIB), Rule.SEGMENT_NOT_HELD, 8),
-    "a segment which goes back early": (put_event(2, request=6), Rule.SEGMENT_IN_USE, 6),
-    "the wrong segment goes back": (put_event(2, address=SMALL, size_bytes=2 * MIB), Rule.SEGMENT_IN_USE, 8),
+    "a segment that does not exist": (take_events(0, 2, 3, 4), Rule.BLOCK_OUTSIDE, 2),
+    "a segment without its release": (take_events(0, 1, 3, 4), Rule.RESERVED, 8),
+    "a segment released twice": (take_events(0, 1, 2, 2, 3, 4), Rule.SEGMENT_NOT_HELD, 8),
+    "a segment released in part": (put_event(2, size_bytes=18 * MIB), Rule.SEGMENT_NOT_HELD, 8),
+    "a segment released early": (put_event(2, request=6), Rule.SEGMENT_IN_USE, 6),
+    "the wrong segment released": (put_event(2, address=SMALL, size_bytes=2 * MIB), Rule.SEGMENT_IN_USE, 8),
     "events out of order": (take_events(1, 0, 2, 3, 4), Rule.EVENTS, 11),
     "a failure without an event": (take_events(0, 1, 2, 3), Rule.EVENTS, 10),
-    "memory runs out for one who is served": (put_event(4, request=9), Rule.EVENTS, 9),
+    "an OOM for a served request": (put_event(4, request=9), Rule.EVENTS, 9),
     "reserved": (put("reserved_bytes", 3, 22 * MIB + 512), Rule.RESERVED, 3),
     "allocated": (put("allocated_bytes", 4, 5 * MIB - 512), Rule.ALLOCATED, 4),
-    "an end before the end": (put("allocated_bytes", 7, -1), Rule.ALLOCATED, 7),
-    "a gap which is none": (put("address", 1, SMALL), Rule.CONSERVATION, 1),
+    "an early end": (put("allocated_bytes", 7, -1), Rule.ALLOCATED, 7),
+    "a gap that does not exist": (put("address", 1, SMALL), Rule.CONSERVATION, 1),
     "retries": (put_statistic("n_ooms", 2), Rule.STATISTICS, 11),
 }
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_the_judge_names_what_is_broken(name: str) -> None:
+def test_checker_names_broken_rule(name: str) -> None:
     damage, rule, row = DAMAGES[name]
     broken = check(SCENE, damage(scene()), Settings(), Card(60 * MIB, policy="windows"))
     assert (rule, row) in [(found.rule, found.request) for found in broken]
     assert [found.request for found in broken] == sorted(found.request for found in broken)
 
 
-def test_the_judge_holds_the_card_and_the_fraction_against_an_outcome() -> None:
+def test_checker_applies_card_and_fraction() -> None:
     held = [(Rule.CARD, 9, f"{32 * MIB} of {31 * MIB} B")]
     assert [(b.rule, b.request, b.detail) for b in check(SCENE, scene(), Settings(), Card(31 * MIB, policy="windows"))] == held
     assert check(SCENE, scene(), Settings(memory_fraction=0.5), Card(64 * MIB)) == []
@@ -228,7 +228,7 @@ def test_every_rule_can_be_broken() -> None:
 
 
 @pytest.mark.parametrize("name", ["allocated", "reserved", "active", "requested", "n_allocated", "n_segments"])
-def test_a_peak_which_was_not_reached_is_found(name: str) -> None:
+def test_checker_finds_wrong_peak(name: str) -> None:
     outcome = play(SCENE, card=Card())  # without a retry, all peaks are certain
     level = getattr(outcome.statistics, name)
     assert check(SCENE, outcome, Settings(), Card()) == []
@@ -244,7 +244,7 @@ def test_a_peak_which_was_not_reached_is_found(name: str) -> None:
     damage=st.sampled_from(["drop", "double", "reserved", "allocated", "place", "size"]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_no_damage_stays_unseen(settings: Settings, length: int, waits: bool, damage: str, seed: int) -> None:
+def test_checker_finds_random_damage(settings: Settings, length: int, waits: bool, damage: str, seed: int) -> None:
     random = np.random.default_rng(seed)
     requests = random_requests(random.bytes(3 * length), n_streams=2, pools=False, waits=waits)
     outcome = play(requests, settings)
@@ -260,7 +260,7 @@ def test_no_damage_stays_unseen(settings: Settings, length: int, waits: bool, da
     elif damage in ("reserved", "allocated"):
         column = f"{damage}_bytes"
         spoilt = put(column, row, int(getattr(outcome, column)[row]) + 512)(outcome)
-    elif damage == "place":  # outside of everything
+    elif damage == "place":  # outside all segments
         spoilt = put("address", name, int(outcome.address[name]) + (1 << 50))(outcome)
     else:
         spoilt = put("block_bytes", name, int(outcome.block_bytes[name]) + 512)(outcome)
@@ -268,20 +268,20 @@ def test_no_damage_stays_unseen(settings: Settings, length: int, waits: bool, da
 
 
 # ------------------------------------------------------------------------------------------------ overlaps
-def test_blocks_which_touch_do_not_overlap() -> None:
+def test_touching_blocks_do_not_overlap() -> None:
     assert overlaps([0, 512, 0], [512, 512, 1024], [0, 0, 5], [5, 5, 9]) == []
 
 
-def test_blocks_which_share_a_byte_and_a_moment_overlap() -> None:
+def test_blocks_sharing_byte_and_time_overlap() -> None:
     assert overlaps([0, 511, 0, 700], [512, 512, 1024, 1], [0, 4, 4, 9], [5, 5, 10, 12]) == [(0, 1), (0, 2), (1, 2), (2, 3)]
 
 
-def test_no_blocks_do_not_overlap() -> None:
+def test_no_blocks_have_no_overlaps() -> None:
     assert overlaps([], [], [], []) == []
 
 
 @given(st.lists(st.tuples(*(st.integers(0, 6) for _ in range(4))), max_size=8))
-def test_overlaps_are_those_of_the_cells_which_blocks_fill(blocks: list[tuple[int, int, int, int]]) -> None:
+def test_overlaps_match_filled_cells(blocks: list[tuple[int, int, int, int]]) -> None:
     cells = [{(x, t) for x in range(a, a + size) for t in range(begin, end)} for a, size, begin, end in blocks]
     expected = [(i, j) for j in range(len(cells)) for i in range(j) if cells[i] & cells[j]]
     assert overlaps(*zip(*blocks, strict=True)) == expected if blocks else True

@@ -1,4 +1,4 @@
-"""What pins half-empty segments: exact bytes of small histories, and what really goes back when the cache is emptied."""
+"""Fragmentation: exact bytes of small histories, and the bytes released when the cache is emptied."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Row = tuple[Action, int, int, int]  # action, address, bytes, block
 
 
 def history(rows: list[Row], **more: Any) -> Trace:
-    """A trace of these rows; the ALLOC in row r is of operator "op<r>" in module "m<r>", of step 0."""
+    """Return a trace of these rows; the ALLOC in row r belongs to operator "op<r>" in module "m<r>", of step 0."""
     action, address, size_bytes, block = (list(column) for column in zip(*rows, strict=True))
     named = [row if code == Action.ALLOC else -1 for row, code in enumerate(action)]
     names = range(len(rows))
@@ -43,7 +43,7 @@ def history(rows: list[Row], **more: Any) -> Trace:
 
 
 def layout(segments: list[tuple[int, int, bool]], blocks: list[tuple[int, int, int]]) -> dict[str, Any]:
-    """A final layout: segments (address, bytes, expandable), live blocks (segment, address, bytes)."""
+    """Return a final layout: segments (address, bytes, expandable), live blocks (segment, address, bytes)."""
     return {
         "segments": {
             "address": [address for address, _, _ in segments],
@@ -62,7 +62,7 @@ def layout(segments: list[tuple[int, int, bool]], blocks: list[tuple[int, int, i
     }
 
 
-# The drawing at the top of the module: 20 MiB, in it 2 of a parameter, 4 and 3 of activations; and an empty segment.
+# The drawing at the top of the module: 20 MiB with 2 of a parameter, and 4 and 3 of activations; and an empty segment.
 DRAWING: list[Row] = [
     (Action.SEGMENT_ALLOC, LARGE, 20 * MIB, -1),
     (Action.ALLOC, LARGE, 2 * MIB, 1),
@@ -77,12 +77,12 @@ DRAWING: list[Row] = [
 
 
 def pins(found: Fragmentation) -> list[list[int]]:
-    """Of every segment, what is attributed to each of its blocks."""
+    """Return, for every segment, the bytes attributed to each of its blocks."""
     return [[block.pinned_bytes for block in segment.blocks] for segment in found.segments]
 
 
 # ------------------------------------------------------------------------------------------------ exact bytes
-def test_the_block_which_ends_last_keeps_the_segment() -> None:
+def test_last_block_pins_segment() -> None:
     found = fragmentation(history(DRAWING), 6)
     large, small = found.segments
     assert (large.address, large.size_bytes, large.live_bytes, large.free_bytes) == (LARGE, 20 * MIB, 9 * MIB, 11 * MIB)
@@ -94,28 +94,28 @@ def test_the_block_which_ends_last_keeps_the_segment() -> None:
     assert (found.by_module, found.by_op) == ({"m1": 11 * MIB}, {"op1": 11 * MIB})
 
 
-def test_a_block_is_told_with_where_it_began_and_when_it_ends() -> None:
+def test_block_has_begin_and_end() -> None:
     parameter, activation, _ = fragmentation(history(DRAWING), 6).segments[0].blocks
     assert (parameter.op, parameter.module, parameter.category, parameter.step) == ("op1", "m1", "activation", 0)
     assert (parameter.phase, parameter.end_row, parameter.size_bytes) == ("forward", None, 2 * MIB)
     assert (activation.address, activation.end_row, activation.is_older) == (LARGE + 2 * MIB, 8, False)
 
 
-def test_when_the_others_have_gone_only_the_parameter_is_left_with_more() -> None:
+def test_parameter_pins_more_alone() -> None:
     assert pins(fragmentation(history(DRAWING), 8)) == [[18 * MIB], []]
 
 
-def test_of_blocks_which_end_together_each_keeps_an_equal_part_and_no_byte_is_lost() -> None:
+def test_blocks_ending_together_share_pinned_bytes() -> None:
     rows: list[Row] = [(Action.SEGMENT_ALLOC, SMALL, 2 * MIB, -1)]
     rows += [(Action.ALLOC, SMALL + at * 512, 512, len(rows) + number) for number, at in enumerate((9, 0, 5))]
     found = fragmentation(history(rows), 3)
     free_bytes = 2 * MIB - 3 * 512
-    # By address; two bytes are left over when the free ones are divided by three.
+    # By address; two bytes remain when the free ones are divided by three.
     assert pins(found) == [[free_bytes // 3 + 1, free_bytes // 3 + 1, free_bytes // 3]]
     assert found.by_module == {"m2": free_bytes // 3 + 1, "m3": free_bytes // 3 + 1, "m1": free_bytes // 3}
 
 
-def test_by_default_it_is_the_first_block_for_which_most_is_reserved() -> None:
+def test_default_row_is_first_block_at_peak() -> None:
     rows: list[Row] = [
         (Action.SEGMENT_ALLOC, SMALL, 2 * MIB, -1),
         (Action.ALLOC, SMALL, 512, 1),
@@ -130,7 +130,7 @@ def test_by_default_it_is_the_first_block_for_which_most_is_reserved() -> None:
     assert fragmentation(history(rows), 1).reserved_bytes == 2 * MIB
 
 
-def test_a_segment_which_went_back_is_not_held_and_its_address_may_be_used_again() -> None:
+def test_released_segment_address_can_be_reused() -> None:
     rows: list[Row] = [
         (Action.SEGMENT_ALLOC, LARGE, 20 * MIB, -1),
         (Action.SEGMENT_FREE, LARGE, 20 * MIB, -1),
@@ -143,7 +143,7 @@ def test_a_segment_which_went_back_is_not_held_and_its_address_may_be_used_again
 
 
 # ------------------------------------------------------------------------------------------------ expandable segments
-def test_of_an_expandable_range_only_pages_with_a_live_block_are_pinned() -> None:
+def test_only_pages_with_live_blocks_are_pinned() -> None:
     rows: list[Row] = [
         (Action.SEGMENT_MAP, LARGE, 40 * MIB, -1),
         (Action.ALLOC, LARGE, 5 * MIB, 1),
@@ -154,12 +154,12 @@ def test_of_an_expandable_range_only_pages_with_a_live_block_are_pinned() -> Non
     ]
     (segment,) = fragmentation(history(rows), 4).segments
     assert (segment.size_bytes, segment.live_bytes, segment.largest_free_bytes) == (100 * MIB, 24 * MIB, 50 * MIB)
-    # Pages of 20 MiB: 15 free beside the first block, 15 and 6 beside the second; the third ends before it.
+    # Pages of 20 MiB: 15 free next to the first block, 15 and 6 next to the second; the third ends before it.
     assert [block.pinned_bytes for block in segment.blocks] == [15 * MIB, 21 * MIB, 0]
     assert (segment.pinned_bytes, segment.is_expandable) == (36 * MIB, True)
 
 
-def test_small_expandable_ranges_have_pages_of_2_mib_and_a_hole_makes_two_of_one() -> None:
+def test_hole_splits_small_expandable_range() -> None:
     rows: list[Row] = [
         (Action.SEGMENT_MAP, SMALL, 8 * MIB, -1),
         (Action.ALLOC, SMALL + MIB, MIB, 1),
@@ -174,7 +174,7 @@ def test_small_expandable_ranges_have_pages_of_2_mib_and_a_hole_makes_two_of_one
     assert found.free_bytes == 4 * MIB
 
 
-def test_pages_of_two_ranges_are_not_mixed_up() -> None:
+def test_pages_of_two_ranges_stay_apart() -> None:
     rows: list[Row] = [
         (Action.SEGMENT_MAP, LARGE, 40 * MIB, -1),
         (Action.ALLOC, LARGE, 33 * MIB, 1),
@@ -186,7 +186,7 @@ def test_pages_of_two_ranges_are_not_mixed_up() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ older than the trace
-def test_blocks_and_segments_which_are_older_than_the_trace_are_found() -> None:
+def test_finds_blocks_and_segments_older_than_trace() -> None:
     rows: list[Row] = [
         (Action.ALLOC, LARGE + 4 * MIB, 2 * MIB, 0),
         (Action.FREE_COMPLETED, LARGE, 4 * MIB, -1),
@@ -209,7 +209,7 @@ def test_blocks_and_segments_which_are_older_than_the_trace_are_found() -> None:
     assert [len(s.blocks) for s in fragmentation(history(rows, **end), -1).segments] == [2, 0]
 
 
-def test_a_snapshot_without_history_is_its_final_layout() -> None:
+def test_snapshot_without_history_is_its_layout() -> None:
     trace = Trace.build(
         {"action": [], "size_bytes": [], "block": []},
         **layout([(LARGE, 20 * MIB, False), (SMALL, 40 * MIB, True)], [(0, LARGE, 5 * MIB), (1, SMALL + 25 * MIB, 5 * MIB)]),
@@ -220,8 +220,8 @@ def test_a_snapshot_without_history_is_its_final_layout() -> None:
     assert "before the first event" in str(found)
 
 
-# ------------------------------------------------------------------------------------------------ what is refused
-def test_a_trace_without_segments_or_addresses_is_refused() -> None:
+# ------------------------------------------------------------------------------------------------ errors
+def test_rejects_trace_without_segments_or_addresses() -> None:
     trace = Trace.build({"action": [Action.ALLOC], "size_bytes": [5], "block": [0]})
     with pytest.raises(UsageError, match="has no segments"):
         fragmentation(trace)
@@ -232,19 +232,19 @@ def test_a_trace_without_segments_or_addresses_is_refused() -> None:
         fragmentation(Trace.build({**columns, "address": [LARGE, 0]}))
 
 
-def test_two_blocks_in_one_place_are_refused() -> None:
+def test_rejects_two_blocks_at_one_address() -> None:
     rows = [*DRAWING[:3], (Action.ALLOC, LARGE + 5 * MIB, MIB, 3)]
     with pytest.raises(UsageError, match=f"Two blocks live at {LARGE + 5 * MIB:#x} after row 3"):
         fragmentation(history(rows), 3)
 
 
 @pytest.mark.parametrize("row", [-2, 9])
-def test_a_row_which_is_not_there_is_refused(row: int) -> None:
+def test_rejects_row_outside_trace(row: int) -> None:
     with pytest.raises(UsageError, match="is not in the trace"):
         fragmentation(history(DRAWING), row)
 
 
-def test_a_block_without_a_place_is_counted_outside() -> None:
+def test_block_outside_segments_is_counted_outside() -> None:
     workspace = {"action": [Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED], "size_bytes": 700, "block": [0, 0, 0]}
     trace = history(DRAWING).insert([2, 2, 2], workspace)
     found = fragmentation(trace, 2)
@@ -254,7 +254,7 @@ def test_a_block_without_a_place_is_counted_outside() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ output
-def test_the_report_is_json_and_readable() -> None:
+def test_report_is_json_and_readable() -> None:
     found = fragmentation(history(DRAWING), 6)
     said = json.loads(json.dumps(found.to_dict()))
     assert {key: said[key] for key in ("row", "reserved_bytes", "live_bytes", "free_bytes", "pinned_bytes")} == {
@@ -272,7 +272,7 @@ def test_the_report_is_json_and_readable() -> None:
     assert "   11.0 MiB   m1" in lines
 
 
-def test_names_which_come_from_anywhere_are_printed_safely() -> None:
+def test_prints_untrusted_names_safely() -> None:
     trace = history(DRAWING)
     trace.ops[1], trace.modules[1] = "\x1b[31mop", "m" * 200
     text = str(fragmentation(trace, 6))
@@ -293,7 +293,7 @@ SIZES = (1, 512, 70_000, MIB, MIB + 1, 3 * MIB, 9 * MIB, 12 * MIB, 33 * MIB)
 
 @st.composite
 def jobs(draw: st.DrawFn) -> Trace:
-    """Requests of one stream without addresses: blocks come and go in any order."""
+    """Draw requests of one stream without addresses: blocks come and go in any order."""
     rows: list[Row] = []
     live: list[int] = []
     for choice in draw(st.lists(st.integers(0, 2**16), max_size=60)):
@@ -308,18 +308,18 @@ def jobs(draw: st.DrawFn) -> Trace:
 
 @hypothesis_settings(deadline=None)
 @given(job=jobs(), conf=st.sampled_from(SETTINGS), share=st.floats(0, 1))
-def test_everything_adds_up_and_what_is_not_pinned_is_what_goes_back(job: Trace, conf: str, share: float) -> None:
+def test_unpinned_bytes_are_those_released(job: Trace, conf: str, share: float) -> None:
     settings = Settings.parse(conf)
     cut = round(share * len(job))
     if cut and job.action[cut - 1] == Action.FREE_REQUESTED:
-        cut -= 1  # a block between the two is waiting, and goes back with the rest when the cache is emptied
+        cut -= 1  # a block between the two is waiting, and is released when the cache is emptied
     n_before = len(simulate(first_rows(job, cut), settings).replayed())
     replayed = simulate(job, settings).replayed()
     if not len(replayed):
         return
     found = fragmentation(replayed, n_before - 1)
     gained = np.isin(replayed.action, (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP))
-    reserved = int(replayed.size_bytes[:n_before][gained[:n_before]].sum())  # nothing goes back in these jobs
+    reserved = int(replayed.size_bytes[:n_before][gained[:n_before]].sum())  # these jobs release nothing
     sizes = [settings.round_bytes(int(job.size_bytes[block])) for block in job.live_at(cut - 1).tolist()]
     assert (found.reserved_bytes, found.live_bytes, found.outside_bytes) == (reserved, sum(sizes), 0)
     assert sum(found.by_module.values()) == sum(found.by_op.values()) == found.pinned_bytes <= found.free_bytes
@@ -328,7 +328,7 @@ def test_everything_adds_up_and_what_is_not_pinned_is_what_goes_back(job: Trace,
         assert sum(block.pinned_bytes for block in segment.blocks) == segment.pinned_bytes <= segment.free_bytes
         assert 0 <= segment.largest_free_bytes <= segment.free_bytes
         assert bool(segment.blocks) or segment.pinned_bytes == 0
-    # The judge: the allocator itself, told to give everything back at this moment.
+    # The reference is the allocator itself, which releases everything at this moment.
     emptied = first_rows(job, cut).insert([cut], {"action": [Action.EMPTY_CACHE], "size_bytes": [0], "block": [-1]})
     after = simulate(emptied, settings).outcome.reserved_bytes
     assert after is not None
@@ -342,7 +342,7 @@ def first_rows(trace: Trace, n: int) -> Trace:
 
 @hypothesis_settings(deadline=None)
 @given(job=jobs(), conf=st.sampled_from(SETTINGS))
-def test_at_the_end_the_segments_are_those_of_the_layout(job: Trace, conf: str) -> None:
+def test_final_segments_match_layout(job: Trace, conf: str) -> None:
     replayed = simulate(job, Settings.parse(conf)).replayed()
     if not len(replayed):
         return
@@ -358,7 +358,7 @@ def test_at_the_end_the_segments_are_those_of_the_layout(job: Trace, conf: str) 
     )
 
 
-def test_a_traced_job_and_its_simulation_are_told_alike(trace: Callable[..., Any], tiny_models: Path) -> None:
+def test_traced_and_simulated_reports_agree(trace: Callable[..., Any], tiny_models: Path) -> None:
     traced = trace(target=f"{tiny_models}:wide", batch="64x1024", labels="64x1024").trace
     found, again = fragmentation(traced), fragmentation(simulate(traced).replayed())
     assert found.reserved_bytes == traced.header["peaks"]["reserved"]

@@ -1,4 +1,4 @@
-"""Which engine plays."""
+"""The choice of the engine."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ REQUESTS = random_requests(bytes(range(255)), n_streams=2, pools=True, waits=Fal
 
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No compiler, and nothing which one has made before."""
+    """Remove the compiler and the compiled libraries."""
     monkeypatch.setenv("CC", "/no/such/compiler")
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
     compiled.library.cache_clear()
 
 
-def test_without_a_compiler_plain_python_plays_and_one_warning_says_so(no_compiler: None) -> None:
+def test_warns_once_without_compiler(no_compiler: None) -> None:
     with pytest.warns(RuntimeWarning) as warned:
         outcome = play(REQUESTS)
     assert [str(warning.message) for warning in warned] == [
@@ -37,12 +37,12 @@ def test_without_a_compiler_plain_python_plays_and_one_warning_says_so(no_compil
     assert columns(outcome) == columns(play(REQUESTS, engine="python"))
 
 
-def test_who_wants_the_compiled_engine_is_told_that_there_is_none(no_compiler: None) -> None:
+def test_compiled_engine_requires_compiler(no_compiler: None) -> None:
     with pytest.raises(CompilerError, match="No C compiler found"):
         play(REQUESTS, engine="compiled")
 
 
-def test_a_library_which_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_names_unloadable_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = tmp_path / "caching.so"
     broken.write_bytes(b"no library")
     monkeypatch.setattr(compiled, "shared_library", lambda *_, **__: broken)
@@ -51,7 +51,7 @@ def test_a_library_which_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch,
         play(REQUESTS, engine="compiled")
 
 
-def test_without_columns_only_peaks_and_events_are_told() -> None:
+def test_without_columns_reports_peaks_and_events() -> None:
     outcome, whole = play(REQUESTS, columns=False, engine="compiled"), play(REQUESTS, engine="compiled")
     assert (outcome.address, outcome.block_bytes, outcome.allocated_bytes, outcome.reserved_bytes) == (None,) * 4
     assert outcome.statistics == whole.statistics
@@ -59,7 +59,7 @@ def test_without_columns_only_peaks_and_events_are_told() -> None:
 
 
 @pytest.mark.parametrize("engine", ["compiled", "python"])
-def test_a_job_ends_at_the_first_request_which_cannot_be_served(engine: Engine) -> None:
+def test_job_ends_at_first_failed_request(engine: Engine) -> None:
     requests = rows((Kind.MALLOC, 30 * MIB, 0, -1), (Kind.MALLOC, 30 * MIB, 0, -1), (Kind.MALLOC, MIB, 0, -1))
     outcome = play(requests, card=Card(50 * MIB), engine=engine)
     assert outcome.stopped_at == 1
@@ -71,7 +71,7 @@ def test_a_job_ends_at_the_first_request_which_cannot_be_served(engine: Engine) 
 
 
 @pytest.mark.parametrize("engine", ["compiled", "python"])
-def test_a_job_goes_on_without_what_it_only_tried(engine: Engine) -> None:
+def test_job_continues_after_failed_try(engine: Engine) -> None:
     requests = rows(
         (Kind.MALLOC, 30 * MIB, 0, -1), (Kind.TRY, 30 * MIB, 0, -1), (Kind.FREE, 0, 0, 1), (Kind.TAKE, 20 * MIB, 0, -1)
     )
@@ -82,15 +82,15 @@ def test_a_job_goes_on_without_what_it_only_tried(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("engine", ["compiled", "python"])
-def test_what_an_emptied_cache_has_completed_is_not_completed_again(engine: Engine) -> None:
+def test_emptied_cache_completes_blocks_once(engine: Engine) -> None:
     requests = rows(
         *((Kind.MALLOC, 512, 0, -1),) * 3,
         (Kind.RETIRE, 0, 0, 1),
         (Kind.EMPTY, 0, 0, -1),
-        (Kind.MALLOC, 512, 0, -1),  # where block 1 was
+        (Kind.MALLOC, 512, 0, -1),  # at the place of block 1
         (Kind.RETIRE, 0, 0, 5),
         (Kind.COMPLETE, 0, 0, 1),
-        (Kind.MALLOC, 512, 0, -1),  # not there: block 5 waits
+        (Kind.MALLOC, 512, 0, -1),  # not at that place: block 5 waits
     )
     outcome = play(requests, card=Card(policy="windows"), engine=engine)
     places = [columns(outcome)["address"][row] - BASE for row in (0, 1, 2, 5, 8)]
@@ -98,7 +98,7 @@ def test_what_an_emptied_cache_has_completed_is_not_completed_again(engine: Engi
 
 
 @pytest.mark.parametrize("engine", ["compiled", "python"])
-def test_a_freed_block_which_another_stream_uses_waits_to_be_completed(engine: Engine) -> None:
+def test_freed_block_waits_for_completion(engine: Engine) -> None:
     requests = rows(
         *((Kind.MALLOC, 512, 0, -1),) * 2,
         (Kind.RECORD, 0, 1, 0),
@@ -112,7 +112,7 @@ def test_a_freed_block_which_another_stream_uses_waits_to_be_completed(engine: E
 
 
 @pytest.mark.parametrize("engine", ["compiled", "python"])
-def test_private_pools_go_back_in_order_of_their_numbers(engine: Engine) -> None:
+def test_releases_private_pools_in_order(engine: Engine) -> None:
     pool = [(Kind.BEGIN_POOL, 1, 0, -1), (Kind.MALLOC, 5 * MIB, 0, -1), (Kind.END_POOL, 1, 0, -1)]
     second = [(kind, 2 if kind != Kind.MALLOC else size, stream, block) for kind, size, stream, block in pool]
     release = [(Kind.RELEASE_POOL, 2, 0, -1), (Kind.RELEASE_POOL, 1, 0, -1), (Kind.EMPTY, 0, 0, -1)]
@@ -122,8 +122,8 @@ def test_private_pools_go_back_in_order_of_their_numbers(engine: Engine) -> None
 
 
 @pytest.mark.parametrize("engine", ["compiled", "python"])
-def test_a_large_block_of_which_exactly_one_mebibyte_would_remain_is_given_whole(engine: Engine) -> None:
-    # torch's should_split: of a large block more than kSmallSize, 1 MiB, must remain.
+def test_does_not_split_off_one_mebibyte(engine: Engine) -> None:
+    # torch's should_split: more than kSmallSize, 1 MiB, of a large block must remain.
     requests = rows(
         (Kind.MALLOC, 20 * MIB, 0, -1),
         (Kind.FREE, 0, 0, 0),
@@ -136,8 +136,8 @@ def test_a_large_block_of_which_exactly_one_mebibyte_would_remain_is_given_whole
 
 
 @pytest.mark.parametrize("engine", ["compiled", "python"])
-def test_garbage_of_exactly_the_average_age_is_collected(engine: Engine) -> None:
-    # torch's garbage_collect_cached_blocks frees what is at least as old as the average: a block alone is of that age.
+def test_collects_garbage_of_average_age(engine: Engine) -> None:
+    # torch's garbage_collect_cached_blocks frees blocks of at least average age, such as a single block.
     requests = rows((Kind.MALLOC, 250 * MIB, 0, -1), (Kind.FREE, 0, 0, 0), (Kind.MALLOC, 300 * MIB, 0, -1))
     settings = Settings(memory_fraction=0.5, garbage_collection_threshold=0.2)  # collects from 200 MiB on
     outcome = play(requests, settings, Card(2000 * MIB), engine=engine)

@@ -1,4 +1,4 @@
-"""Recorded histories through the simulator: public ones where they are available, and any that the simulator itself records."""
+"""Recorded histories through the simulator: public ones if available, and those recorded by the simulator itself."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ needs_histories = pytest.mark.skipif(not HISTORIES, reason="the public memory hi
 @needs_histories
 @pytest.mark.integration
 @pytest.mark.parametrize("path", parameters(HISTORIES), ids=lambda path: path.name[:8])
-def test_a_public_history_is_predicted_event_for_event(path: Path) -> None:
+def test_predicts_public_history(path: Path) -> None:
     snapshot = read_snapshot(path)
     n_replayed = n_expandable = 0
     for index, history in enumerate(snapshot["device_traces"]):
@@ -60,7 +60,7 @@ def test_a_public_history_is_predicted_event_for_event(path: Path) -> None:
 
 
 @needs_histories
-def test_each_commit_replays_small_histories_and_expandable_segments() -> None:
+def test_replays_small_and_expandable_histories() -> None:
     small = [path.name for path in HISTORIES if not is_for_release(path)]
     assert len(small) >= 10
     assert any(name.startswith(EXPANDABLE) for name in small)
@@ -68,7 +68,7 @@ def test_each_commit_replays_small_histories_and_expandable_segments() -> None:
 
 # ------------------------------------------------------------------------------------------------ histories of our own
 def recorded(settings: Settings, seed: int, length: int, card: Card | None = None) -> Trace:
-    """Return a history which the simulator records: random requests of two streams until memory runs out."""
+    """Return a history recorded by the simulator: random requests of two streams until memory runs out."""
     sequence = decode(np.random.default_rng(seed).bytes(3 * length), n_streams=2, pools=False)
     requests, (span,) = requests_of([sequence])
     columns = {name: getattr(requests, name)[span.start : span.stop] for name in ("kind", "size_bytes", "stream", "block")}
@@ -82,16 +82,16 @@ def recorded(settings: Settings, seed: int, length: int, card: Card | None = Non
 
 
 def tail(trace: Trace, first: int) -> Trace:
-    """Return the history as it would be, had recording begun at row `first`."""
+    """Return the history of a recording that began at row `first`."""
     columns: dict[str, Any] = {name: getattr(trace, name)[first:] for name in EVENT_COLUMNS}
     columns["block"] = np.where(columns["block"] >= first, columns["block"] - first, -1)
     return dataclasses.replace(trace, **columns)
 
 
-# Derandomized, since a history of a full card fails once in some thousand: see the test below.
+# Derandomized, because a history of a full card fails once in some thousand runs: see the test below.
 @hypothesis_settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=True)
 @given(settings=any_settings(), seed=st.integers(0, 2**32 - 1), length=st.integers(1, 150), full=st.booleans())
-def test_what_the_simulator_records_it_replays(settings: Settings, seed: int, length: int, full: bool) -> None:
+def test_replays_simulated_history(settings: Settings, seed: int, length: int, full: bool) -> None:
     trace = recorded(settings, seed, length, Card(700 * MIB) if full else None)
     found = replay(trace)
     assert found.starts_cold
@@ -100,11 +100,9 @@ def test_what_the_simulator_records_it_replays(settings: Settings, seed: int, le
     assert found.allocations == (trace.action == Action.ALLOC).sum()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="known fault: the free block that is chosen differs, with expandable segments on a full card"
-)
+@pytest.mark.xfail(strict=True, reason="known fault: another free block is chosen, with expandable segments on a full card")
 @pytest.mark.parametrize(("seed", "length"), [(93331, 73), (145, 114)])
-def test_a_full_card_of_expandable_segments_is_replayed(seed: int, length: int) -> None:
+def test_replays_full_card_of_expandable_segments(seed: int, length: int) -> None:
     settings = Settings(expandable_segments=True, roundup_divisions=((0,) if seed == 93331 else (2,)) * N_INTERVALS)
     assert replay(recorded(settings, seed, length, Card(700 * MIB))).exact
 
@@ -116,17 +114,17 @@ def test_a_full_card_of_expandable_segments_is_replayed(seed: int, length: int) 
     share=st.floats(0, 1, exclude_max=True),
     expandable=st.booleans(),
 )
-def test_a_history_which_starts_late_is_rebuilt_from_its_end(seed: int, length: int, share: float, expandable: bool) -> None:
+def test_rebuilds_start_of_late_history(seed: int, length: int, share: float, expandable: bool) -> None:
     trace = recorded(Settings(expandable_segments=expandable), seed, length)
-    # Between a segment and the block which it was taken for, nobody could tell that they belong together.
+    # A cut between a segment and the block that needed it would separate the two.
     cuts = np.flatnonzero(trace.action == Action.FREE_REQUESTED)
     assume(len(cuts))
     late = tail(trace, int(cuts[int(share * len(cuts))]))
     found = replay(late)
     assert found.events == len(late)
     assert found.allocations == (late.action == Action.ALLOC).sum()
-    # Two things are not in a record: the true size of an older block which is freed when a block follows it, and which
-    # pool of which stream had the addresses of pages which went back.
+    # Two facts are not recorded: the true size of an older block freed when a block follows it, and the pool and stream of
+    # addresses of unmapped pages.
     older = late.size_bytes[(late.action == Action.FREE_COMPLETED) & (late.block < 0)]
     unsure = (late.action == Action.SEGMENT_UNMAP).any() if expandable else (older > MIB).any()
     if not unsure:
@@ -134,7 +132,7 @@ def test_a_history_which_starts_late_is_rebuilt_from_its_end(seed: int, length: 
         assert found.peaks["reserved"].simulated == found.peaks["reserved"].recorded
 
 
-def test_a_file_a_gzipped_file_and_the_trace_are_replayed_alike(tmp_path: Path) -> None:
+def test_file_gzip_and_trace_replay_alike(tmp_path: Path) -> None:
     trace = recorded(Settings(), seed=5, length=120)
     write_snapshot(trace, tmp_path / "a.pickle")
     (tmp_path / "b.pickle.gz").write_bytes(gzip.compress((tmp_path / "a.pickle").read_bytes()))
@@ -143,7 +141,7 @@ def test_a_file_a_gzipped_file_and_the_trace_are_replayed_alike(tmp_path: Path) 
         assert replay(again).to_dict() == {**replay(trace).to_dict(), "events": len(again)}
 
 
-# ------------------------------------------------------------------------------------------------ what is not as predicted
+# ------------------------------------------------------------------------------------------------ wrong predictions
 def small(**changes: Any) -> Trace:
     """Return 3 MiB and 5 MiB in one segment of 20 MiB, the first freed; with other columns."""
     columns: dict[str, Any] = {
@@ -156,7 +154,7 @@ def small(**changes: Any) -> Trace:
     return Trace.build(columns)
 
 
-def test_the_example_is_exact() -> None:
+def test_example_is_exact() -> None:
     found = replay(small())
     assert found.exact
     assert (found.address_matches, found.segments_matched, found.final_layout_equal) == (2, 1, None)
@@ -164,7 +162,7 @@ def test_the_example_is_exact() -> None:
     assert (found.peaks["reserved"].recorded, found.peaks["reserved"].simulated) == (20 * MIB, 20 * MIB)
 
 
-def test_a_block_elsewhere_is_one_wrong_prediction_and_taken_over() -> None:
+def test_moved_block_counts_as_one_error() -> None:
     moved = (1 << 30) + 8 * MIB
     found = replay(small(address=[1 << 30, 1 << 30, moved, 1 << 30, 1 << 30]))
     assert (found.address_matches, found.allocations) == (1, 2)
@@ -174,20 +172,20 @@ def test_a_block_elsewhere_is_one_wrong_prediction_and_taken_over() -> None:
     assert not found.exact
 
 
-def test_a_segment_of_another_size_is_not_matched() -> None:
+def test_segment_of_other_size_is_unmatched() -> None:
     found = replay(small(size_bytes=[24 * MIB, 3 * MIB, 5 * MIB, 3 * MIB, 3 * MIB]))
     assert (found.segments_recorded, found.segments_predicted, found.segments_matched) == (1, 1, 0)
     assert not found.exact
 
 
-def test_a_segment_which_the_record_lacks_is_spurious() -> None:
+def test_unrecorded_segment_is_spurious() -> None:
     rows = {name: getattr(small(), name)[1:] for name in ("action", "address", "size_bytes")}
     found = replay(Trace.build({**rows, "block": [0, 1, 0, 0]}, segments=_none(), blocks=_no_blocks()))
     assert (found.segments_recorded, found.segments_matched) == (0, 0)
     assert found.segments_predicted > 0
 
 
-def test_a_trace_without_addresses_and_segments_is_refused() -> None:
+def test_rejects_trace_without_addresses_and_segments() -> None:
     with pytest.raises(UsageError, match="neither segment events nor a final layout"):
         replay(Trace.build({"action": [Action.ALLOC], "size_bytes": [5], "block": [0]}))
 
@@ -201,7 +199,7 @@ def _no_blocks() -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------------------------------------ recorded settings
-def test_the_record_says_its_settings() -> None:
+def test_reads_recorded_settings() -> None:
     intervals = {str(2**i): (4 if i > 3 else 0) for i in range(16)}
     said = {
         "PYTORCH_CUDA_ALLOC_CONF": "large_segment_size_mb:40",
@@ -216,11 +214,11 @@ def test_the_record_says_its_settings() -> None:
 
 
 @pytest.mark.parametrize("said", [None, {}, {"max_split_size": -1, "roundup_power2_divisions": {}}])
-def test_without_word_they_are_torchs_own(said: object) -> None:
+def test_missing_settings_are_torchs_defaults(said: object) -> None:
     assert recorded_settings(dataclasses.replace(small(), header={"allocator_settings": said})) == Settings()
 
 
-def test_requests_of_a_replayed_trace_are_the_requests() -> None:
+def test_replayed_trace_keeps_requests() -> None:
     trace = recorded(Settings(), seed=3, length=100)
     requests = Requests.of(trace)
     outcome = play(requests, Settings())

@@ -1,4 +1,4 @@
-"""What a trace asks for when its answers are taken away."""
+"""The requests in a trace, without the allocator's answers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def layout(blocks: Sequence[tuple[int, int, int, BlockState]]) -> dict[str, Any]
     }
 
 
-def test_a_free_with_nothing_between_is_one_request() -> None:
+def test_immediate_free_is_one_request() -> None:
     trace = trace_of(
         (Action.ALLOC, 4000, 0),
         (Action.ALLOC, 50, 1, 1),
@@ -70,7 +70,7 @@ def test_a_free_with_nothing_between_is_one_request() -> None:
     ]
 
 
-def test_a_free_which_is_completed_after_a_request_is_two() -> None:
+def test_late_free_is_two_requests() -> None:
     trace = trace_of(
         (Action.SEGMENT_ALLOC, 2 << 20, -1),
         (Action.ALLOC, 4000, 1),
@@ -88,11 +88,11 @@ def test_a_free_which_is_completed_after_a_request_is_two() -> None:
     ]
 
 
-def test_a_completion_without_its_request_is_a_free() -> None:
+def test_completion_without_request_is_free() -> None:
     assert asked(trace_of((Action.ALLOC, 1, 0), (Action.FREE_COMPLETED, 1, 0)))[1] == (Kind.FREE, 0, 0, 0, 1)
 
 
-def test_an_emptied_cache_is_a_request_and_separates_a_free_from_its_completion() -> None:
+def test_emptied_cache_separates_free_from_completion() -> None:
     trace = trace_of(
         (Action.ALLOC, 1, 0),
         (Action.FREE_REQUESTED, 1, 0),
@@ -103,12 +103,12 @@ def test_an_emptied_cache_is_a_request_and_separates_a_free_from_its_completion(
     assert [kind for kind, *_ in asked(trace)] == [Kind.MALLOC, Kind.RETIRE, Kind.EMPTY, Kind.COMPLETE]
 
 
-def test_answers_and_snapshots_are_left_out() -> None:
+def test_leaves_out_answers_and_snapshots() -> None:
     trace = trace_of((Action.SEGMENT_MAP, 1, -1), (Action.OOM, 1, -1), (Action.SNAPSHOT, 0, -1), (Action.SEGMENT_UNMAP, 1, -1))
     assert asked(trace) == []
 
 
-def test_without_marks_segments_which_go_back_for_nothing_were_an_emptied_cache() -> None:
+def test_infers_emptied_cache_from_released_segments() -> None:
     rows = [
         (Action.ALLOC, 1, 0),
         (Action.SEGMENT_FREE, 1, -1),
@@ -117,7 +117,7 @@ def test_without_marks_segments_which_go_back_for_nothing_were_an_emptied_cache(
         (Action.SEGMENT_FREE, 1, -1),  # made room
         (Action.SEGMENT_ALLOC, 1, -1),
         (Action.ALLOC, 1, 6),
-        (Action.SEGMENT_UNMAP, 1, -1),  # made room, not enough
+        (Action.SEGMENT_UNMAP, 1, -1),  # made room, but not enough
         (Action.OOM, 1, -1),
         (Action.SEGMENT_UNMAP, 1, -1),
     ]
@@ -127,7 +127,7 @@ def test_without_marks_segments_which_go_back_for_nothing_were_an_emptied_cache(
 
 
 @pytest.mark.parametrize("name", ["aten::cudnn_convolution", "aten::convolution_backward", "ConvolutionBackward0"])
-def test_the_workspace_of_a_convolution_is_only_tried(name: str) -> None:
+def test_convolution_workspace_is_try(name: str) -> None:
     columns = {
         "action": [Action.ALLOC] * 4,
         "size_bytes": [1, 2, 3, 4],
@@ -139,13 +139,13 @@ def test_the_workspace_of_a_convolution_is_only_tried(name: str) -> None:
     assert [kind for kind, *_ in asked(trace)] == [Kind.TRY, Kind.MALLOC, Kind.MALLOC, Kind.MALLOC]
 
 
-def test_memory_beside_the_allocator_is_taken() -> None:
+def test_outside_memory_is_taken() -> None:
     trace = trace_of((Action.ALLOC, 1, 0), (Action.CONTEXT, 300, -1))
     assert asked(trace)[1] == (Kind.TAKE, 300, 0, -1, 1)
     assert Requests.of(trace).n_pools == 1
 
 
-def test_blocks_which_are_older_than_the_trace_are_asked_for_first() -> None:
+def test_older_blocks_are_requested_first() -> None:
     trace = trace_of(
         (Action.ALLOC, 100, 0, 0, 0x2000),
         (Action.FREE_COMPLETED, 700, -1, 1, 0x9200),
@@ -157,7 +157,7 @@ def test_blocks_which_are_older_than_the_trace_are_asked_for_first() -> None:
             [
                 (0, 0x1000, 512, BlockState.ACTIVE_ALLOCATED),  # older, lives on
                 (0, 0x1200, 0, BlockState.INACTIVE),
-                (0, 0x1400, 900, BlockState.ACTIVE_ALLOCATED),  # of the trace
+                (0, 0x1400, 900, BlockState.ACTIVE_ALLOCATED),  # a block of the trace
                 (1, 0x9000, 300, BlockState.ACTIVE_PENDING_FREE),  # older
             ]
         ),
@@ -175,7 +175,7 @@ def test_blocks_which_are_older_than_the_trace_are_asked_for_first() -> None:
     ]
 
 
-def test_an_address_which_is_used_again_is_one_older_block() -> None:
+def test_reused_address_is_one_older_block() -> None:
     trace = trace_of(
         (Action.FREE_COMPLETED, 600, -1, 0, 0x1000),
         (Action.ALLOC, 500, 1, 0, 0x1000),
@@ -202,7 +202,7 @@ def test_an_address_which_is_used_again_is_one_older_block() -> None:
         ((Kind.BEGIN_POOL, 1 << 40, 0, -1), "out of turn"),
     ],
 )
-def test_requests_which_contradict_themselves_never_reach_the_compiled_player(row: tuple[int, ...], words: str) -> None:
+def test_rejects_contradictory_requests(row: tuple[int, ...], words: str) -> None:
     rows = [(Kind.MALLOC, 5, 0, -1), (Kind.EMPTY, 0, 0, -1), row]
     columns = [np.array(column, dtype) for column, dtype in zip(zip(*rows, strict=True), ("u1", "i8", "i4", "i8"), strict=True)]
     with pytest.raises(UsageError, match=f"Request 2 .*{words}"):
@@ -210,7 +210,7 @@ def test_requests_which_contradict_themselves_never_reach_the_compiled_player(ro
 
 
 @pytest.mark.parametrize("grown", [Action.SEGMENT_ALLOC, Action.SEGMENT_MAP])
-def test_pages_that_go_back_right_before_others_are_taken_made_room(grown: Action) -> None:
-    # An allocator that finds the card full gives back what is unused and asks again; the job did not empty its cache.
+def test_pages_released_before_growth_made_room(grown: Action) -> None:
+    # An allocator that finds the card full releases unused memory and retries; the job did not empty its cache.
     rows = [(Action.ALLOC, 1, 0), (Action.SEGMENT_UNMAP, 1, -1), (grown, 1, -1), (Action.ALLOC, 1, 3)]
     assert [kind for kind, *_ in asked(trace_of(*rows, header={}))] == [Kind.MALLOC, Kind.MALLOC]

@@ -1,4 +1,4 @@
-"""Settings: what PYTORCH_CUDA_ALLOC_CONF says, and how requests are rounded."""
+"""Settings: parsing of PYTORCH_CUDA_ALLOC_CONF, and rounding of requests."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ KIB = 1024
 
 
 @given(any_settings())
-def test_what_settings_say_of_themselves_makes_them_again(settings: Settings) -> None:
+def test_settings_round_trip_through_text(settings: Settings) -> None:
     text = str(settings)
     assert (settings if text == "default" else Settings.parse(text)) == settings
 
 
 @given(st.floats(0, 1), st.floats(0, 1, exclude_max=True))
-def test_shares_keep_all_their_digits(fraction: float, threshold: float) -> None:
+def test_shares_keep_all_digits(fraction: float, threshold: float) -> None:
     settings = Settings(memory_fraction=fraction, garbage_collection_threshold=threshold)
     assert Settings.parse("" if str(settings) == "default" else str(settings)) == settings
 
@@ -33,7 +33,7 @@ def test_default_settings_have_no_text() -> None:
     assert Settings.parse("") == Settings()
 
 
-def test_only_what_differs_is_said() -> None:
+def test_text_has_only_changed_settings() -> None:
     settings = Settings(max_split_bytes=200 * MIB, expandable_segments=True, roundup_divisions=(4,) * N_INTERVALS)
     assert str(settings) == "max_split_size_mb:200,roundup_power2_divisions:4,expandable_segments:True"
 
@@ -51,14 +51,14 @@ def test_only_what_differs_is_said() -> None:
         ("per_process_memory_fraction:0.5", Settings(memory_fraction=0.5)),
         ("backend:native,pinned_use_background_threads:True", Settings()),
         ("roundup_power2_divisions:8", Settings(roundup_divisions=(8,) * 16)),
-        # measured: torch 2.11; 32 MiB, which is not named, is not divided
+        # measured: torch 2.11; the interval of 32 MiB, which is not listed, is not divided
         ("roundup_power2_divisions:[16:8,64:4,>:2]", Settings(roundup_divisions=(8, 8, 8, 8, 8, 0, 4, *(2,) * 9))),
         ("roundup_power2_divisions:[>:4]", Settings(roundup_divisions=(0, *(4,) * 15))),
         ("roundup_power2_divisions:[256:1,512:2,1024:4,>:8]", Settings(roundup_divisions=(*(1,) * 9, 2, 4, *(8,) * 5))),
         ("roundup_power2_divisions:[1048576:4]", Settings(roundup_divisions=(4,) * 16)),
     ],
 )
-def test_texts_are_understood(text: str, expected: Settings) -> None:
+def test_parses_text(text: str, expected: Settings) -> None:
     assert Settings.parse(text) == expected
 
 
@@ -89,7 +89,7 @@ def test_texts_are_understood(text: str, expected: Settings) -> None:
         ("per_process_memory_fraction:1.5", "per_process_memory_fraction is 1.5: it must lie between 0 and 1."),
     ],
 )
-def test_wrong_texts_are_refused_with_their_reason(text: str, message: str) -> None:
+def test_rejects_wrong_text_with_reason(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         Settings.parse(text)
     assert message in str(caught.value)
@@ -123,12 +123,12 @@ def test_wrong_texts_are_refused_with_their_reason(text: str, message: str) -> N
         ("roundup_power2_divisions:[>:4]", 200 << 30, 224 << 30),
     ],
 )
-def test_requests_are_rounded(text: str, request_bytes: int, block_bytes: int) -> None:
+def test_rounds_requests(text: str, request_bytes: int, block_bytes: int) -> None:
     assert Settings.parse(text).round_bytes(request_bytes) == block_bytes
 
 
 @given(any_settings(), st.integers(0, 1 << 40))
-def test_a_rounded_request_is_a_block_which_rounding_leaves_alone(settings: Settings, size_bytes: int) -> None:
+def test_rounding_is_idempotent(settings: Settings, size_bytes: int) -> None:
     rounded = settings.round_bytes(size_bytes)
     assert settings.round_bytes(rounded) == rounded
     assert rounded % 512 == 0
@@ -148,17 +148,18 @@ def test_a_rounded_request_is_a_block_which_rounding_leaves_alone(settings: Sett
         (71 * MIB, 72 * MIB),
     ],
 )
-def test_segments_are_as_large_as_torch_makes_them(block_bytes: int, segment_bytes: int) -> None:
+def test_segments_have_torchs_size(block_bytes: int, segment_bytes: int) -> None:
     assert Settings().segment_bytes(block_bytes) == segment_bytes
 
 
-def test_the_segment_of_middle_sized_blocks_can_be_chosen() -> None:
+def test_large_segment_size_is_configurable() -> None:
     settings = Settings.parse("large_segment_size_mb:40")
     assert [settings.segment_bytes(size) for size in (512, 3 * MIB, 10 * MIB)] == [2 * MIB, 40 * MIB, 10 * MIB]
 
 
 # ------------------------------------------------------------------------------------------------ releases of torch
-# measured: `python -m benchmarks.new_torch`, which gives these texts to each release on the null GPU; 2.13 from its headers.
+# measured: `python -m benchmarks.new_torch`, which applies these texts to each release on the null GPU; 2.13 from its
+# headers.
 RELEASES = ("2.6.0", "2.9.1", "2.10.0", "2.11.0", "2.13.0", "2.15.0")
 ACCEPTED_SINCE = {
     "max_split_size_mb:21": "2.6.0",
@@ -176,7 +177,7 @@ ACCEPTED_SINCE = {
 
 @pytest.mark.parametrize("text", ACCEPTED_SINCE)
 @pytest.mark.parametrize("torch", RELEASES)
-def test_a_release_accepts_what_it_knows(text: str, torch: str) -> None:
+def test_release_accepts_its_settings(text: str, torch: str) -> None:
     rules = AllocatorRules.of(torch)
     if RELEASES.index(torch) >= RELEASES.index(ACCEPTED_SINCE[text]):
         Settings.parse(text, rules)
@@ -186,13 +187,13 @@ def test_a_release_accepts_what_it_knows(text: str, torch: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["throw_on_cudamalloc_oom:True", "expandable_segments_reserve:0.5"])
-def test_what_changes_memory_and_is_not_simulated_is_unknown_under_every_release(text: str) -> None:
+def test_rejects_unsimulated_settings_in_every_release(text: str) -> None:
     with pytest.raises(UnknownSetting):
         Settings.parse(text, AllocatorRules.of("2.15.0"))
 
 
 @pytest.mark.parametrize("text", ["", "expandable_segments:True", "max_split_size_mb:64,roundup_power2_divisions:4"])
-def test_what_all_releases_accept_means_the_same_in_all(text: str) -> None:
+def test_common_settings_mean_the_same_everywhere(text: str) -> None:
     assert len({Settings.parse(text, AllocatorRules.of(torch)) for torch in RELEASES}) == 1
 
 
@@ -200,9 +201,9 @@ def test_what_all_releases_accept_means_the_same_in_all(text: str) -> None:
     ("torch", "release"),
     [("2.8.0+cu126", (2, 8)), ("2.15.0.dev20261101+cu132", (2, 15)), ("2.0.1", (2, 0)), (None, (2, 11)), ("a fork", (2, 11))],
 )
-def test_rules_are_those_of_the_release_which_is_named(torch: str | None, release: tuple[int, int]) -> None:
+def test_selects_rules_of_named_release(torch: str | None, release: tuple[int, int]) -> None:
     assert AllocatorRules.of(torch).release == release
 
 
-def test_the_c_header_is_what_the_table_makes() -> None:
+def test_c_header_matches_rules() -> None:
     assert allocator_header.PATH.read_text() == allocator_header.header()

@@ -1,4 +1,4 @@
-"""Traces under other circumstances: what comes back is the trace which would have been recorded."""
+"""Traces under other conditions: the result is the trace that would have been recorded."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def recorded(requests: Requests) -> Trace:
 
 
 def content(trace: Trace, base: int = 0) -> dict[str, Any]:
-    """Return everything which a trace says, as plain values; addresses count from `base`."""
+    """Return everything in a trace, as plain values; addresses count from `base`."""
     said: dict[str, Any] = {name: getattr(trace, name).tolist() for name in EVENT_COLUMNS}
     for part, names in (("segments", SEGMENT_COLUMNS), ("blocks", BLOCK_COLUMNS)):
         said |= {f"{part}.{name}": getattr(getattr(trace, part), name).tolist() for name in names}
@@ -66,7 +66,7 @@ def content(trace: Trace, base: int = 0) -> dict[str, Any]:
 
 
 def expect_a_sound_layout(simulation: Simulation, replayed: Trace) -> None:
-    """The final blocks tile the final segments, and what is taken sums to what is counted."""
+    """Check that the final blocks tile the final segments, and that the sums are right."""
     segments, blocks, statistics = replayed.segments, replayed.blocks, simulation.outcome.statistics
     assert segments is not None
     assert blocks is not None
@@ -88,7 +88,7 @@ def expect_a_sound_layout(simulation: Simulation, replayed: Trace) -> None:
     length=st.integers(1, 120),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_a_replayed_trace_replays_to_itself(settings: Settings, total_mib: int | None, length: int, seed: int) -> None:
+def test_replayed_trace_replays_to_itself(settings: Settings, total_mib: int | None, length: int, seed: int) -> None:
     data = np.random.default_rng(seed).bytes(3 * length)
     trace = recorded(random_requests(data, n_streams=3, pools=False, waits=True))
 
@@ -100,11 +100,11 @@ def test_a_replayed_trace_replays_to_itself(settings: Settings, total_mib: int |
     replayed = once.replayed()
     expect_a_sound_layout(once, replayed)
     if not once.fits:
-        return  # the request at which it ends is not in the replayed trace, and its retry neither
+        return  # the replayed trace has neither the request at which it ends nor its retry
     twice = simulate(replayed, settings, card())
     assert content(twice.replayed()) == content(replayed)
     assert twice.outcome.statistics == once.outcome.statistics
-    # A block's two last rows may move towards each other: nothing was asked for between them.
+    # The last two rows of a block may move towards each other if there is no request between them.
     of_both = [np.isin(some.action, (A.ALLOC, A.EMPTY_CACHE, A.CONTEXT)) for some in (trace, replayed)]
     for name in ("action", "size_bytes", "stream", "step", "phase", "op", "time_us"):
         given, found = (getattr(some, name)[rows].tolist() for some, rows in zip((trace, replayed), of_both, strict=True))
@@ -112,7 +112,7 @@ def test_a_replayed_trace_replays_to_itself(settings: Settings, total_mib: int |
 
 
 # ------------------------------------------------------------------------------------------------ small traces
-def test_segments_come_before_the_request_which_needs_them_and_go_after_the_call_which_frees_them() -> None:
+def test_segment_events_surround_their_requests() -> None:
     trace = trace_of(
         (A.ALLOC, 5 * MIB, 0), (A.FREE_REQUESTED, 5 * MIB, 0), (A.FREE_COMPLETED, 5 * MIB, 0), (A.EMPTY_CACHE, 0, -1)
     )
@@ -129,7 +129,7 @@ def test_segments_come_before_the_request_which_needs_them_and_go_after_the_call
     assert replayed.address.tolist() == [BASE] * 4 + [0, BASE]
 
 
-def test_the_final_layout_has_every_block_and_gap() -> None:
+def test_final_layout_has_all_blocks_and_gaps() -> None:
     trace = trace_of(
         *((A.ALLOC, 5 * MIB - 1, row) for row in range(3)),
         (A.FREE_REQUESTED, 5 * MIB - 1, 1),
@@ -153,14 +153,14 @@ def test_the_final_layout_has_every_block_and_gap() -> None:
     ]
 
 
-def test_a_block_which_a_retry_has_taken_back_is_not_in_the_final_layout() -> None:
+def test_final_layout_lacks_block_reclaimed_by_retry() -> None:
     trace = trace_of((A.ALLOC, 30 * MIB, 0), (A.FREE_REQUESTED, 30 * MIB, 0), (A.ALLOC, 40 * MIB, 2))
     simulation = simulate(trace, card=Card(60 * MIB, policy="windows"))
     assert (simulation.fits, simulation.retries) == (True, 1)
     expect_a_sound_layout(simulation, simulation.replayed())
 
 
-def test_an_expandable_layout_is_one_row_for_each_mapped_range() -> None:
+def test_expandable_layout_has_row_per_range() -> None:
     trace = trace_of(
         (A.ALLOC, 20 * MIB, 0),
         (A.ALLOC, 40 * MIB, 1),
@@ -177,7 +177,7 @@ def test_an_expandable_layout_is_one_row_for_each_mapped_range() -> None:
     expect_a_sound_layout(simulation, replayed)
 
 
-def test_blocks_which_are_older_than_the_trace_come_first() -> None:
+def test_older_blocks_come_first() -> None:
     trace = trace_of(
         (A.ALLOC, 100, 0, 0, 0x2000),
         (A.FREE_COMPLETED, 700, -1, 1, 0x9200),
@@ -196,7 +196,7 @@ def test_blocks_which_are_older_than_the_trace_come_first() -> None:
     ]
 
 
-# ------------------------------------------------------------------------------------------------ where memory runs out
+# ------------------------------------------------------------------------------------------------ out of memory
 def two_blocks(**others: Any) -> Trace:
     events = {
         "action": [A.ALLOC, A.ALLOC, A.ALLOC],
@@ -211,7 +211,7 @@ def two_blocks(**others: Any) -> Trace:
     return Trace.build(events, ops=["aten::mm"], modules=["net.0"], header=header, **others)
 
 
-def test_a_job_which_does_not_fit_says_where_it_ends() -> None:
+def test_unfitting_job_reports_its_end() -> None:
     simulation = simulate(two_blocks(), card=Card(50 * MIB, 7 * MIB))
     assert not simulation.fits
     assert simulation.out_of_memory == OutOfMemory(1, 30 * MIB, 4, "backward", "aten::mm", "net.0")
@@ -223,31 +223,31 @@ def test_a_job_which_does_not_fit_says_where_it_ends() -> None:
     expect_a_sound_layout(simulation, replayed)
 
 
-def test_a_job_whose_place_is_unknown_ends_all_the_same() -> None:
+def test_unknown_place_still_ends_job() -> None:
     simulation = simulate(two_blocks(), card=Card(29 * MIB))
     assert simulation.out_of_memory == OutOfMemory(0, 30 * MIB, 0, "build", None, None)
     assert simulation.replayed().action.tolist() == [A.OOM]
 
 
-def test_a_job_may_end_before_the_trace_begins() -> None:
+def test_job_may_end_before_trace_begins() -> None:
     trace = trace_of((A.FREE_COMPLETED, 30 * MIB, -1, 0, 0x1000))
     assert simulate(trace, card=Card(20 * MIB)).out_of_memory == OutOfMemory(-1, 30 * MIB, -1, "build", None, None)
 
 
-def test_a_job_which_fits_ends_nowhere() -> None:
+def test_fitting_job_has_no_end() -> None:
     simulation = simulate(two_blocks(), card=Card(69 * MIB, 7 * MIB))
     assert simulation.fits
     assert simulation.out_of_memory is None
 
 
-def test_a_replayed_trace_says_what_was_simulated_and_not_what_was_counted() -> None:
+def test_replayed_header_has_simulated_facts() -> None:
     header = simulate(two_blocks(), Settings(expandable_segments=True), Card(99 * MIB, MIB)).replayed().header
     simulated = {"settings": "expandable_segments:True", "total_bytes": 99 * MIB, "context_bytes": MIB, "limited": True}
     assert header["simulated"] == simulated
     assert "peaks" not in header
 
 
-def test_requests_which_are_simulated_often_give_the_same() -> None:
+def test_reused_requests_give_same_result() -> None:
     trace = two_blocks()
     simulation = simulate(trace, requests=Requests.of(trace), engine="python")
     assert content(simulation.replayed()) == content(simulate(trace).replayed())
@@ -256,7 +256,7 @@ def test_requests_which_are_simulated_often_give_the_same() -> None:
 
 # ------------------------------------------------------------------------------------------------ real jobs
 @pytest.mark.parametrize("model", JOBS)
-def test_a_job_on_the_null_gpu_simulates_to_what_torch_did(trace: Callable[..., Result], tiny_models: Path, model: str) -> None:
+def test_simulation_matches_torch_on_null_gpu(trace: Callable[..., Result], tiny_models: Path, model: str) -> None:
     real = trace(target=f"{tiny_models}:{model}", **JOBS[model]).trace
     assert real is not None
     simulation = simulate(real)

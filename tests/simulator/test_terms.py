@@ -1,4 +1,4 @@
-"""Late terms enter as events: they move the peak where they happen."""
+"""Edits of a trace as events: they move the peak where they happen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vramcast.simulator.trace_edits import first_row, resized, with_context
 from vramcast.tracer.format.operators import Kind
 from vramcast.tracer.format.trace import Action, Trace
 
-# 30 MiB; then 50 MiB for a while; then 10 MiB beside the 30.
+# 30 MiB; then 50 MiB for a while; then 10 MiB in addition to the 30.
 ROWS = ((Action.ALLOC, 30, 0), (Action.ALLOC, 50, 1), (Action.FREE_REQUESTED, 50, 1), (Action.FREE_COMPLETED, 50, 1),
         (Action.ALLOC, 10, 4))  # fmt: skip
 TRACE = Trace.build(
@@ -26,7 +26,7 @@ TRACE = Trace.build(
 )
 
 
-def test_a_known_workspace_takes_the_place_of_an_assumed_one() -> None:
+def test_known_workspace_replaces_assumed_one() -> None:
     changed = resized(TRACE, {1: 70 * MIB})
     assert changed.peak_live() == (100 * MIB, 1)
     assert changed.size_bytes[1:4].tolist() == [70 * MIB] * 3
@@ -35,7 +35,7 @@ def test_a_known_workspace_takes_the_place_of_an_assumed_one() -> None:
     assert gone.block.tolist() == [0, 1]
 
 
-def test_the_context_is_a_row_and_leaves_the_blocks_alone() -> None:
+def test_context_row_leaves_blocks_alone() -> None:
     more = with_context(TRACE, [(0, 400 * MIB), (1, 100 * MIB)])
     rows = np.flatnonzero(more.action == Action.CONTEXT)
     assert rows.tolist() == [0, 2]
@@ -43,18 +43,18 @@ def test_the_context_is_a_row_and_leaves_the_blocks_alone() -> None:
     assert more.peak_live()[0] == TRACE.peak_live()[0]
 
 
-def test_an_operator_is_found_by_a_word_of_its_name() -> None:
+def test_finds_operator_by_part_of_name() -> None:
     assert first_row(TRACE, lambda operator: operator.library.loaded == "cudnn") == 1
     assert first_row(TRACE, lambda operator: "add" in operator.name) == 4
     assert first_row(TRACE, lambda operator: operator.kind is Kind.RECURRENT) is None
 
 
 @pytest.mark.parametrize("row", [-1, 5])
-def test_a_row_which_is_not_there_is_refused(row: int) -> None:
+def test_rejects_row_outside_trace(row: int) -> None:
     with pytest.raises(UsageError, match=f"Row {row} is not in the trace"):
         resized(TRACE, {row: 1})
 
 
-def test_only_a_block_has_a_size() -> None:
+def test_rejects_size_of_non_block() -> None:
     with pytest.raises(UsageError, match="no ALLOC"):
         resized(TRACE, {2: 1})

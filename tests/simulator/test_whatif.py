@@ -1,4 +1,4 @@
-"""Other settings and other cards for one trace, and the smallest card on which the job still runs."""
+"""Other settings and other cards for one trace, and the smallest card that the job runs on."""
 
 from __future__ import annotations
 
@@ -45,34 +45,34 @@ def trace_of(
     return Trace.build({"action": action, "size_bytes": size_bytes, "block": block, **columns}, ops=ops, modules=modules)
 
 
-# 60 MiB, given back, then 70 and 10: on an unlimited card 130 MiB are reserved; 80 are enough if the cache lets go of the 60.
+# 60 MiB, freed, then 70 and 10: an unlimited card reserves 130 MiB; 80 are enough if the cache releases the 60.
 PHASES = trace_of(("+", 60 * MIB), ("-", 0), ("+", 70 * MIB), ("+", 10 * MIB))
 
 
 # ------------------------------------------------------------------------------------------------ the smallest card
-def test_the_smallest_card_is_exact_to_the_byte() -> None:
+def test_smallest_card_is_exact() -> None:
     assert min_feasible(PHASES) == 80 * MIB
     assert play(Requests.of(PHASES), Settings(), Card(80 * MIB)).stopped_at is None
     assert play(Requests.of(PHASES), Settings(), Card(80 * MIB - 1)).stopped_at is not None
 
 
-def test_what_the_process_takes_besides_counts() -> None:
+def test_outside_memory_counts() -> None:
     assert min_feasible(with_context(PHASES, [(0, 7 * MIB + 1), (3, 5)])) == 87 * MIB + 6
 
 
-def test_a_late_context_finds_what_an_early_peak_has_given_back_only_if_the_cache_lets_go() -> None:
-    # The allocator keeps the 60 MiB: a library which is loaded then must fit beside them.
+def test_late_context_needs_cache_release() -> None:
+    # The allocator keeps the 60 MiB: a library loaded then must fit in addition to them.
     late = with_context(trace_of(("+", 60 * MIB), ("-", 0)), [(3, 10 * MIB)])
     assert min_feasible(late) == 70 * MIB
 
 
-def test_a_memory_fraction_asks_for_a_larger_card() -> None:
+def test_memory_fraction_needs_larger_card() -> None:
     found = min_feasible(PHASES, Settings(memory_fraction=0.5))
     assert found is not None
     assert abs(found - 160 * MIB) <= 2
 
 
-def test_the_workspace_of_a_convolution_can_be_done_without() -> None:
+def test_convolution_workspace_is_optional() -> None:
     requests = (("+", 40 * MIB), ("+", 60 * MIB), ("-", 1), ("+", 20 * MIB))
     category = [Category.ACTIVATION, Category.WORKSPACE, Category.UNKNOWN, Category.UNKNOWN, Category.ACTIVATION]
     named: dict[str, Any] = {"op": [0] * 5, "category": category}
@@ -80,18 +80,18 @@ def test_the_workspace_of_a_convolution_can_be_done_without() -> None:
     assert min_feasible(trace_of(*requests, ops=("aten::mm",), **named)) == 100 * MIB
 
 
-def test_no_card_is_large_enough_for_everything() -> None:
+def test_no_card_fits_everything() -> None:
     assert min_feasible(trace_of(("+", 1 << 45))) is None
 
 
-def test_a_job_which_asks_for_nothing_needs_no_card() -> None:
+def test_job_without_requests_needs_no_card() -> None:
     assert min_feasible(trace_of()) == 0
 
 
-def test_where_a_larger_card_fails_the_smallest_card_lies_above_it() -> None:
-    # A card below 202 MiB has no room for both first blocks: the freed one goes back, and later 102 + 12 + 60 MiB are enough.
-    # One of 202 MiB keeps it, and the 12 MiB come to lie in its middle: the 60 MiB fit on neither side of them, and the
-    # segment cannot go back, so that 100 + 102 + 60 MiB are needed.
+def test_smallest_card_lies_above_failing_larger_card() -> None:
+    # A card below 202 MiB has no room for both first blocks: the freed one is released, and later 102 + 12 + 60 MiB are
+    # enough. A card of 202 MiB keeps it, and the 12 MiB come to lie in its middle: the 60 MiB fit on neither side of them,
+    # and the segment cannot be released, so 100 + 102 + 60 MiB are needed.
     trace = trace_of(("+", 100 * MIB), ("-", 0), ("+", 102 * MIB), ("+", 40 * MIB), ("+", 12 * MIB), ("-", 2), ("+", 60 * MIB))
     requests = Requests.of(trace)
     sizes_mib = (173, 174, 201, 202, 261, 262)
@@ -102,7 +102,7 @@ def test_where_a_larger_card_fails_the_smallest_card_lies_above_it() -> None:
 
 @hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 @given(settings=any_settings(), seed=st.integers(0, 2**32 - 1), length=st.integers(1, 100))
-def test_one_byte_less_and_the_job_does_not_run(settings: Settings, seed: int, length: int) -> None:
+def test_job_fails_with_one_byte_less(settings: Settings, seed: int, length: int) -> None:
     requests, _ = requests_of([decode(np.random.default_rng(seed).bytes(3 * length), n_streams=2, pools=False)])
     least = min_feasible(requests, settings)
     assert least is not None
@@ -113,7 +113,7 @@ def test_one_byte_less_and_the_job_does_not_run(settings: Settings, seed: int, l
 
 
 # ------------------------------------------------------------------------------------------------ the table
-def test_every_setting_meets_every_card_in_order() -> None:
+def test_covers_settings_and_cards_in_order() -> None:
     chosen = [Settings(), Settings(expandable_segments=True)]
     cases = what_if(PHASES, chosen, [None, 100 * MIB, 70 * MIB], n_jobs=2)
     assert [(case.settings, case.card_bytes) for case in cases] == [
@@ -126,7 +126,7 @@ def test_every_setting_meets_every_card_in_order() -> None:
     assert [case.retries for case in cases[:2]] == [0, 1]
 
 
-def test_where_memory_runs_out_is_said() -> None:
+def test_reports_where_memory_runs_out() -> None:
     named: dict[str, Any] = {"op": [-1, 0], "module": [-1, 0], "step": [-1, 2]}
     trace = trace_of(("+", 60 * MIB), ("+", 50 * MIB), modules=("layer1.conv",), **named)
     (case,) = what_if(trace, [Settings()], [100 * MIB])
@@ -139,16 +139,14 @@ def test_where_memory_runs_out_is_said() -> None:
     assert "layer1.conv" in case_table([case])
 
 
-def test_an_empty_table_is_a_wrong_question() -> None:
+def test_rejects_empty_table() -> None:
     with pytest.raises(UsageError, match="nothing to compare"):
         case_table([])
 
 
 # ------------------------------------------------------------------------------------------------ real jobs
 @pytest.mark.parametrize("conf", ["", "expandable_segments:True"])
-def test_the_null_gpu_runs_on_the_smallest_card_and_not_on_one_page_less(
-    trace: Callable[..., Any], tiny_models: Path, conf: str
-) -> None:
+def test_null_gpu_confirms_smallest_card(trace: Callable[..., Any], tiny_models: Path, conf: str) -> None:
     def run(**options: Any) -> Any:
         return trace(
             target=f"{tiny_models}:wide", batch="512x1024", labels="512x1024", optimizer="adam", alloc_conf=conf, **options

@@ -1,4 +1,4 @@
-"""Traces with READ and WRITE rows, made by hand or at random."""
+"""Traces with READ and WRITE rows, handmade or random."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MIB = 2**20
 
 
 class Script:
-    """Writes a trace: `alloc` and `free` blocks by name, `operator`s which take time and touch some."""
+    """A writer of traces: `alloc` and `free` blocks by name, `operator`s with a duration that touch some of them."""
 
     def __init__(self) -> None:
         self.columns: dict[str, list[int]] = {n: [] for n in ("action", "size_bytes", "block", "step", "time_us")}
@@ -34,7 +34,7 @@ class Script:
         self._row(Action.FREE_COMPLETED, name)
 
     def operator(self, takes_us: int, *names: str) -> None:
-        """Let an operator touch the blocks `names`, the last of which it writes."""
+        """Add an operator that touches the blocks `names` and writes the last of them."""
         for name in names:
             self._row(Action.WRITE if name == names[-1] else Action.READ, name)
         self.now_us += takes_us
@@ -48,7 +48,9 @@ class Script:
 
 
 def chain(sizes_mib: list[int], takes_us: int, n_steps: int = 2, state_mib: int = 0) -> tuple[Trace, Script]:
-    """A training job: layer i writes activation `a<i>`, the way back reads and frees it; `w<i>` are weights, `state` lasts."""
+    """Return a training job: layer i writes activation `a<i>`, the way back reads and frees it; `w<i>` are weights, `state`
+    lasts.
+    """
     script = Script()
     for i in range(len(sizes_mib)):
         script.alloc(f"w{i}", MIB)
@@ -69,7 +71,7 @@ def chain(sizes_mib: list[int], takes_us: int, n_steps: int = 2, state_mib: int 
 
 @st.composite
 def access_traces(draw: st.DrawFn) -> Trace:
-    """Draw a job of three equal steps: lasting blocks, and blocks which begin and end inside a step, touched at random."""
+    """Draw a job of three equal steps: lasting blocks, and blocks within a step, touched at random."""
     script = Script()
     sizes = st.integers(1, 40 * MIB)
     lasting = [f"l{i}" for i in range(draw(st.integers(0, 5)))]

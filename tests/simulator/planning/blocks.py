@@ -1,4 +1,4 @@
-"""Random blocks, as traces and as lifetimes; where a plan puts one."""
+"""Random blocks, as traces and as lifetimes; the place of a block in a plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def trace_of(events: list[Event], **columns: Any) -> Trace:
 
 @st.composite
 def traces(draw: st.DrawFn, max_blocks: int = 40, max_size_bytes: int = 20_000) -> Trace:
-    """Traces in which blocks are asked for and freed in any order, some never, and some frees are late."""
+    """Draw traces with allocations and frees in any order, some blocks never freed, and some frees late."""
     events: list[Event] = []
     live: list[int] = []
     waiting: list[int] = []
@@ -40,12 +40,12 @@ def traces(draw: st.DrawFn, max_blocks: int = 40, max_size_bytes: int = 20_000) 
 
 
 def lifetimes(max_blocks: int = 40, max_size_bytes: int = 20_000) -> st.SearchStrategy[Lifetimes]:
-    """Lifetimes of such traces."""
+    """Draw the lifetimes of such traces."""
     return traces(max_blocks, max_size_bytes).map(Lifetimes.of)
 
 
 def offset_of(plan: PoolPlan, number: int) -> int | None:
-    """Return the place of the job's block `number`, from 0, as `PoolPlan.to_dict` tells a program to; None: it has none."""
+    """Return the place of the job's block `number`, from 0, by the rules of `PoolPlan.to_dict`; None: it has none."""
     period = plan.period
     if period is not None and number >= period.end_block:
         k = (number - period.first_block) % period.n_blocks
@@ -56,15 +56,15 @@ def offset_of(plan: PoolPlan, number: int) -> int | None:
 def training(n_steps: int, *, n_layers: int = 30, kept: int = 2, leak: bool = False) -> Trace:
     """Return the trace of a small training job, with step marks.
 
-    Parameters, then steps: the outputs of the step before die late in the next one's forward pass, activations die in the
-    backward pass, gradients at the next step's start, the optimizer's state is made in step 0. The rows before the first
-    step and each layer's own little repeats are there to be taken for an iteration.
+    Parameters, then steps: the outputs of the previous step die late in the next one's forward pass, activations die in the
+    backward pass, gradients at the next step's start; the optimizer's state is created in step 0. The rows before the first
+    step and each layer's own small repeats could be mistaken for an iteration.
 
     Args:
-        n_steps: How many.
-        n_layers: Of the model.
-        kept: Outputs which the next step frees.
-        leak: Whether each step keeps one block for good.
+        n_steps: Number of steps.
+        n_layers: Layers of the model.
+        kept: Outputs that the next step frees.
+        leak: Whether each step keeps one block permanently.
     """
     events: list[Event] = []
     steps: list[int] = []

@@ -1,4 +1,4 @@
-"""When blocks begin and end."""
+"""Birth and death of blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vramcast.tracer.format.trace import Action, Trace
 from .blocks import trace_of, traces
 
 
-def test_a_block_lives_from_its_alloc_to_the_completion_of_its_free() -> None:
+def test_block_lives_from_alloc_to_completed_free() -> None:
     trace = trace_of(
         [
             (Action.SEGMENT_ALLOC, 2 << 20, -1),
@@ -30,12 +30,12 @@ def test_a_block_lives_from_its_alloc_to_the_completion_of_its_free() -> None:
     assert found.only(np.array([1])).birth.tolist() == [2]
 
 
-def test_a_trace_without_blocks_has_no_peak() -> None:
+def test_trace_without_blocks_has_no_peak() -> None:
     assert Lifetimes.of(Trace.build({"action": [], "size_bytes": [], "block": []})).peak_live() == (0, 0)
 
 
 @given(trace=traces())
-def test_live_bytes_are_those_of_the_trace(trace: Trace) -> None:
+def test_live_bytes_match_trace(trace: Trace) -> None:
     found = Lifetimes.of(trace)
     live = [int(found.size_bytes[(found.birth <= time) & (time < found.death)].sum()) for time in range(len(trace))]
     assert found.live()[:-1].tolist() == live

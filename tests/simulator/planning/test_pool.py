@@ -1,4 +1,4 @@
-"""Planned pools: they can be followed, they are low, and the judge finds what is broken on purpose."""
+"""Planned pools: they are valid and low, and the checker finds planted faults."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from vramcast.tracer.format.trace import Trace
 
 from .blocks import lifetimes, offset_of, training
 
-WORK = 300_000  # arbitrary: some milliseconds of search
+WORK = 300_000  # arbitrary: a few milliseconds of search
 
 
 @hypothesis_settings(deadline=None)
 @given(blocks=lifetimes())
-def test_the_judge_finds_nothing_in_any_plan(blocks: Lifetimes) -> None:
+def test_every_plan_passes_checker(blocks: Lifetimes) -> None:
     live = blocks.peak_live()[0]
     for made in (plan(blocks, work=WORK), simple(blocks, Fit.LOWEST), simple(blocks, Fit.SMALLEST)):
         assert pool_checker.check(blocks, made) == []
@@ -41,7 +41,7 @@ def test_the_judge_finds_nothing_in_any_plan(blocks: Lifetimes) -> None:
 
 @hypothesis_settings(deadline=None)
 @given(blocks=lifetimes())
-def test_a_plan_is_no_higher_than_those_of_the_paper_and_always_the_same(blocks: Lifetimes) -> None:
+def test_plan_beats_paper_and_is_deterministic(blocks: Lifetimes) -> None:
     found = plan(blocks, work=WORK)
     assert found.height_bytes <= min(simple(blocks, fit).height_bytes for fit in (Fit.LOWEST, Fit.SMALLEST))
     again = plan(blocks, work=WORK)
@@ -55,14 +55,14 @@ def test_a_plan_is_no_higher_than_those_of_the_paper_and_always_the_same(blocks:
     kept=st.integers(0, 3),
     leak=st.booleans(),
 )
-def test_the_judge_finds_nothing_in_a_plan_of_iterations(n_steps: int, n_layers: int, kept: int, leak: bool) -> None:
+def test_plans_of_iterations_pass_checker(n_steps: int, n_layers: int, kept: int, leak: bool) -> None:
     trace = training(n_steps, n_layers=n_layers, kept=kept, leak=leak)
     blocks = Lifetimes.of(trace)
     assert pool_checker.check(blocks, plan(blocks, repetition.find(trace), work=WORK)) == []
 
 
 @pytest.mark.parametrize("leak", [False, True])
-def test_a_plan_of_a_few_iterations_holds_for_many(leak: bool) -> None:
+def test_plan_of_few_iterations_holds_for_many(leak: bool) -> None:
     few = training(6, leak=leak)
     iterations = repetition.find(few)
     made = plan(Lifetimes.of(few), iterations, work=WORK)
@@ -83,7 +83,7 @@ def test_a_plan_of_a_few_iterations_holds_for_many(leak: bool) -> None:
     assert pool_checker.check(many.only(planned), followed) == []
 
 
-def test_blocks_which_outlive_an_iteration_take_turns() -> None:
+def test_blocks_outliving_iteration_take_turns() -> None:
     trace = training(8, kept=1)
     blocks = Lifetimes.of(trace)
     iterations = repetition.find(trace)
@@ -91,11 +91,11 @@ def test_blocks_which_outlive_an_iteration_take_turns() -> None:
     made = plan(blocks, iterations, work=WORK)
     assert made.period is not None
     per_iteration = np.diff(np.searchsorted(blocks.birth, iterations.borders))[0]
-    # An output is still there when the next one is made; gradients are not.
+    # An output is still live when the next one is created; gradients are not.
     assert made.period == replace(made.period, n_blocks=2 * per_iteration, unplanned=())
 
 
-def test_the_first_block_behind_the_planned_iterations_is_the_first_of_a_period() -> None:
+def test_first_block_after_iterations_starts_period() -> None:
     trace = training(6)
     blocks, iterations = Lifetimes.of(trace), repetition.find(trace)
     assert iterations is not None
@@ -104,7 +104,7 @@ def test_the_first_block_behind_the_planned_iterations_is_the_first_of_a_period(
     assert made.period.end_block == np.searchsorted(blocks.birth, iterations.borders[-1])
 
 
-def test_with_two_iterations_what_lives_longer_is_not_planned_ahead() -> None:
+def test_long_lived_blocks_unplanned_after_two_iterations() -> None:
     trace = training(4, kept=1)
     iterations = repetition.find(trace)
     assert iterations is not None
@@ -115,8 +115,9 @@ def test_with_two_iterations_what_lives_longer_is_not_planned_ahead() -> None:
     assert offset_of(made, made.period.end_block + made.period.unplanned[0]) is None
 
 
-def test_outputs_which_the_next_step_frees_cost_nothing() -> None:
-    # By size alone each step's large blocks have the same places, between which the outputs of the step before do not fit.
+def test_outputs_freed_by_next_step_cost_nothing() -> None:
+    # Ordered by size alone, each step's large blocks have the same places, and the outputs of the step before do not fit
+    # between them.
     sizes, birth, death = [], [], []
     for step in range(6):
         for start, end, size in ((0, 112, 6), (10, 30, 4), (20, 32, 4), (25, 35, 4)):
@@ -129,12 +130,12 @@ def test_outputs_which_the_next_step_frees_cost_nothing() -> None:
     assert plan(blocks).height_bytes == blocks.peak_live()[0] < simple(blocks, Fit.SMALLEST).height_bytes
 
 
-def test_a_plan_of_nothing_is_empty() -> None:
+def test_empty_plan() -> None:
     nothing = Lifetimes.of(Trace.build({"action": [], "size_bytes": [], "block": []}))
     assert plan(nothing).to_dict()["height_bytes"] == 0
 
 
-# ------------------------------------------------------------------------------------------------ where items go
+# ------------------------------------------------------------------------------------------------ placing items
 def items(*blocks: tuple[int, int, int]) -> Items:
     """Return items of (units of 512 B, birth, death)."""
     sizes, birth, death = (np.array(column, np.int64) for column in zip(*blocks, strict=True))
@@ -142,15 +143,15 @@ def items(*blocks: tuple[int, int, int]) -> Items:
 
 
 @pytest.mark.parametrize(("fit", "offset"), [(Fit.LOWEST, 1), (Fit.SMALLEST, 6), (Fit.HIGHEST, 17)])
-def test_a_hole_is_chosen_by_its_place_or_its_size(fit: Fit, offset: int) -> None:
-    # Below the item's neighbours are holes from 1 to 4 and from 6 to 8; from 10 to 18 is room to the target.
+def test_fit_selects_hole(fit: Fit, offset: int) -> None:
+    # Below the item's neighbors are holes from 1 to 4 and from 6 to 8; from 10 to 18 there is room up to the target.
     scene = items((1, 0, 9), (3, 0, 1), (2, 0, 9), (2, 0, 1), (2, 0, 9), (1, 5, 6))
     fits = np.array([Fit.LOWEST] * 5 + [fit], np.uint8)
     done = place(scene, np.arange(6), fits, 18 * 512)
     assert (done.placed, (done.offset_bytes // 512).tolist()) == (6, [0, 1, 4, 6, 8, offset])
 
 
-def test_an_item_of_several_spans_meets_what_lives_in_any_of_them() -> None:
+def test_item_of_several_spans_avoids_all() -> None:
     scene = Items(
         np.array([512, 512, 512]), np.array([0, 2, 3, 4]), np.array([0, 10, 4, 11]), np.array([3, 13, 8, 12])
     )  # the first item lives from 0 to 3 and from 10 to 13
@@ -158,11 +159,11 @@ def test_an_item_of_several_spans_meets_what_lives_in_any_of_them() -> None:
     assert done.offset_bytes.tolist() == [0, 0, 512]
 
 
-def test_what_does_not_fit_moves_ahead_until_it_does() -> None:
+def test_unfitting_item_moves_ahead() -> None:
     scene = items((1, 0, 4), (1, 3, 7), (2, 5, 9), (1, 0, 2))
     order, fits = np.array([3, 0, 1, 2]), np.zeros(4, np.uint8)
     assert place(scene, order, fits, 3 * 512).placed == 4
-    tight = items((1, 0, 4), (1, 0, 2), (2, 3, 9))  # the last must be placed before the second, or the first above it
+    tight = items((1, 0, 4), (1, 0, 2), (2, 3, 9))  # the last item must precede the second, or the first must lie above it
     assert place(tight, np.array([1, 0, 2]), fits[:3], 3 * 512).placed == 2
     done = place(tight, np.array([1, 0, 2]), fits[:3], 3 * 512, moves=20)
     assert done.placed == 3
@@ -198,7 +199,7 @@ int main(void) {
 
 
 @pytest.mark.integration
-def test_the_c_code_holds_under_the_sanitizers(tmp_path: Path) -> None:
+def test_c_code_passes_sanitizers(tmp_path: Path) -> None:
     try:
         command = [*find_compiler(), *FLAGS, *SANITIZERS, "-o", str(tmp_path / "program"), "-x", "c", "-"]
         probe = subprocess.run(command, input="int main(void) { return 0; }", text=True, capture_output=True)
@@ -211,7 +212,7 @@ def test_the_c_code_holds_under_the_sanitizers(tmp_path: Path) -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
-# ------------------------------------------------------------------------------------------------ broken on purpose
+# ------------------------------------------------------------------------------------------------ planted faults
 def broken(what: str, made: PoolPlan) -> PoolPlan:
     """Return a plan with one fault."""
     offset = made.offset_bytes.copy()
@@ -244,7 +245,7 @@ def broken(what: str, made: PoolPlan) -> PoolPlan:
         ("short", "offsets and"),
     ],
 )
-def test_the_judge_finds_what_is_broken(what: str, words: str) -> None:
+def test_checker_finds_planted_fault(what: str, words: str) -> None:
     times = np.array([0, 1, 2]), np.array([5, 6, 7])
     blocks = Lifetimes(times[0], np.array([2048, 2048, 1024]), *times, 8)
     made = plan(blocks)
@@ -252,13 +253,13 @@ def test_the_judge_finds_what_is_broken(what: str, words: str) -> None:
     assert any(words in problem for problem in pool_checker.check(blocks, broken(what, made)))
 
 
-def test_the_judge_lets_a_block_follow_another_in_its_place() -> None:
+def test_checker_accepts_reused_place() -> None:
     blocks = Lifetimes(np.array([0, 3]), np.array([512, 512]), np.array([0, 3]), np.array([3, 5]), 6)
     made = PoolPlan(np.array([0, 0]), np.array([512, 512]), 512, "by hand", 0.0)
     assert pool_checker.check(blocks, made) == []
 
 
-def test_the_judge_finds_blocks_out_of_turn() -> None:
+def test_checker_finds_blocks_out_of_turn() -> None:
     trace = training(8)
     blocks = Lifetimes.of(trace)
     made = plan(blocks, repetition.find(trace), work=WORK)
@@ -272,10 +273,10 @@ def test_the_judge_finds_blocks_out_of_turn() -> None:
         assert any("is not one of" in problem for problem in pool_checker.check(blocks, replace(made, period=wrong)))
 
 
-# ------------------------------------------------------------------------------------------------ as JSON
+# ------------------------------------------------------------------------------------------------ JSON
 @given(n_steps=st.integers(1, 8))
 @hypothesis_settings(deadline=None, max_examples=8)
-def test_a_plan_survives_json(n_steps: int) -> None:
+def test_plan_round_trips_through_json(n_steps: int) -> None:
     trace = training(n_steps, leak=True)
     made = plan(Lifetimes.of(trace), repetition.find(trace), work=WORK)
     again = PoolPlan.from_dict(json.loads(json.dumps(made.to_dict())))
@@ -283,7 +284,7 @@ def test_a_plan_survives_json(n_steps: int) -> None:
     assert again.period == made.period
 
 
-def test_a_plan_is_written_as_json(tmp_path: Path) -> None:
+def test_saves_plan_as_json(tmp_path: Path) -> None:
     made = plan(Lifetimes.of(training(2)), work=WORK)
     made.save(tmp_path / "plan.json")
     written = json.loads((tmp_path / "plan.json").read_text())
@@ -303,7 +304,7 @@ def test_a_plan_is_written_as_json(tmp_path: Path) -> None:
         ({"period": {"first_block": 0}}, "damaged"),
     ],
 )
-def test_a_damaged_plan_is_refused(change: dict[str, Any], words: str) -> None:
+def test_rejects_damaged_plan(change: dict[str, Any], words: str) -> None:
     data = plan(Lifetimes.of(training(2)), work=WORK).to_dict()
     with pytest.raises(TraceFileError, match=words):
         PoolPlan.from_dict(data | change)
@@ -311,7 +312,7 @@ def test_a_damaged_plan_is_refused(change: dict[str, Any], words: str) -> None:
         PoolPlan.from_dict([])
 
 
-def test_a_search_ends_when_its_work_is_done() -> None:
+def test_search_stops_at_work_limit() -> None:
     blocks = Lifetimes.of(training(3))
     orders_only, searched = plan(blocks, work=1), plan(blocks, work=WORK)
     assert orders_only.algorithm == "size descending, first fit"

@@ -1,4 +1,4 @@
-"""The iteration, found in requests."""
+"""Detection of the iteration in requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .blocks import trace_of, training
 
 
 def slow_longest_square(tokens: list[int], min_period: int) -> tuple[int, int, int] | None:
-    """Return what `longest_square` should, by trying every start, period and end."""
+    """Return the result expected of `longest_square`, by trying every start, period and end."""
     n = len(tokens)
     found = []
     for period in range(min_period, n // 2 + 1):
@@ -43,26 +43,26 @@ def slow_longest_square(tokens: list[int], min_period: int) -> tuple[int, int, i
     min_period=st.integers(1, 6),
 )
 @example(pieces=[([0, 1], 2), ([0], 1)], min_period=2)
-@example(pieces=[([0, 0, 1], 1), ([0, 0, 0], 1)], min_period=3)  # equal but for the last: not a repetition
-def test_the_longest_repetition_is_that_of_a_slow_search(pieces: list[tuple[list[int], int]], min_period: int) -> None:
+@example(pieces=[([0, 0, 1], 1), ([0, 0, 0], 1)], min_period=3)  # equal except for the last: not a repetition
+def test_longest_repetition_matches_slow_search(pieces: list[tuple[list[int], int]], min_period: int) -> None:
     tokens = [token for piece, times in pieces for token in piece * times]
     assert longest_square(tokens, min_period) == slow_longest_square(tokens, min_period)
 
 
-def test_equal_requests_in_a_row_are_no_iteration() -> None:
+def test_run_of_equal_requests_is_no_iteration() -> None:
     assert longest_square([7] * 1000) is None
     assert longest_square([7, 8, 9] * 400) is None
     assert longest_square([7] * 500 + [1, *[7] * 150, 2] * 2) == (500, 804, 152)
 
 
-def test_long_periods_are_found_too() -> None:
+def test_finds_long_periods() -> None:
     random = np.random.default_rng(1)
     warm_up, one, rest = random.integers(0, 50, 70), random.integers(0, 50, 333), random.integers(0, 50, 40)
     tokens = np.concatenate([warm_up, *[one] * 5, one[:100], [99], rest])
     assert longest_square(tokens) == (70, 70 + 5 * 333 + 100, 333)
 
 
-def test_requests_are_sizes_and_distances() -> None:
+def test_requests_become_sizes_and_distances() -> None:
     trace = trace_of(
         [
             (Action.ALLOC, 700, 0),
@@ -79,7 +79,7 @@ def test_requests_are_sizes_and_distances() -> None:
 
 
 @pytest.mark.parametrize(("n_steps", "count"), [(4, 2), (6, 4), (9, 7)])
-def test_the_iteration_agrees_with_the_step_marks(n_steps: int, count: int) -> None:
+def test_iteration_matches_step_marks(n_steps: int, count: int) -> None:
     trace = training(n_steps)
     found = find(trace)
     assert found is not None
@@ -92,7 +92,7 @@ def test_the_iteration_agrees_with_the_step_marks(n_steps: int, count: int) -> N
     assert rows[found.start] == found.borders[0] >= marks[1]
 
 
-def test_a_recorded_job_agrees_with_its_step_marks(auto_tracer: str) -> None:
+def test_recorded_job_matches_step_marks(auto_tracer: str) -> None:
     import torch
 
     from vramcast import TensorSpec, estimate
@@ -106,7 +106,7 @@ def test_a_recorded_job_agrees_with_its_step_marks(auto_tracer: str) -> None:
     assert found.count >= 3
 
 
-def test_borders_lie_where_no_more_lives_than_between_steps() -> None:
+def test_borders_lie_where_few_bytes_live() -> None:
     trace = training(8)
     found = find(trace)
     assert found is not None
@@ -115,7 +115,7 @@ def test_borders_lie_where_no_more_lives_than_between_steps() -> None:
     assert live[found.borders[1] - 1] < live[marks[3] - 1]
 
 
-def test_step_marks_are_not_looked_at() -> None:
+def test_ignores_step_marks() -> None:
     trace = training(6)
     marked, unmarked = find(trace), find(replace(trace, step=np.full(len(trace), -1, np.int32)))
     assert marked is not None
@@ -123,6 +123,6 @@ def test_step_marks_are_not_looked_at() -> None:
     assert marked.borders.tolist() == unmarked.borders.tolist()
 
 
-def test_nothing_repeats_in_a_job_of_one_step() -> None:
+def test_one_step_has_no_repetition() -> None:
     assert find(training(1, n_layers=20)) is None
     assert find(Trace.build({"action": [], "size_bytes": [], "block": []})) is None

@@ -1,4 +1,4 @@
-"""Swap plans: scores and schedules by hand, random traces against the independent checker, and faults which it must see."""
+"""Swap plans: handmade scores and schedules, random traces against the independent checker, and planted faults."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from vramcast.tracer.format.trace import Action, Trace
 
 from .access_traces import MIB, access_traces, chain
 
-# A MiB takes 100 us in each direction, and nothing else does.
+# A MiB takes 100 us in each direction; there is no latency.
 EVEN = Link("even", MIB * 1e4, MIB * 1e4, 0, 0)
 links = st.sampled_from([*LINKS.values(), EVEN])
 
 
 # ------------------------------------------------------------------------------------------------ links
-def test_a_copy_takes_its_latency_and_its_bytes() -> None:
+def test_copy_takes_latency_plus_bytes() -> None:
     link = Link("x", 1e9, 2e9, 5, 7)
     assert (link.out_us(10**6), link.in_us(10**6), link.out_us(1)) == (1005, 507, 6)
 
 
-def test_each_generation_of_pcie_is_twice_as_fast() -> None:
+def test_each_pcie_generation_doubles_speed() -> None:
     rates = [LINKS[name].out_bytes_per_s for name in ("pcie3", "pcie4", "pcie5")]
     assert rates[1] / rates[0] == pytest.approx(2)
     assert rates[2] / rates[1] == pytest.approx(2)
     assert rates[0] == pytest.approx(0.8 * 15.754e9, rel=1e-3)
 
 
-def test_the_paper_s_pair_is_its_fit() -> None:
-    assert LINKS["paper"].out_us(10**9) == 75_648  # 47.2 us + 0.0756 ns a byte
+def test_paper_link_matches_its_fit() -> None:
+    assert LINKS["paper"].out_us(10**9) == 75_648  # 47.2 us + 0.0756 ns per byte
     assert LINKS["paper"].in_us(10**9) == 82_310
 
 
-def test_an_unknown_link_is_a_usage_error_which_lists_the_known() -> None:
+def test_unknown_link_lists_known_ones() -> None:
     with pytest.raises(UsageError, match="pcie3, pcie4"):
         find_link("pcie9")
 
 
 # ------------------------------------------------------------------------------------------------ the step
-def test_the_timeline_has_every_operator_of_the_last_step() -> None:
+def test_timeline_has_all_operators_of_last_step() -> None:
     trace, script = chain([4, 2, 8], 1000, state_mib=16)
     line = Timeline.of(trace)
     assert line.step == 1
@@ -64,7 +64,7 @@ def test_the_timeline_has_every_operator_of_the_last_step() -> None:
     assert line.source == "by hand"
 
 
-def test_candidates_idle_across_the_peak_of_this_step_or_of_the_next() -> None:
+def test_candidates_idle_across_peak() -> None:
     trace, script = chain([4, 2, 8, 0], 1000, state_mib=16)
     found = Candidates.of(Timeline.of(trace))
     at = {int(block): i for i, block in enumerate(found.block)}
@@ -75,33 +75,33 @@ def test_candidates_idle_across_the_peak_of_this_step_or_of_the_next() -> None:
     assert (found.needed[state], found.ready[state]) == (5, 5)
 
 
-def test_a_block_below_one_mib_is_no_candidate() -> None:
+def test_blocks_below_one_mib_are_no_candidates() -> None:
     trace, _ = chain([4, 2, 8], 1000)
     assert len(Candidates.of(Timeline.of(trace), min_bytes=MIB)) > len(Candidates.of(Timeline.of(trace), min_bytes=MIB + 1))
 
 
-def test_where_the_job_died_for_want_of_memory_the_step_before_is_planned() -> None:
+def test_plans_last_step_before_oom() -> None:
     trace, _ = chain([4, 2, 8], 1000, n_steps=3)
     rows = np.flatnonzero(trace.step == 2)
     oom = {"action": [Action.OOM], "size_bytes": [1], "block": [-1], "step": [2]}
     assert Timeline.of(trace.insert([len(trace)], oom)).step == 1
-    assert Timeline.of(trace.insert([rows[3]], oom)).step == 2  # it was done without
+    assert Timeline.of(trace.insert([rows[3]], oom)).step == 2  # the job continued without it
 
 
-def test_a_trace_which_ends_in_its_first_step_is_refused() -> None:
+def test_rejects_trace_ending_in_first_step() -> None:
     trace, _ = chain([4, 2, 8], 1000, n_steps=1)
     trace = trace.insert([len(trace)], {"action": [Action.OOM], "size_bytes": [1], "block": [-1], "step": [0]})
     with pytest.raises(UsageError, match="no full step"):
         swap.plan(trace)
 
 
-def test_a_clock_which_goes_back_is_refused() -> None:
+def test_rejects_clock_running_backwards() -> None:
     trace, _ = chain([4, 2, 8], 1000)
     with pytest.raises(UsageError, match="clock"):
         swap.plan(dataclasses.replace(trace, time_us=trace.time_us[::-1].copy()))
 
 
-def test_without_optuna_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_optuna_names_package(monkeypatch: pytest.MonkeyPatch) -> None:
     trace, _ = chain([4, 2, 8], 1000)
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(UsageError, match="plan"):
@@ -109,7 +109,7 @@ def test_without_optuna_the_error_says_what_to_install(monkeypatch: pytest.Monke
 
 
 # ------------------------------------------------------------------------------------------------ scores
-def test_the_scores_are_those_of_the_definitions() -> None:
+def test_scores_match_definitions() -> None:
     trace, script = chain([4, 2, 8, 0], 1000, state_mib=16)
     line = Timeline.of(trace)
     found = Candidates.of(line)
@@ -121,7 +121,7 @@ def test_the_scores_are_those_of_the_definitions() -> None:
     assert wdoa == line.load_bytes[2:7].sum()
 
 
-def test_a_block_whose_copies_take_longer_than_it_is_idle_has_a_small_negative_area() -> None:
+def test_area_of_too_short_idle_time() -> None:
     trace, script = chain([40, 2, 8, 0], 100)
     line = Timeline.of(trace)
     found = Candidates.of(line)
@@ -133,7 +133,7 @@ def test_a_block_whose_copies_take_longer_than_it_is_idle_has_a_small_negative_a
 
 @settings(max_examples=40)
 @given(access_traces())
-def test_the_submodular_score_is_the_weighted_one_of_the_load_which_better_blocks_left(trace: Trace) -> None:
+def test_submodular_score_uses_remaining_load(trace: Trace) -> None:
     line = Timeline.of(trace)
     found = Candidates.of(line)
     given_scores = raw_scores(line, found, EVEN)[:, 3].tolist()
@@ -150,7 +150,7 @@ def test_the_submodular_score_is_the_weighted_one_of_the_load_which_better_block
 
 @settings(max_examples=40)
 @given(access_traces())
-def test_every_score_is_standardised(trace: Trace) -> None:
+def test_scores_are_standardized(trace: Trace) -> None:
     line = Timeline.of(trace)
     found = scores(line, Candidates.of(line), EVEN)
     for column in found.T if len(found) else ():
@@ -159,7 +159,7 @@ def test_every_score_is_standardised(trace: Trace) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ plans
-def test_an_activation_goes_out_and_comes_back_in_time() -> None:
+def test_activation_goes_out_and_returns_in_time() -> None:
     trace, script = chain([10, 1, 1, 30], 1000)
     plan = swap.plan(trace, link=EVEN)
     moves = {move.block: move for move in plan.schedule}
@@ -172,27 +172,27 @@ def test_an_activation_goes_out_and_comes_back_in_time() -> None:
     assert swap_checker.check(trace, plan).faults == ()
 
 
-def test_what_lives_always_is_away_while_nothing_needs_it() -> None:
+def test_lasting_block_is_out_while_unused() -> None:
     trace, script = chain([1, 1, 1, 30], 1000, state_mib=20)
     plan = swap.plan(trace, link=EVEN)
     move = next(move for move in plan.schedule if move.block == script.row("state"))
-    # Its only operator is the last of 9: it goes out in the step before, and comes in for this one.
+    # Its only operator is the last of 9: it goes out in the previous step, and comes in for this one.
     assert (move.out_start_us, move.out_end_us) == (0, 2000)
     assert (move.in_start_us, move.in_end_us) == (6000, 8000)
     assert swap_checker.check(trace, plan).faults == ()
 
 
-def test_a_limit_which_needs_no_swapping_moves_nothing() -> None:
+def test_sufficient_limit_moves_nothing() -> None:
     trace, _ = chain([10, 1, 1, 30], 1000)
     plan = swap.plan(trace, limit_bytes=46 * MIB)
     assert (plan.feasible, plan.schedule, plan.overhead_ms) == (True, (), 0.0)
     assert swap.plan(trace, limit_bytes=46 * MIB - 1).schedule != ()
 
 
-def test_a_limit_costs_the_time_which_copies_cannot_hide() -> None:
+def test_limit_costs_unhidden_copy_time() -> None:
     trace, script = chain([20, 1, 1, 30], 1000)
     plan = swap.plan(trace, limit_bytes=37 * MIB, link=EVEN)
-    # a0 has to be out when operator 3 begins, at 3000, but is touched until 2000 and takes 2000 us; back it comes in time.
+    # a0 has to be out when operator 3 begins, at 3000, but is touched until 2000 and takes 2000 us; it returns in time.
     assert plan.feasible
     assert plan.overhead_ms == 1.0
     assert plan.waits == (Wait(int(Timeline.of(trace).row[3]), 1000),)
@@ -200,7 +200,7 @@ def test_a_limit_costs_the_time_which_copies_cannot_hide() -> None:
     assert swap_checker.check(trace, plan).faults == ()
 
 
-def test_a_limit_below_what_must_be_there_at_once_is_said_infeasible() -> None:
+def test_limit_below_minimum_is_infeasible() -> None:
     trace, _ = chain([20, 1, 1, 30], 1000)
     plan = swap.plan(trace, limit_bytes=30 * MIB)
     assert not plan.feasible
@@ -210,7 +210,7 @@ def test_a_limit_below_what_must_be_there_at_once_is_said_infeasible() -> None:
     assert swap.plan(trace, limit_bytes=plan.peak_bytes).feasible
 
 
-def test_a_faster_link_never_costs_more() -> None:
+def test_faster_link_never_costs_more() -> None:
     trace, _ = chain([20, 10, 10, 30, 5, 5], 1000, state_mib=10)
     found = [swap.plan(trace, limit_bytes=60 * MIB, link=link) for link in ("pcie3", "pcie4", "pcie5", "nvlink-c2c")]
     overheads = [plan.overhead_ms or 0.0 for plan in found]
@@ -218,19 +218,19 @@ def test_a_faster_link_never_costs_more() -> None:
     assert overheads[0] > overheads[-1] == 0
 
 
-def test_no_limit_means_the_least_peak() -> None:
+def test_no_limit_means_least_peak() -> None:
     trace, _ = chain([10, 1, 1, 30], 1000)
     assert swap.plan(trace) == swap.plan(trace)
 
 
 @pytest.mark.parametrize("limit_bytes", [0, -1])
-def test_a_limit_which_is_not_positive_is_a_usage_error(limit_bytes: int) -> None:
+def test_rejects_nonpositive_limit(limit_bytes: int) -> None:
     trace, _ = chain([10, 1], 1000)
     with pytest.raises(UsageError, match="bytes"):
         swap.plan(trace, limit_bytes=limit_bytes)
 
 
-def test_a_plan_is_plain_json() -> None:
+def test_plan_is_plain_json() -> None:
     trace, _ = chain([10, 1, 1, 30], 1000)
     said = json.loads(json.dumps(swap.plan(trace, limit_bytes=40 * MIB).to_json()))
     assert said["limit"] == 40 * MIB
@@ -243,7 +243,7 @@ def test_a_plan_is_plain_json() -> None:
 # ------------------------------------------------------------------------------------------------ random traces
 @settings(deadline=None, max_examples=25)
 @given(access_traces(), links)
-def test_no_operator_of_a_plan_without_a_limit_waits(trace: Trace, link: Link) -> None:
+def test_unlimited_plan_never_waits(trace: Trace, link: Link) -> None:
     plan = swap.plan(trace, link=link)
     checked = swap_checker.check(trace, plan)
     assert checked.faults == ()
@@ -253,7 +253,7 @@ def test_no_operator_of_a_plan_without_a_limit_waits(trace: Trace, link: Link) -
 
 @settings(deadline=None, max_examples=25)
 @given(access_traces(), links, st.floats(0.05, 1.0))
-def test_every_plan_within_a_limit_passes_the_checker(trace: Trace, link: Link, share: float) -> None:
+def test_limited_plans_pass_checker(trace: Trace, link: Link, share: float) -> None:
     limit_bytes = max(1, int(share * Timeline.of(trace).load_bytes.max()))
     plan = swap.plan(trace, limit_bytes=limit_bytes, link=link)
     assert swap_checker.check(trace, plan).faults == ()
@@ -262,7 +262,7 @@ def test_every_plan_within_a_limit_passes_the_checker(trace: Trace, link: Link, 
 
 @settings(deadline=None, max_examples=50)
 @given(access_traces(), links, st.data())
-def test_any_choice_of_blocks_is_scheduled_within_what_it_can_reach(trace: Trace, link: Link, data: st.DataObject) -> None:
+def test_any_choice_of_blocks_can_be_scheduled(trace: Trace, link: Link, data: st.DataObject) -> None:
     line = Timeline.of(trace)
     found = Candidates.of(line, min_bytes=1)
     chosen = np.flatnonzero(data.draw(st.lists(st.booleans(), min_size=len(found), max_size=len(found))))
@@ -284,7 +284,7 @@ def _faulty(change: Callable[[SwapPlan], SwapPlan]) -> tuple[str, ...]:
 
 
 def _moved(plan: SwapPlan, **changes: int) -> SwapPlan:
-    """`plan` with the times of its largest move shifted, or its fields replaced."""
+    """Return `plan` with the times of its largest move shifted, or its fields replaced."""
     largest = max(plan.schedule, key=lambda move: move.size_bytes)
     fields = {
         name: value if name in ("block", "size_bytes") else getattr(largest, name) + value for name, value in changes.items()
@@ -317,14 +317,14 @@ def _moved(plan: SwapPlan, **changes: int) -> SwapPlan:
         (lambda p: dataclasses.replace(p, schedule=(*p.schedule, p.schedule[0])), "two copies in at once"),
     ],
 )  # fmt: skip
-def test_the_checker_sees_a_planted_fault(change: Callable[[SwapPlan], SwapPlan], fault: str) -> None:
+def test_checker_finds_planted_fault(change: Callable[[SwapPlan], SwapPlan], fault: str) -> None:
     assert any(fault in text for text in _faulty(change)), _faulty(change)
 
 
 @settings(deadline=None, max_examples=25)
 @given(access_traces(), st.data())
-def test_a_copy_which_meets_an_access_is_always_seen(trace: Trace, data: st.DataObject) -> None:
-    """Whatever block is chosen: a copy in which ends after the operator that needs it begins is a fault."""
+def test_checker_finds_copy_overlapping_access(trace: Trace, data: st.DataObject) -> None:
+    """Any chosen block: a copy in that ends after the operator needing it begins is a fault."""
     plan = swap.plan(trace, link=EVEN)
     if not plan.schedule:
         return
