@@ -31,7 +31,7 @@ SizesBytes = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """One moment of a trace: the state right after event `row`; row -1 is the start of the trace."""
+    """One moment of a trace: the state right after event `row`; row -1 is before the first event."""
 
     row: int
     context_bytes: int

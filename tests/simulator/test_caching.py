@@ -148,7 +148,7 @@ def test_streams_do_not_share_blocks() -> None:
     assert scene.reserved == 40 * MIB
 
 
-def test_block_of_other_stream_is_free_at_next_request() -> None:
+def test_next_request_frees_other_streams_block() -> None:
     scene = Scene()
     scene.malloc("a", 5 * MIB)
     scene.allocator.record_stream(scene.blocks["a"], 1)

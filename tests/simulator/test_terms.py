@@ -56,5 +56,5 @@ def test_rejects_row_outside_trace(row: int) -> None:
 
 
 def test_rejects_size_of_non_block() -> None:
-    with pytest.raises(UsageError, match="no ALLOC"):
+    with pytest.raises(UsageError, match="not ALLOC rows"):
         resized(TRACE, {2: 1})

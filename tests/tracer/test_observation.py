@@ -1,4 +1,4 @@
-"""Observations: what they know of a job, how they are kept, and a tracer which gives recorded ones."""
+"""Observations: their facts, their files, and a tracer that returns recorded ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def seen(**changes: Any) -> Observation:
     return dataclasses.replace(Observation(trace, "fake", "2.11.0", steps=1), **changes)
 
 
-def test_an_observation_comes_back_from_its_file(tmp_path: Path) -> None:
+def test_observation_round_trips_through_file(tmp_path: Path) -> None:
     one = seen(alloc_conf=AllocConf("expandable_segments:True", "script"), notes=("a note",), was_expandable=True)
     one.save(tmp_path / "job.npz")
     again = Observation.load(tmp_path / "job.npz")
@@ -57,7 +57,7 @@ def test_an_observation_comes_back_from_its_file(tmp_path: Path) -> None:
     "wrong",
     [{"steps": "1"}, {"was_expandable": 1}, {"notes": [1]}, {"alloc_conf": ["", "nobody"]}, {"torch": None}, {"alloc_conf": 5}],
 )
-def test_a_file_with_wrong_facts_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+def test_rejects_file_with_wrong_facts(tmp_path: Path, wrong: dict[str, Any]) -> None:
     seen().save(tmp_path / "job.npz")
     trace = Trace.load(tmp_path / "job.npz")
     dataclasses.replace(trace, header={**trace.header, "observation": {**trace.header["observation"], **wrong}}).save(
@@ -67,23 +67,23 @@ def test_a_file_with_wrong_facts_is_refused(tmp_path: Path, wrong: dict[str, Any
         Observation.load(tmp_path / "job.npz")
 
 
-def test_a_trace_alone_is_no_observation(tmp_path: Path) -> None:
+def test_rejects_trace_without_facts(tmp_path: Path) -> None:
     seen().trace.save(tmp_path / "job.npz")
     with pytest.raises(TraceFileError, match="its header has no facts"):
         Observation.load(tmp_path / "job.npz")
 
 
-def test_libraries_are_those_which_were_called_or_else_by_the_operators() -> None:
+def test_libraries_come_from_calls_or_operators() -> None:
     assert seen().libraries == {"cublas"}
     ledger = (Entry(Entered.NOOP, "cudnnCreate", 1), Entry(Entered.READ, "ncclX", 1))
     answered = dataclasses.replace(seen().trace, header={"peaks": {}}, ledger=ledger)
     assert seen(trace=answered).libraries == {"cudnn"}
 
 
-# ------------------------------------------------------------------------------------------------ an estimate from one
-def test_a_recorded_observation_is_estimated_as_any_other() -> None:
+# ------------------------------------------------------------------------------------------------ estimates
+def test_estimates_recorded_observation() -> None:
     estimate = Estimator(tracer=RecordedTracer(seen())).estimate_job(JOB)
-    # 20 MiB of segment for what is below 10, and 30 for itself.
+    # 20 MiB of segment for requests below 10, and 30 for the request itself.
     assert (estimate.allocated, estimate.reserved, estimate.tracer) == (38 * MIB, 50 * MIB, "fake")
     assert estimate.host_reads == 3
     assert estimate.unknown == ("values drawn for nonzero",)
@@ -91,7 +91,7 @@ def test_a_recorded_observation_is_estimated_as_any_other() -> None:
     assert estimate.libraries == {"cublas"}
 
 
-def test_an_estimate_remembers_who_made_it() -> None:
+def test_estimate_records_its_tracer() -> None:
     tracer = RecordedTracer(seen())
     estimate = Estimator(device="t4", tracer=tracer, level=0.9, timeout_s=7.0).estimate_job(JOB)
     assert (estimate.estimator.tracer, estimate.estimator.level, estimate.estimator.timeout_s) == (tracer, 0.9, 7.0)
@@ -99,14 +99,14 @@ def test_an_estimate_remembers_who_made_it() -> None:
     assert again.to_dict() | {"seconds": 0} == estimate.to_dict() | {"seconds": 0}
 
 
-def test_a_job_which_does_not_fit_is_played_on_an_unlimited_card() -> None:
+def test_unfitting_job_runs_on_unlimited_card() -> None:
     asked: list[RunOptions] = []
 
     def answer(job: Job, options: RunOptions) -> Observation:
         asked.append(options)
         return seen()
 
-    small = dataclasses.replace(JOB, memory_bytes=600 * MIB)  # most of it goes to the context
+    small = dataclasses.replace(JOB, memory_bytes=600 * MIB)  # the context takes most of it
     estimate = Estimator(tracer=RecordedTracer(answer)).estimate_job(small)
     assert estimate.out_of_memory is None or "Tried to allocate" in estimate.out_of_memory
     tiny = Estimator(tracer=RecordedTracer(answer)).estimate_job(
@@ -114,10 +114,10 @@ def test_a_job_which_does_not_fit_is_played_on_an_unlimited_card() -> None:
     )
     assert tiny.out_of_memory == "CUDA out of memory. Tried to allocate 30.00 MiB in step 0, forward, layer, aten::mm."
     assert tiny.reserved == estimate.reserved
-    assert len(asked) == 2  # a card without an allocator of its own is not asked twice
+    assert len(asked) == 2  # a tracer without an allocator of its own is not called twice
 
 
-def test_what_a_tracer_raises_is_told() -> None:
+def test_reports_tracers_errors() -> None:
     def answer(job: Job, options: RunOptions) -> Observation:
         raise JobError("The job raised ValueError", "", after_reads=False)
 
@@ -125,7 +125,7 @@ def test_what_a_tracer_raises_is_told() -> None:
         Estimator(tracer=RecordedTracer(answer)).estimate_job(JOB)
 
 
-def test_a_batch_larger_than_the_card_is_told_where_it_cannot_be_traced(make_job: Callable[..., Job]) -> None:
+def test_reports_batch_larger_than_card(make_job: Callable[..., Job]) -> None:
     def answer(job: Job, options: RunOptions) -> Observation:
         raise JobError("The job raised MemoryError", "", after_reads=False)
 
@@ -134,7 +134,7 @@ def test_a_batch_larger_than_the_card_is_told_where_it_cannot_be_traced(make_job
         Estimator(tracer=RecordedTracer(answer)).estimate_job(job)
 
 
-def test_a_sweep_says_of_each_size_what_comes_of_it(make_job: Callable[..., Job]) -> None:
+def test_sweep_reports_result_of_each_size(make_job: Callable[..., Job]) -> None:
     def answer(job: Job, options: RunOptions) -> Observation:
         if job.batch.shape[0] == 2:
             raise JobError("The job raised ValueError", "", after_reads=False)
@@ -150,7 +150,7 @@ def test_a_sweep_says_of_each_size_what_comes_of_it(make_job: Callable[..., Job]
 
 @pytest.mark.integration
 @pytest.mark.parametrize("name", ["nullgpu", "fake", "cpu"])
-def test_every_tracer_gives_an_observation(name: str, tiny_models: Path, make_job: Callable[..., Job], request: Any) -> None:
+def test_every_tracer_returns_observation(name: str, tiny_models: Path, make_job: Callable[..., Job], request: Any) -> None:
     if name == "nullgpu":
         request.getfixturevalue("needs_null_gpu")
     from vramcast.estimates.estimator import _TRACERS

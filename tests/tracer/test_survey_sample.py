@@ -1,4 +1,4 @@
-"""A sample of the survey (benchmarks/surveys/survey.py): each kind of model and of operator traces, in seconds."""
+"""A sample of the survey (benchmarks/surveys/survey.py): one model and operator of each kind, in seconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("needs_null_gpu")
 
 
 @pytest.mark.parametrize("name", sampled(["resnet18", "fcn_resnet50", "fasterrcnn_resnet50_fpn", "r3d_18"], 4))
-def test_a_torchvision_model_of_each_kind_traces(name: str, need: Need) -> None:
+def test_traces_torchvision_model_of_each_kind(name: str, need: Need) -> None:
     need("torchvision")
     outcome = survey.survey_one(name, dict(survey_models.torchvision_jobs(A100))[name])
     assert (outcome.status, outcome.reason) == ("traced", "")
@@ -27,14 +27,14 @@ def test_a_torchvision_model_of_each_kind_traces(name: str, need: Need) -> None:
 
 
 @pytest.mark.parametrize("name", sampled(["convnext_atto", "vit_tiny_patch16_224", "sequencer2d_s"], 3))
-def test_a_timm_model_of_each_kind_traces(name: str, need: Need) -> None:
+def test_traces_timm_model_of_each_kind(name: str, need: Need) -> None:
     need("timm")
     outcome = survey.survey_one(name, survey_models.timm_job(A100, name))
     assert (outcome.status, outcome.reason) == ("traced", "")
 
 
 @pytest.mark.parametrize("name", sampled(["llama", "bert", "whisper"], 3))
-def test_a_hugging_face_model_of_each_kind_traces(name: str, tmp_path: Path, need: Need) -> None:
+def test_traces_hugging_face_model_of_each_kind(name: str, tmp_path: Path, need: Need) -> None:
     need("transformers")
     outcome = survey.survey_one(name, survey_models.hugging_face_job(A100, name, tmp_path))
     assert (outcome.status, outcome.reason) == ("traced", "")
@@ -59,7 +59,7 @@ def test_a_hugging_face_model_of_each_kind_traces(name: str, tmp_path: Path, nee
         "sparse csr times sparse csr",
     ],
 )
-def test_an_operator_traces_or_is_refused_by_name(name: str) -> None:
+def test_traces_or_rejects_operator(name: str) -> None:
     from benchmarks.surveys import survey_operators  # imports torch
 
     job, expected = {n: (j, e) for n, j, e in survey_operators.jobs()}[name]

@@ -295,7 +295,7 @@ def test_saves_plan_as_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"format": "pool"}, "no 'vramcast-pool-plan'"),
+        ({"format": "pool"}, "not a 'vramcast-pool-plan'"),
         ({"version": 2}, "version 1"),
         ({"offset_bytes": ["a"]}, "damaged"),
         ({"offset_bytes": [[0]]}, "one offset"),

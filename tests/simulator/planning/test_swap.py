@@ -296,15 +296,15 @@ def _moved(plan: SwapPlan, **changes: int) -> SwapPlan:
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
-        (lambda p: _moved(p, in_start_us=2000, in_end_us=2000), "not there"),
-        (lambda p: _moved(p, out_start_us=-2000, out_end_us=-2000), "not there"),
+        (lambda p: _moved(p, in_start_us=2000, in_end_us=2000), "is absent"),
+        (lambda p: _moved(p, out_start_us=-2000, out_end_us=-2000), "is absent"),
         (lambda p: _moved(p, in_start_us=-10**6, in_end_us=-10**6), "before it is out"),
         (lambda p: _moved(p, out_end_us=-100), "faster than the link"),
         (lambda p: _moved(p, in_start_us=100), "faster than the link"),
         (lambda p: _moved(p, size_bytes=5 * MIB), "the move has"),
         (lambda p: _moved(p, block=10**6), "not touched"),
         (lambda p: _moved(p, in_end_us=10**6), "more than a step"),
-        (lambda p: dataclasses.replace(p, waits=()), "not there"),
+        (lambda p: dataclasses.replace(p, waits=()), "is absent"),
         (lambda p: dataclasses.replace(p, waits=(Wait(0, 5),)), "before no operator"),
         (lambda p: dataclasses.replace(p, limit_bytes=p.peak_bytes - 1), "live at once"),
         (lambda p: dataclasses.replace(p, peak_bytes=p.peak_bytes - 1), "the plan claims"),
@@ -336,4 +336,4 @@ def test_checker_finds_copy_overlapping_access(trace: Trace, data: st.DataObject
     late_us = need_us - move.in_end_us + data.draw(st.integers(1, 5))
     late = dataclasses.replace(move, in_start_us=move.in_start_us + late_us, in_end_us=move.in_end_us + late_us)
     moves = tuple(late if m is move else m for m in plan.schedule)
-    assert any("not there" in text for text in swap_checker.check(trace, dataclasses.replace(plan, schedule=moves)).faults)
+    assert any("is absent" in text for text in swap_checker.check(trace, dataclasses.replace(plan, schedule=moves)).faults)

@@ -17,7 +17,7 @@ from vramcast.tracer.protocol.job_result import Result
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of models whose requests differ between CPU and CUDA if nothing is done about it."""
+    """Return a file of models whose requests would differ between CPU and CUDA without special treatment."""
     path = tmp_path_factory.mktemp("cpu_models") / "models.py"
     path.write_text(
         textwrap.dedent(
@@ -158,7 +158,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def on_cpu(make_job: Callable[..., Job], models: Path) -> Callable[..., Result]:
-    """Traces a job given by the name of its model and keywords on the CPU; a second time costs nothing."""
+    """Return a function that traces a job on the CPU, given its model's name and keywords; repeated calls are cached."""
     results: dict[str, Result] = {}
 
     def run(name: str, *, timeout_s: float = 300.0, **options: Any) -> Result:

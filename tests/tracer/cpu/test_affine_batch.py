@@ -1,4 +1,4 @@
-"""A job's trace at another batch size: equal to the one traced there, or refused."""
+"""A job's trace at another batch size: equal to the one traced there, or rejected."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def blocks(*sizes: int, op: str = "aten::add") -> Trace:
     return Trace.build(events, ops=[op])
 
 
-def test_a_batch_is_the_first_dimension_of_inputs_and_labels(make_job: Callable[..., Job]) -> None:
+def test_batch_is_first_dimension(make_job: Callable[..., Job]) -> None:
     job = make_job(target="file.py:f", batch={"x": TensorSpec((8, 3)), "n": 5}, labels="8:int64")
     assert job.with_batch(2).batch == {"x": TensorSpec((2, 3)), "n": 5}
     assert job.with_batch(2).labels == TensorSpec((2,), "int64")
     assert job.batch["x"].shape == (8, 3)
 
 
-def test_the_trace_at_a_larger_batch_is_the_one_traced_there(on_cpu: Run) -> None:
+def test_extrapolated_trace_equals_traced_one(on_cpu: Run) -> None:
     def traced(batch: int) -> Trace:
         options = {"batch": f"{batch}x512", "labels": f"{batch}:int64<10", "optimizer": "adam"}
         result = on_cpu("Shared", **options)
@@ -42,7 +42,7 @@ def test_the_trace_at_a_larger_batch_is_the_one_traced_there(on_cpu: Run) -> Non
     assert made.header["extrapolated_from_batches"] == [2, 3, 5]
 
 
-def test_sizes_are_solved_from_the_outer_batches() -> None:
+def test_solves_sizes_from_outer_batches() -> None:
     traces = {2: blocks(100, 28), 3: blocks(100, 38), 5: blocks(100, 58)}
     assert at_batch(traces, 700).size_bytes.tolist() == [100, 7008]
 
@@ -55,11 +55,11 @@ def test_sizes_are_solved_from_the_outer_batches() -> None:
         (blocks(100, 38, op="aten::mul"), "other requests on a batch of 3 than on 2"),
     ],
 )
-def test_a_job_whose_requests_are_not_affine_is_refused(third: Trace, said: str) -> None:
+def test_rejects_nonaffine_requests(third: Trace, said: str) -> None:
     with pytest.raises(CannotEstimate, match=said):
         at_batch({2: blocks(100, 28), 3: third, 5: blocks(100, 58)}, 8)
 
 
-def test_two_batches_are_too_few_to_check() -> None:
+def test_two_batches_are_too_few() -> None:
     with pytest.raises(UsageError, match="2 traces are given: three batch sizes are needed"):
         at_batch({2: blocks(4), 3: blocks(6)}, 8)

@@ -1,4 +1,4 @@
-"""The CPU tracer's client: failures of the job's process become errors, the caller's process is not touched."""
+"""The CPU tracer's client: failures of the job's process become errors, and the caller's process stays untouched."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from vramcast.tracer.protocol.job_result import Result
 Run = Callable[..., Result]
 
 
-def test_a_model_which_raises_is_a_job_error_with_its_traceback(on_cpu: Run) -> None:
+def test_raising_model_is_job_error_with_traceback(on_cpu: Run) -> None:
     with pytest.raises(JobError, match="RuntimeError: the model is broken") as caught:
         on_cpu("Raises", batch="8x16")
     assert "in forward" in caught.value.job_traceback
 
 
-def test_a_process_which_is_killed_is_a_worker_error_with_its_last_words(on_cpu: Run) -> None:
+def test_killed_process_is_worker_error(on_cpu: Run) -> None:
     with pytest.raises(WorkerError, match=r"killed by SIGKILL: it was probably out of memory\.\nlast words"):
         on_cpu("Dies", batch="8x16")
 
 
-def test_a_job_which_takes_too_long_is_stopped(on_cpu: Run) -> None:
+def test_stops_slow_job(on_cpu: Run) -> None:
     with pytest.raises(WorkerError, match="did not end within 8 s on the CPU: raise the limit"):
         on_cpu("Sleeps", batch="8x16", timeout_s=8.0)
 
 
-def test_a_wrong_target_is_a_usage_error(on_cpu: Run) -> None:
+def test_wrong_target_is_usage_error(on_cpu: Run) -> None:
     with pytest.raises(UsageError, match="has no 'nothing'"):
         on_cpu("nothing", batch="8x16")
 
 
-def test_a_script_is_refused(make_job: Callable[..., Job]) -> None:
+def test_rejects_script(make_job: Callable[..., Job]) -> None:
     with pytest.raises(UsageError, match="runs models, not scripts"):
         CPU.trace(make_job(command=Command(("train.py",))), timeout_s=60.0)
 
 
-def test_the_result_says_who_traced_what(on_cpu: Run) -> None:
+def test_result_names_tracer_and_torch(on_cpu: Run) -> None:
     result = on_cpu("wide", batch="64x1024", labels="64x1024", optimizer="adam")
     assert (result.status, result.steps) == ("ok", 3)
     assert result.trace is not None
@@ -53,7 +53,7 @@ def test_the_result_says_who_traced_what(on_cpu: Run) -> None:
     assert result.max_resident_bytes > 0
 
 
-def test_the_callers_modules_stay_as_they_are(on_cpu: Run, models: Path) -> None:
+def test_leaves_callers_modules_unchanged(on_cpu: Run, models: Path) -> None:
     from torch.optim import optimizer as optimizers
 
     before = optimizers._get_foreach_kernels_supported_devices  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The CPU tracer's traces: the requests of a GPU, which the null GPU knows, and what each block is."""
+"""The CPU tracer's traces: the requests of a GPU, as on the null GPU, and the category of each block."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WIDE: dict[str, Any] = {"batch": "64x1024", "labels": "64x1024", "optimizer": "a
 
 
 def requests(trace: Trace) -> list[tuple[int, int]]:
-    """Every request and free in order, with its size as the allocator rounds it."""
+    """Return every request and free in order, with its size as the allocator rounds it."""
     chosen = np.isin(trace.action, (Action.ALLOC, Action.FREE_REQUESTED))
     return list(zip(trace.action[chosen].tolist(), trace.rounded_bytes()[chosen].tolist(), strict=True))
 
@@ -48,23 +48,21 @@ def traced(result: Result) -> Trace:
         ("Tied", {"batch": "8x32:int64<1000", "labels": "8x32:int64<1000", "optimizer": "sgd"}),
     ],
 )
-def test_the_requests_are_those_of_the_null_gpu(
-    name: str, options: dict[str, Any], on_cpu: Run, trace: Run, models: Path
-) -> None:
+def test_requests_match_null_gpu(name: str, options: dict[str, Any], on_cpu: Run, trace: Run, models: Path) -> None:
     there = trace(target=f"{models}:{name}", **options)
     assert requests(traced(on_cpu(name, **options))) == requests(traced(there))
 
 
-def test_autocast_casts_what_cuda_casts(on_cpu: Run, trace: Run, models: Path) -> None:
+def test_autocast_casts_like_cuda(on_cpu: Run, trace: Run, models: Path) -> None:
     options = {**WIDE, "precision": "amp-bf16", "labels": None}
     there = trace(target=f"{models}:wide", **options)
-    # Autocast drops its cached weights in the order of their addresses, which no two runs share.
+    # Autocast drops its cached weights in the order of their addresses, which differs between runs.
     assert sorted(requests(traced(on_cpu("wide", **options)))) == sorted(requests(traced(there)))
 
 
 @pytest.mark.parametrize("name", ["convolutions", "Residual"])
 @pytest.mark.parametrize("cudnn_benchmark", [False, True])
-def test_convolutions_take_the_null_gpus_workspaces(
+def test_convolutions_take_null_gpus_workspaces(
     name: str, cudnn_benchmark: bool, on_cpu: Run, trace: Run, models: Path
 ) -> None:
     options = {"batch": "8x3x32x32", "labels": "8:int64<10", "optimizer": "adam", "cudnn_benchmark": cudnn_benchmark}
@@ -73,7 +71,7 @@ def test_convolutions_take_the_null_gpus_workspaces(
     assert requests(traced(here)) == requests(traced(there))
     handed = {entry.size_bytes for entry in there.ledger if entry.kind == "workspace"}
     workspaces = set(traced(here).size_bytes[traced(here).category == Category.WORKSPACE].tolist())
-    assert handed <= workspaces or cudnn_benchmark  # a search tries plans which PyTorch then does not take
+    assert handed <= workspaces or cudnn_benchmark  # a search also tries plans that PyTorch does not take
     emptied = np.count_nonzero(traced(here).action == Action.EMPTY_CACHE)
     assert (emptied > 0) == (cudnn_benchmark and not _unanswered(here))
 
@@ -82,10 +80,8 @@ def _unanswered(result: Result) -> list[str]:
     return [entry.words for entry in result.ledger if entry.kind == "assumed"]
 
 
-def test_workspaces_which_nobody_answers_are_named(
-    make_job: Callable[..., Job], models: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("VRAMCAST_CUDNN_DIR", str(models))  # a file, and no folder of libraries
+def test_names_unanswered_workspaces(make_job: Callable[..., Job], models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRAMCAST_CUDNN_DIR", str(models))  # a file, not a folder of libraries
     job = make_job(target=f"{models}:convolutions", batch="2x3x32x32", search_path=tuple(sys.path))
     (name,) = _unanswered(CPU.trace(job, timeout_s=120.0))
     assert name.startswith("convolution workspaces: 0 (")
@@ -98,7 +94,7 @@ def test_attention_with_dropout_keeps_no_scores(on_cpu: Run) -> None:
     assert 4 * 2 * 2 * 512 in trace.size_bytes[trace.category == Category.ACTIVATION].tolist()  # the log-sum-exp
 
 
-# Jobs which both portable tracers run; each of them meets other rules of theirs.
+# Jobs for both portable tracers; each of them applies different rules.
 BOTH: dict[str, dict[str, Any]] = {
     **{f"wide {optimizer}": {**WIDE, "optimizer": optimizer} for optimizer in ("sgdm", "adagrad", "adafactor")},
     **{f"wide {precision}": {**WIDE, "precision": precision} for precision in ("fp16", "amp-bf16", "amp-fp16")},
@@ -119,9 +115,7 @@ BOTH: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("job", sampled(list(BOTH), 3))
-def test_the_cpu_run_and_fake_tensors_play_the_same_rules(
-    job: str, on_cpu: Run, make_job: Callable[..., Job], models: Path
-) -> None:
+def test_cpu_and_fake_tracers_agree(job: str, on_cpu: Run, make_job: Callable[..., Job], models: Path) -> None:
     name = job.partition(" ")[0]
     fake = FAKE.trace(make_job(target=f"{models}:{name}", search_path=tuple(sys.path), **BOTH[job]), timeout_s=120.0)
     here, there = traced(on_cpu(name, **BOTH[job])), traced(fake)
@@ -130,7 +124,7 @@ def test_the_cpu_run_and_fake_tensors_play_the_same_rules(
     assert [here.ops[i] for i in here.op[here.op >= 0]] == [there.ops[i] for i in there.op[there.op >= 0]]
 
 
-def test_parameters_gradients_and_state_have_their_true_sizes(on_cpu: Run) -> None:
+def test_parameters_gradients_and_state_have_true_sizes(on_cpu: Run) -> None:
     trace = traced(on_cpu("wide", **WIDE))
     row = int(np.flatnonzero((trace.step == 1) & (trace.phase == Phase.OPTIMIZER))[-1])
     held = trace.by_category_at(row)
@@ -142,14 +136,14 @@ def test_parameters_gradients_and_state_have_their_true_sizes(on_cpu: Run) -> No
     assert held[Category.UNKNOWN] == 0
 
 
-def test_factored_state_is_what_the_optimizer_holds(on_cpu: Run) -> None:
+def test_factored_state_matches_optimizer(on_cpu: Run) -> None:
     trace = traced(on_cpu("wide", batch="64x1024", optimizer="adafactor"))
     state = trace.size_bytes[trace.category == Category.OPTIMIZER_STATE]
     # A row and a column of each matrix, and the whole of each bias.
     assert sorted(state.tolist()) == sorted([4 * 4096, 4 * 1024] * 2 + [4 * 4096, 4 * 1024])
 
 
-def test_the_phases_follow_each_other_in_every_step(on_cpu: Run) -> None:
+def test_phases_follow_each_other_in_every_step(on_cpu: Run) -> None:
     trace = traced(on_cpu("wide", **WIDE))
     allocs = trace.action == Action.ALLOC
     assert set(trace.step[allocs & (trace.phase == Phase.BUILD)].tolist()) == {-1}
@@ -159,7 +153,7 @@ def test_the_phases_follow_each_other_in_every_step(on_cpu: Run) -> None:
         assert order == [Phase.DATA, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER]
 
 
-def test_backward_blocks_belong_to_the_module_of_their_forward(on_cpu: Run) -> None:
+def test_backward_blocks_belong_to_forward_module(on_cpu: Run) -> None:
     trace = traced(on_cpu("wide", **WIDE))
     allocs = (trace.action == Action.ALLOC) & (trace.step == 1)
     weights = allocs & (trace.phase == Phase.BACKWARD) & (trace.size_bytes == WEIGHT)
@@ -170,7 +164,7 @@ def test_backward_blocks_belong_to_the_module_of_their_forward(on_cpu: Run) -> N
 
 
 @pytest.mark.parametrize("card", CUBLAS_BYTES)
-def test_each_thread_takes_one_cublas_workspace_of_the_cards_size(card: str, on_cpu: Run) -> None:
+def test_each_thread_takes_one_cublas_workspace(card: str, on_cpu: Run) -> None:
     # A batch of 64 would make results of 1 MiB, as large as cuBLASLt's workspace.
     trace = traced(on_cpu("wide", batch="32x1024", labels="32x1024", device=card))
     workspaces = trace.category == Category.WORKSPACE
@@ -179,7 +173,7 @@ def test_each_thread_takes_one_cublas_workspace_of_the_cards_size(card: str, on_
     assert trace.phase[workspaces].tolist() == [Phase.FORWARD] * (1 + len(own_lt)) + [Phase.BACKWARD]
 
 
-def test_a_model_may_branch_on_its_values(on_cpu: Run) -> None:
+def test_model_may_branch_on_its_values(on_cpu: Run) -> None:
     result = on_cpu("Choosing", batch="8x16")
     assert result.steps == 3
     outputs = traced(result)

@@ -3,7 +3,7 @@
     python operators.py ANSWERS [NAME ...]   writes {name: Result} to the file ANSWERS, as a pickle; all names without any
     python operators.py --here NAME          runs one on the present CUDA device, for example on the null GPU
 
-What takes the time, importing torch, is done once.
+The slow part, importing torch, is done once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LONGEST_CPU_S = 60  # arbitrary: far above any operator
 
 
 def main(answers: Path, names: list[str]) -> None:
-    """Run the operators called `names`, or all, and write what came of them."""
+    """Run the operators called `names`, or all, and write their results."""
     import survey_operators
 
     from vramcast.tracer.fake.main import warm_up
@@ -62,7 +62,7 @@ def _run(name: str, device: Any, program: Callable[[], Any]) -> Any:
 
 
 def run_here(name: str) -> None:
-    """Run one operator; cuDNN answers for attention only, as the workspaces of convolutions are compared elsewhere."""
+    """Run one operator; cuDNN answers only for attention, because convolution workspaces are compared elsewhere."""
     if not name.startswith("sdpa"):
         os.environ.pop("NULLGPU_CUDNN_SOCKET", None)
     import survey_operators

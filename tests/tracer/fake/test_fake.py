@@ -1,4 +1,4 @@
-"""The fake-tensor tracer against the null GPU, request by request, and how it fails."""
+"""The fake-tensor tracer against the null GPU, request by request, and its failures."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def history(trace: Trace) -> list[int]:
-    """Every request and free in order, frees with a minus."""
+    """Return every request and free in order, frees with a minus."""
     sign = np.where(trace.action == Action.FREE_REQUESTED, -1, np.where(trace.action == Action.ALLOC, 1, 0))
     return [int(n) for n in (sign * trace.size_bytes)[sign != 0]]
 
@@ -106,7 +106,7 @@ EXACT = {
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_every_request_and_free_is_the_null_gpus(name: str, trace: Callable[..., Any], models: Path, tiny_models: Path) -> None:
+def test_requests_and_frees_match_null_gpu(name: str, trace: Callable[..., Any], models: Path, tiny_models: Path) -> None:
     file, factory, batch, labels, options = EXACT[name]
     asked = job(f"{models if file == 'own' else tiny_models}:{factory}", batch, labels, **options)
     null = trace(
@@ -122,7 +122,7 @@ def test_every_request_and_free_is_the_null_gpus(name: str, trace: Callable[...,
 
 
 @pytest.mark.parametrize(("precision", "card"), [("amp-bf16", "a100-40gb"), ("amp-fp16", "t4"), ("amp-bf16", "h100")])
-def test_autocast_asks_for_the_same_sizes(precision: str, card: str, trace: Callable[..., Any], models: Path) -> None:
+def test_autocast_requests_same_sizes(precision: str, card: str, trace: Callable[..., Any], models: Path) -> None:
     asked = job(f"{models}:Model", "4x32:int64<512", "4x32:int64<512", precision=precision, device=device(card))
     null = trace(device=card, target=asked.target, batch=asked.batch, labels=asked.labels, steps=2, precision=precision).trace
     fake = FAKE.trace(asked, timeout_s=120).trace
@@ -132,7 +132,7 @@ def test_autocast_asks_for_the_same_sizes(precision: str, card: str, trace: Call
     assert [n for n in history(fake) if n > 0] == [n for n in history(null) if n > 0]
 
 
-def test_categories_and_modules_are_told(tiny_models: Path) -> None:
+def test_reports_categories_and_modules(tiny_models: Path) -> None:
     found = FAKE.trace(job(f"{tiny_models}:mlp", "8x16", "8:int64<4"), timeout_s=120)
     assert found.trace is not None
     trace = found.trace
@@ -146,14 +146,14 @@ def test_categories_and_modules_are_told(tiny_models: Path) -> None:
     assert found.steps == 2
 
 
-def test_what_the_host_reads_is_drawn_and_counted(models: Path) -> None:
+def test_draws_and_counts_host_reads(models: Path) -> None:
     found = FAKE.trace(job(f"{models}:Reads", "8x16:float32=0"), timeout_s=120)
     reads = [entry.hits for entry in found.ledger if entry.kind == "drawn"]
     assert reads == [2]  # the sum, in two steps; the batch is known
 
 
-def test_what_is_left_out_is_named(models: Path, tiny_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VRAMCAST_CUDNN_DIR", str(models))  # a file, and no folder of libraries
+def test_names_left_out_requests(models: Path, tiny_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRAMCAST_CUDNN_DIR", str(models))  # a file, not a folder of libraries
     images = FAKE.trace(job(f"{models}:Images", "4x3x16x16", "4:int64<4"), timeout_s=120)
     # Two convolutions forward, their three gradients (the images have none), two steps.
     assert [(e.kind, e.hits) for e in images.ledger] == [("assumed", (2 + 3) * 2)]
@@ -161,7 +161,7 @@ def test_what_is_left_out_is_named(models: Path, tiny_models: Path, monkeypatch:
     assert FAKE.trace(job(f"{tiny_models}:mlp", "8x16", "8:int64<4"), timeout_s=120).ledger == []
 
 
-def test_a_model_of_gigabytes_takes_no_memory_of_the_host(tmp_path: Path) -> None:
+def test_huge_model_takes_no_host_memory(tmp_path: Path) -> None:
     path = tmp_path / "big.py"
     path.write_text("import torch\ndef big(): return torch.nn.Sequential(*[torch.nn.Linear(16384, 16384) for _ in range(8)])\n")
     found = FAKE.trace(job(f"{path}:big", "8x16384"), timeout_s=120)
@@ -170,7 +170,7 @@ def test_a_model_of_gigabytes_takes_no_memory_of_the_host(tmp_path: Path) -> Non
     assert found.max_resident_bytes < 2 << 30
 
 
-def test_the_jobs_own_failures_come_back(tiny_models: Path, models: Path) -> None:
+def test_reports_jobs_own_failures(tiny_models: Path, models: Path) -> None:
     with pytest.raises(JobError, match="the model is broken") as raised:
         FAKE.trace(job(f"{tiny_models}:Raises", "8x16"), timeout_s=120)
     assert "forward" in raised.value.job_traceback
@@ -184,7 +184,7 @@ def test_the_jobs_own_failures_come_back(tiny_models: Path, models: Path) -> Non
         FAKE.trace(Job(device("t4"), command=Command(("train.py",))), timeout_s=1)
 
 
-def test_nothing_of_the_tracer_reaches_the_callers_process(tiny_models: Path) -> None:
+def test_leaves_callers_process_unchanged(tiny_models: Path) -> None:
     import torch
 
     before = (torch.Tensor.to, torch.cuda.is_available, torch.clear_autocast_cache)
@@ -209,7 +209,7 @@ def test_reductions_split_as_measured(shape: tuple[int, ...], reduced: list[int]
     assert split_bytes(shape, (shape[1], 1), reduced, 4, device("a100-40gb")) == expected
 
 
-def test_a_hugging_face_model_with_tied_weights_is_exact(trace: Callable[..., Any], tmp_path: Path) -> None:
+def test_tied_hugging_face_model_is_exact(trace: Callable[..., Any], tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     config = {"model_type": "gpt2", "vocab_size": 128, "n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 4}
     path = tmp_path / "gpt2.json"

@@ -1,4 +1,4 @@
-"""The operators of the survey on the fake card and on the null GPU: the same requests, or a reason why not.
+"""The operators of the survey on the fake card and on the null GPU: equal requests, or a reason for the difference.
 
 Every fifth of each kind, the first included; `make test-all` runs every one.
 """
@@ -30,9 +30,9 @@ from vramcast.tracer.protocol.run_options import RunOptions
 
 ROOT = Path(__file__).parents[3]
 OPERATORS = Path(__file__).with_name("operators.py")
-_SAMPLED = 5  # arbitrary: one operator stands for five of its kind in a commit
+_SAMPLED = 5  # arbitrary: one operator represents five of its kind in a commit
 
-# Operators which the fake tracer refuses, and a text of its error.
+# Operators rejected by the fake tracer, and a part of the error text.
 REFUSED: dict[str, str] = {
     "torch.compile mlp": "torch.compile",
     "torch.compile conv net": "torch.compile",
@@ -41,13 +41,13 @@ REFUSED: dict[str, str] = {
 _LINEAR_ALGEBRA = "cuSOLVER's and MAGMA's buffers, and the masks and ranges around them, are not modelled"
 _VALUES = "the host reads values of the card, which are zero here"
 _SPARSE = "sparse tensors are not followed: the fake card's tensors have one storage each"
-_DRIVER = "asks C++ for the driver, which is not there"
+_DRIVER = "asks C++ for the driver, which does not exist"
 _GROUP = "distributed groups and wrappers look for the card in C++"
 _SUBCLASS = "autograd takes another formula for tensors of a subclass"
-# Operators whose requests differ, and why.
+# Operators with different requests, and the reason.
 EXPLAINED: dict[str, str] = {
     "LSTM dropout": "cuDNN's dropout state is not modelled",
-    "LSTM without bias": "cuDNN keeps biases of its own, which are not modelled",
+    "LSTM without bias": "cuDNN keeps biases of its own, which are not modeled",
     "LSTM amp-bf16": "autocast lays the casts of all weights side by side, here they are one by one",
     "LSTMCell and GRUCell": _SUBCLASS,
     "batch norm 3d amp-bf16 channels_last": "channels_last_3d without cuDNN is not modelled",
@@ -100,7 +100,7 @@ def results(
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
 ) -> tuple[dict[str, Result | str], dict[str, Result | str]]:
-    """The answers of the null GPU and of the fake card by operator, an error as its text; both work at the same time."""
+    """Return the answers of the null GPU and of the fake card by operator, errors as text; both run concurrently."""
     jobs = {name: job for name, job, _ in survey_operators.jobs()}
     assert sorted((EXPLAINED.keys() | REFUSED.keys()) - jobs.keys()) == [], "the survey has no such operators"
     if request.param == "sample":
@@ -136,7 +136,7 @@ def _traced(tracer: NullGpuTracer, job: Job) -> Result | str:
 
 
 def _difference(null: Result | str, fake: Result | str) -> str:
-    """Return how the fake card's requests differ from the null GPU's; empty: not at all."""
+    """Return the difference of the fake card's requests from the null GPU's; empty if they are equal."""
     if isinstance(null, str) or isinstance(fake, str):
         return "" if isinstance(null, str) and isinstance(fake, str) else f"null GPU: {null!s:.80}; fake: {fake!s:.80}"
     assert null.trace is not None
@@ -155,7 +155,7 @@ def _sizes(trace: Trace) -> Counter[int]:
 
 
 def _without_workspaces(trace: Trace) -> Trace:
-    """Without what convolutions were handed: it dies before anything else is asked for."""
+    """Return the trace without workspaces of convolutions: they die before any other request."""
     live = [row for row in range(len(trace)) if trace.action[row] in (Action.ALLOC, Action.FREE_REQUESTED)]
     rows = [
         row for row, following in itertools.pairwise(live)
@@ -167,15 +167,15 @@ def _without_workspaces(trace: Trace) -> Trace:
     return trace.without_blocks(rows) if rows else trace
 
 
-def test_operators_ask_for_what_the_null_gpu_asks_for(results: Any) -> None:
+def test_requests_match_null_gpu(results: Any) -> None:
     null, fake = results
     differing = {name: said for name in null if (said := _difference(null[name], fake[name]))}
     unexplained = {name: said for name, said in differing.items() if name not in EXPLAINED}
     assert not unexplained
-    assert sorted(set(EXPLAINED) & set(null) - set(differing)) == [], "these are equal now: take them off the table"
+    assert sorted(set(EXPLAINED) & set(null) - set(differing)) == [], "these are equal now: remove them from the table"
 
 
-def test_what_cannot_be_followed_is_refused_with_the_way_out(results: Any) -> None:
+def test_rejection_names_a_way_out(results: Any) -> None:
     _, fake = results
     for name, text in REFUSED.items():
         assert text in fake[name], name

@@ -1,4 +1,4 @@
-"""torchvision's operators where its library does not load, against the library where it does."""
+"""The replacement of torchvision's operators, compared with its own library."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from vramcast.tracer.program.imports import define_torchvision_operators  # noqa
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("threshold", [0.1, 0.5, 0.9])
-def test_boxes_are_suppressed_as_by_torchvision(seed: int, threshold: float) -> None:
+def test_suppresses_boxes_like_torchvision(seed: int, threshold: float) -> None:
     if define_torchvision_operators():
-        pytest.skip("torchvision's library does not load beside this torch")
+        pytest.skip("torchvision's library does not load with this torch")
     ops = pytest.importorskip("torchvision.ops")
     generator = torch.Generator().manual_seed(seed)
     corners = torch.rand(60, 2, generator=generator) * 50

@@ -1,4 +1,4 @@
-"""Snapshots: read without trust, converted without loss, and written so that PyTorch's own viewers open them."""
+"""Snapshots: read without trust, converted without loss, and written for PyTorch's own viewers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from vramcast.tracer.format.trace import BLOCK_COLUMNS, EVENT_COLUMNS, SEGMENT_C
 
 _SHARED = Path(os.environ.get("VRAMCAST_SHARED") or Path(__file__).parents[3].parent / "shared")
 RECORDED = sorted((_SHARED / "data" / "snapshots").glob("*/*.p*k*l*"))
-needs_recordings = pytest.mark.skipif(not RECORDED, reason="recorded snapshots are not here (VRAMCAST_SHARED)")
+needs_recordings = pytest.mark.skipif(not RECORDED, reason="recorded snapshots are missing (VRAMCAST_SHARED)")
 
 BASE = 0x7F0000000000
 
@@ -35,7 +35,7 @@ def entry(action: str, addr: int, size: int, **more: Any) -> dict[str, Any]:
 
 
 def a_snapshot() -> dict[str, Any]:
-    """Return a history by hand: a segment, two blocks of which one is freed, an out-of-memory, a side stream."""
+    """Return a handmade history: a segment, two blocks, one of them freed, an out-of-memory event, a side stream."""
     frames = [
         {"name": "torch::unwind::unwind()", "filename": "??", "line": 0},
         {"name": "convert", "filename": "/site-packages/torch/nn/modules/module.py", "line": 1355},
@@ -77,7 +77,7 @@ def dumped(path: Path, value: object, protocol: int = 4) -> Path:
 
 
 def live_bytes(trace: Trace) -> np.ndarray[Any, Any]:
-    """Return the requested bytes which live after each row."""
+    """Return the requested bytes that are live after each row."""
     own = trace.block >= 0
     sign = np.where(trace.action == Action.ALLOC, 1, np.where((trace.action == Action.FREE_COMPLETED) & own, -1, 0))
     return np.cumsum(sign * trace.size_bytes)
@@ -86,7 +86,7 @@ def live_bytes(trace: Trace) -> np.ndarray[Any, Any]:
 # Converting -------------------------------------------------------------------------------------------------------
 
 
-def test_a_history_becomes_columns() -> None:
+def test_history_becomes_columns() -> None:
     trace = trace_from_snapshot(a_snapshot(), header={"device": "H200"})
     assert [Action(code).name.lower() for code in trace.action] == [
         "segment_alloc", "alloc", "alloc", "free_requested", "free_completed", "oom", "snapshot",
@@ -106,25 +106,25 @@ def test_a_history_becomes_columns() -> None:
     assert trace.blocks.requested_bytes.tolist() == [1000, 4, 0]
 
 
-def test_a_free_of_a_block_older_than_the_history_belongs_to_no_row() -> None:
+def test_free_of_older_block_has_no_row() -> None:
     history = [entry("free_requested", BASE, 512), entry("free_completed", BASE, 512), entry("alloc", BASE, 8)]
     trace = trace_from_snapshot({"segments": [], "device_traces": [history]})
     assert trace.block.tolist() == [-1, -1, 2]
 
 
-def test_an_address_used_again_names_the_newer_block() -> None:
+def test_reused_address_names_newer_block() -> None:
     once = [entry("alloc", BASE, 8), entry("free_requested", BASE, 8), entry("free_completed", BASE, 8)]
     trace = trace_from_snapshot({"segments": [], "device_traces": [once + once]})
     assert trace.block.tolist() == [0, 0, 0, 3, 3, 3]
 
 
-def test_a_free_after_the_block_has_ended_belongs_to_one_which_was_not_recorded() -> None:
+def test_free_after_end_belongs_to_unrecorded_block() -> None:
     free = [entry("free_requested", BASE, 8), entry("free_completed", BASE, 8)]
     trace = trace_from_snapshot({"segments": [], "device_traces": [[entry("alloc", BASE, 8), *free, *free]]})
     assert trace.block.tolist() == [0, 0, 0, -1, -1]
 
 
-def test_a_block_freed_twice_is_refused() -> None:
+def test_rejects_block_freed_twice() -> None:
     history = [entry("alloc", BASE, 8), entry("free_requested", BASE, 8), entry("free_requested", BASE, 8)]
     with pytest.raises(TraceFileError, match="block 0 has two FREE_REQUESTED"):
         trace_from_snapshot({"segments": [], "device_traces": [history]})
@@ -139,13 +139,13 @@ def test_a_block_freed_twice_is_refused() -> None:
         ({"action": "oom", "device_free": "much"}, "'device_free' has type str, expected int"),
     ],
 )
-def test_a_damaged_entry_is_named_by_its_number(damage: dict[str, Any], words: str) -> None:
+def test_names_number_of_damaged_entry(damage: dict[str, Any], words: str) -> None:
     history = [entry("new_thing", 0, 1), entry("alloc", BASE, 8), {**entry("alloc", BASE + 512, 8), **damage}]
     with pytest.raises(TraceFileError, match=f"Entry 2 of device 0 is damaged: {words}"):
         trace_from_snapshot({"segments": [], "device_traces": [history]})
 
 
-def test_what_is_left_out_is_counted_in_the_warnings() -> None:
+def test_warnings_count_losses() -> None:
     history = [entry("alloc", BASE, 8), entry("alloc", BASE, 9), entry("new_thing", BASE, 1), entry("new_thing", 0, 1)]
     trace = trace_from_snapshot({"segments": [], "device_traces": [history]})
     assert trace.header["warnings"] == [
@@ -154,7 +154,7 @@ def test_what_is_left_out_is_counted_in_the_warnings() -> None:
     ]
 
 
-def test_segments_of_private_pools_are_counted_in_the_warnings() -> None:
+def test_warnings_count_segments_of_private_pools() -> None:
     snapshot = a_snapshot()
     snapshot["segments"].append({**snapshot["segments"][0], "address": BASE << 4, "blocks": [], "segment_pool_id": (0, 3)})
     snapshot["segments"][-1]["total_size"] = 0
@@ -162,7 +162,7 @@ def test_segments_of_private_pools_are_counted_in_the_warnings() -> None:
     assert "1 segments belong to private pools" in warning
 
 
-def test_the_oldest_layout_is_a_bare_list_of_segments(tmp_path: Path) -> None:
+def test_reads_bare_list_of_segments(tmp_path: Path) -> None:
     segment = {
         "address": BASE,
         "total_size": 2097152,
@@ -182,14 +182,14 @@ def test_the_oldest_layout_is_a_bare_list_of_segments(tmp_path: Path) -> None:
     assert trace.blocks.requested_bytes.tolist() == [12, 2096640]
 
 
-def test_a_history_without_times_or_categories_is_read(tmp_path: Path) -> None:
+def test_reads_history_without_times_or_categories(tmp_path: Path) -> None:
     old = {"action": "alloc", "addr": BASE, "size": 5, "stream": 0, "frames": []}
     path = dumped(tmp_path / "old.pickle", {"segments": [], "device_traces": [[old]]})
     assert trace_from_snapshot(read_snapshot(path)).time_us.tolist() == [0]
 
 
 @pytest.mark.parametrize("device_index", [-1, 2])
-def test_a_device_which_is_not_there_is_a_usage_error(device_index: int) -> None:
+def test_rejects_device_outside_snapshot(device_index: int) -> None:
     with pytest.raises(UsageError, match="it has 2"):
         trace_from_snapshot(a_snapshot(), device_index)
 
@@ -207,7 +207,7 @@ def test_a_device_which_is_not_there_is_a_usage_error(device_index: int) -> None
         ({"time_us": 2**70}, "does not fit int64"),
     ],
 )
-def test_a_damaged_entry_is_named(damage: dict[str, Any], reason: str) -> None:
+def test_names_damaged_entry(damage: dict[str, Any], reason: str) -> None:
     with pytest.raises(TraceFileError, match=reason):
         trace_from_snapshot({"segments": [], "device_traces": [[{**entry("alloc", BASE, 8), **damage}]]})
 
@@ -222,14 +222,14 @@ def test_a_damaged_entry_is_named(damage: dict[str, Any], reason: str) -> None:
         ({"device": "cuda"}, "'device'"),
     ],
 )
-def test_a_damaged_segment_is_named(damage: dict[str, Any], reason: str) -> None:
+def test_names_damaged_segment(damage: dict[str, Any], reason: str) -> None:
     snapshot = a_snapshot()
     snapshot["segments"][0] |= damage
     with pytest.raises(TraceFileError, match=reason):
         trace_from_snapshot(snapshot)
 
 
-def test_settings_which_no_json_holds_are_refused() -> None:
+def test_rejects_settings_not_in_json() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
@@ -244,7 +244,7 @@ def test_settings_which_no_json_holds_are_refused() -> None:
 def assert_same_events(left: Trace, right: Trace) -> None:
     for name in set(EVENT_COLUMNS) - {"operator", "stream", "step", "phase"}:
         np.testing.assert_array_equal(getattr(left, name), getattr(right, name), name)
-    for column, table in (("op", "ops"), ("module", "modules")):  # the tables may be sorted otherwise
+    for column, table in (("op", "ops"), ("module", "modules")):  # the tables may have another order
         names = [[getattr(t, table)[i] if i >= 0 else None for i in getattr(t, column).tolist()] for t in (left, right)]
         assert names[0] == names[1]
     assert [left.stream_ids[i] for i in left.stream] == [right.stream_ids[i] for i in right.stream]
@@ -259,7 +259,7 @@ def assert_same_layout(left: Trace, right: Trace) -> None:
 
 @st.composite
 def random_traces(draw: st.DrawFn) -> Trace:
-    """Draw a job on four addresses, as an allocator would order its events; some blocks are older than the trace."""
+    """Draw a job on four addresses, with events in an allocator's order; some blocks are older than the trace."""
     columns: dict[str, list[int]] = {n: [] for n in (set(EVENT_COLUMNS) | {"op", "module"}) - {"step", "phase", "operator"}}
     live: dict[int, int | None] = {0: -1, 512: -1, 1024: None, 1536: None}
     requested: set[int] = set()
@@ -293,12 +293,12 @@ def random_traces(draw: st.DrawFn) -> Trace:
             columns[name].append(value)
     categories = {c for c, a in zip(columns["category"], columns["action"], strict=True) if a == Action.ALLOC}
     if Category.UNKNOWN not in categories and set(columns["action"]) <= {Action.ALLOC}:
-        columns["category"] = [Category.UNKNOWN] * len(columns["action"])  # the one case which does not travel
+        columns["category"] = [Category.UNKNOWN] * len(columns["action"])  # the only case that is not preserved
     return Trace.build(columns, ops=["aten::mm", "op b"], modules=["layers.0"], stream_ids=[0, 93824992231456])
 
 
 @given(random_traces())
-def test_a_written_snapshot_reads_back_as_the_trace(tmp_path_factory: pytest.TempPathFactory, trace: Trace) -> None:
+def test_snapshot_round_trips(tmp_path_factory: pytest.TempPathFactory, trace: Trace) -> None:
     path = tmp_path_factory.mktemp("snapshot") / "job.pickle"
     write_snapshot(trace, path)
     again = trace_from_snapshot(read_snapshot(path))
@@ -307,7 +307,7 @@ def test_a_written_snapshot_reads_back_as_the_trace(tmp_path_factory: pytest.Tem
     assert len(again.segments.address) == 0
 
 
-def test_the_final_layout_and_the_free_bytes_at_oom_survive_the_round_trip() -> None:
+def test_layout_and_oom_free_bytes_round_trip() -> None:
     trace = trace_from_snapshot(a_snapshot())
     exported = snapshot_from_trace(trace)
     assert exported["device_traces"][0][5]["device_free"] == 12345
@@ -319,12 +319,12 @@ def test_the_final_layout_and_the_free_bytes_at_oom_survive_the_round_trip() -> 
     assert again.header == trace.header
 
 
-def test_a_trace_without_layout_has_no_segments() -> None:
+def test_trace_without_layout_has_no_segments() -> None:
     trace = Trace.build({"action": [Action.ALLOC], "size_bytes": [8], "block": [0]})
     assert snapshot_from_trace(trace)["segments"] == []
 
 
-def test_a_category_is_written_only_beside_an_unknown_one() -> None:
+def test_writes_category_only_with_unknown_one() -> None:
     alone = Trace.build({"action": [Action.ALLOC], "size_bytes": [8], "block": [0], "category": [Category.INPUT]})
     assert "category" not in snapshot_from_trace(alone)["device_traces"][0][0]
     columns = {"action": [Action.SEGMENT_ALLOC, Action.ALLOC], "size_bytes": [2097152, 8], "block": [-1, 1]}
@@ -332,7 +332,7 @@ def test_a_category_is_written_only_beside_an_unknown_one() -> None:
     assert [e["category"] for e in snapshot_from_trace(both)["device_traces"][0]] == ["unknown", "input"]
 
 
-def test_the_file_uses_only_what_the_web_viewer_unpickles(tmp_path: Path) -> None:
+def test_web_viewer_can_unpickle_file(tmp_path: Path) -> None:
     write_snapshot(trace_from_snapshot(a_snapshot()), tmp_path / "job.pickle")
     # The switch of unpickle() in torch/utils/viz/MemoryViz.js.
     known = """APPENDS BINGET BININT BININT1 BININT2 EMPTY_DICT EMPTY_LIST FRAME LONG1 LONG_BINGET MARK MEMOIZE PROTO
@@ -342,7 +342,7 @@ def test_the_file_uses_only_what_the_web_viewer_unpickles(tmp_path: Path) -> Non
     assert used <= set(known.split())
 
 
-def test_torchs_own_viewer_accepts_the_file(tmp_path: Path) -> None:
+def test_torchs_viewer_accepts_file(tmp_path: Path) -> None:
     memory_viz = pytest.importorskip("torch.cuda._memory_viz")
     write_snapshot(trace_from_snapshot(a_snapshot()), tmp_path / "job.pickle")
     snapshot = pickle.loads((tmp_path / "job.pickle").read_bytes())
@@ -369,7 +369,7 @@ def test_torchs_own_viewer_accepts_the_file(tmp_path: Path) -> None:
 @needs_recordings
 @pytest.mark.integration
 @pytest.mark.parametrize("path", parameters(RECORDED), ids=lambda path: path.name[:8])
-def test_every_recorded_snapshot_converts_and_conserves_memory(path: Path, tmp_path: Path) -> None:
+def test_recorded_snapshots_conserve_memory(path: Path, tmp_path: Path) -> None:
     snapshot = read_snapshot(path)
     for device_index, history in enumerate(snapshot["device_traces"]):
         trace = trace_from_snapshot(snapshot, device_index)
@@ -377,7 +377,7 @@ def test_every_recorded_snapshot_converts_and_conserves_memory(path: Path, tmp_p
         assert trace.header["warnings"] == []
         live = live_bytes(trace)
         assert live.min(initial=0) >= 0
-        # What lives at the end by the events is allocated at the end by the layout, at the same addresses.
+        # The blocks live at the end by the events are those of the layout, at the same addresses.
         assert trace.blocks is not None
         allocated = set(trace.blocks.address[trace.blocks.state != BlockState.INACTIVE].tolist())
         assert set(trace.address[trace.live_at(len(trace) - 1)].tolist()) <= allocated
@@ -391,7 +391,7 @@ def test_every_recorded_snapshot_converts_and_conserves_memory(path: Path, tmp_p
 
 @needs_recordings
 @pytest.mark.integration
-def test_the_recorded_histories_have_the_number_of_allocations_which_the_index_says() -> None:
+def test_histories_have_indexed_number_of_allocations() -> None:
     root = _SHARED / "data" / "snapshots"
     with open(root / "index.csv", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["alloc"] and int(row["n"]) < 3000]
@@ -405,7 +405,7 @@ def test_the_recorded_histories_have_the_number_of_allocations_which_the_index_s
 
 
 class Reduces:
-    """Pickles as a call."""
+    """An object pickled as a call."""
 
     def __init__(self, function: Any, *arguments: Any) -> None:
         self.call = (function, arguments)
@@ -424,13 +424,13 @@ def nested(opcode: bytes, depth: int) -> bytes:
         (b"", "EOFError"),
         (b"not a pickle", "refused|KeyError|UnpicklingError"),
         (b"PK\x03\x04", "refused|KeyError|IndexError|Error"),
-        (b"cos\nsystem\n(S'false'\ntR.", "the class os.system is refused"),
-        (b"cbuiltins\neval\n(S'1'\ntR.", "the class builtins.eval is refused"),
-        (b"\x80\x04\x8c\x02os\x8c\x06system\x93.", "the class os.system is refused"),
-        (b"(S'1'\nios\nsystem\n.", "instruction INST is refused"),
-        (b"\x80\x02\x82\x01.", "instruction EXT1 is refused"),
-        (b"P1\n.", "instruction PERSID is refused"),
-        (b"\x80\x05\x96" + b"\xff" * 7 + b"\x7f.", "instruction BYTEARRAY8 is refused"),
+        (b"cos\nsystem\n(S'false'\ntR.", "the class os.system is rejected"),
+        (b"cbuiltins\neval\n(S'1'\ntR.", "the class builtins.eval is rejected"),
+        (b"\x80\x04\x8c\x02os\x8c\x06system\x93.", "the class os.system is rejected"),
+        (b"(S'1'\nios\nsystem\n.", "instruction INST is rejected"),
+        (b"\x80\x02\x82\x01.", "instruction EXT1 is rejected"),
+        (b"P1\n.", "instruction PERSID is rejected"),
+        (b"\x80\x05\x96" + b"\xff" * 7 + b"\x7f.", "instruction BYTEARRAY8 is rejected"),
         (b"\x80\x04Nr\xff\xff\xff\x7f.", "not a memory snapshot"),  # a memo of 2^31 entries
         (b"\x80\x04\x8e" + b"\xff" * 7 + b"\x7f.", "Error"),  # BINBYTES8 of 2^63 bytes
         (b"\x80\x04\x8b\xff\xff\xff\x7f.", "Error"),  # LONG4 of 2 GiB
@@ -443,9 +443,9 @@ def nested(opcode: bytes, depth: int) -> bytes:
         (b"\x80\x04]" + b"(}}}}e" * 200_000 + b".", "no snapshot is that dense"),
         (b"\x80\x04N" + b"\x94" * 1_000_000 + b".", "no snapshot is that dense"),
         (b"\x80\x04" + b"\x95" + (10**6).to_bytes(8, "little") + b"}" * 10**6 + b".", "no snapshot is that dense"),  # one frame
-        (b"\x80\x04}K\x01K\x01s.", "a key which is no text"),
-        (b"\x80\x04}(K\x01K\x01u.", "a key which is no text"),
-        (b"(I1\nI1\nd.", "a key which is no text"),
+        (b"\x80\x04}K\x01K\x01s.", "a key that is not text"),
+        (b"\x80\x04}(K\x01K\x01u.", "a key that is not text"),
+        (b"(I1\nI1\nd.", "a key that is not text"),
         (b"\x80\x04N.", "not a memory snapshot"),
         (b"\x80\x04}.", "not a memory snapshot"),
         (pickle.dumps({"segments": 3}), "'segments' is not a list"),
@@ -453,10 +453,10 @@ def nested(opcode: bytes, depth: int) -> bytes:
         (pickle.dumps({"segments": [], "device_traces": {}}), "'device_traces' is not a list"),
         (pickle.dumps({"segments": [], "device_traces": [[1]]}), "'history 0' is not a list of dicts"),
         (pickle.dumps({"segments": [], "allocator_settings": 1}), "'allocator_settings' is not a dict"),
-        (pickle.dumps(np.float64(1)), "is refused"),
+        (pickle.dumps(np.float64(1)), "is rejected"),
     ],
 )
-def test_a_hostile_or_damaged_file_is_refused_with_its_reason(tmp_path: Path, content: bytes, reason: str) -> None:
+def test_rejects_hostile_or_damaged_file(tmp_path: Path, content: bytes, reason: str) -> None:
     (tmp_path / "x.pickle").write_bytes(content)
     with pytest.raises(TraceFileError, match=reason) as caught:
         read_snapshot(tmp_path / "x.pickle")
@@ -465,17 +465,17 @@ def test_a_hostile_or_damaged_file_is_refused_with_its_reason(tmp_path: Path, co
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_nothing_in_a_file_is_called(tmp_path: Path, protocol: int) -> None:
+def test_calls_nothing_in_file(tmp_path: Path, protocol: int) -> None:
     victim = tmp_path / "victim"
     for function, argument in ((os.system, f"touch {victim}"), (open, str(victim)), (exec, "raise SystemExit")):
         path = dumped(tmp_path / "x.pickle", {"segments": [Reduces(function, argument)]}, protocol)
-        with pytest.raises(TraceFileError, match="is refused"):
+        with pytest.raises(TraceFileError, match="is rejected"):
             read_snapshot(path)
     assert not victim.exists()
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_plain_data_of_every_protocol_is_read(tmp_path: Path, protocol: int) -> None:
+def test_reads_plain_data_of_every_protocol(tmp_path: Path, protocol: int) -> None:
     odd = {"segments": [], "annotations": [None, True, -1, 2**70, 1.5, "\u20ac", b"x", (1, 2, 3), (1,), (), {"a": {}}]}
     snapshot = read_snapshot(dumped(tmp_path / "x.pickle", odd, protocol)) if protocol >= 3 else None
     if snapshot is None:  # before protocol 3 bytes are a call of _codecs.encode
@@ -485,13 +485,13 @@ def test_plain_data_of_every_protocol_is_read(tmp_path: Path, protocol: int) -> 
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_a_set_does_not_stop_the_reader(tmp_path: Path, protocol: int) -> None:
+def test_reads_past_set(tmp_path: Path, protocol: int) -> None:
     snapshot = {**a_snapshot(), "external_annotations": {1, 2}, "more": frozenset({3})}
     again = read_snapshot(dumped(tmp_path / "x.pickle", snapshot, protocol))
     assert again["device_traces"] == snapshot["device_traces"]
 
 
-def test_every_truncation_is_refused(tmp_path: Path) -> None:
+def test_rejects_every_truncation(tmp_path: Path) -> None:
     data = pickle.dumps(a_snapshot())
     for length in range(0, len(data), 7):
         (tmp_path / "x.pickle").write_bytes(data[:length])
@@ -500,7 +500,7 @@ def test_every_truncation_is_refused(tmp_path: Path) -> None:
 
 
 @given(st.data())
-def test_a_flipped_byte_is_refused_or_read(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_rejects_or_reads_flipped_byte(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     content = bytearray(pickle.dumps(a_snapshot(), protocol=data.draw(st.integers(0, 4))))
     content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
     path = tmp_path_factory.mktemp("flip") / "x.pickle"
@@ -509,7 +509,7 @@ def test_a_flipped_byte_is_refused_or_read(tmp_path_factory: pytest.TempPathFact
         snapshot_from_trace(trace_from_snapshot(read_snapshot(path)))
 
 
-def test_gzip_is_unpacked_up_to_the_limit(tmp_path: Path) -> None:
+def test_unpacks_gzip_up_to_limit(tmp_path: Path) -> None:
     path = tmp_path / "x.pickle.gz"
     path.write_bytes(gzip.compress(pickle.dumps(a_snapshot())))
     assert read_snapshot(path) == a_snapshot()
@@ -534,12 +534,12 @@ def test_sixteen_kibibytes_cost_little(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert seconds < 1
     assert peak_bytes < 20 * 2**20
-    path.write_bytes(b"\x80\x04](" + b"}NNNNNNNN" * 20_000 + b"e.")  # as dense as may be: N pushes None
+    path.write_bytes(b"\x80\x04](" + b"}NNNNNNNN" * 20_000 + b"e.")  # as dense as possible: N pushes None
     with pytest.raises(TraceFileError, match="not a list of dicts"):
         read_snapshot(path)
 
 
-def test_a_file_over_the_limit_is_refused_and_an_absent_one_named(tmp_path: Path) -> None:
+def test_rejects_large_and_absent_file(tmp_path: Path) -> None:
     with pytest.raises(TraceFileError, match="limit_bytes"):
         read_snapshot(dumped(tmp_path / "x.pickle", a_snapshot()), limit_bytes=100)
     with pytest.raises(TraceFileError, match="does not exist"):

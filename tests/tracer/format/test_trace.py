@@ -1,4 +1,4 @@
-"""The trace: what it counts, what its file holds, and which files it refuses."""
+"""The trace: its counts, its file, and rejected files."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ from vramcast.tracer.format.trace import (
 
 from ..traces import without_accesses
 
-# A segment, three blocks, the second freed before the third begins, and a free of something older than the trace.
-#   row          0    1      2     3     4     5    6
-#   rounded           1,024  512               512
-#   live after   0    1,024  1,536 1,536 1,024 1,536 1,536     peak 1,536, first reached at row 2
+# A segment, three blocks, the second freed before the third begins, and a free of a block older than the trace.
+#
+# row          0    1      2     3     4     5    6
+# rounded           1,024  512               512
+# live after   0    1,024  1,536 1,536 1,024 1,536 1,536     peak 1,536, first reached at row 2
 SMALL: dict[str, Any] = {
     "action": [
         Action.SEGMENT_ALLOC,
@@ -111,7 +112,7 @@ def assert_same(left: Trace, right: Trace) -> None:
 
 @st.composite
 def random_traces(draw: st.DrawFn) -> Trace:
-    """Draw a job: blocks begin and end in any order, some frees only requested, some of older blocks."""
+    """Draw a job: blocks begin and end in any order, some frees are only requested, some belong to older blocks."""
     columns: dict[str, list[int]] = {name: [] for name in EVENT_COLUMNS}
     live: list[int] = []
 
@@ -155,7 +156,7 @@ def random_traces(draw: st.DrawFn) -> Trace:
 
 
 def live_by_hand(trace: Trace) -> list[dict[int, int]]:
-    """Return after each row what lives and its rounded size: the slow way to say the same."""
+    """Return, after each row, the live blocks and their rounded sizes, computed the slow way."""
     states: list[dict[int, int]] = []
     live: dict[int, int] = {}
     for row in range(len(trace)):
@@ -170,17 +171,17 @@ def live_by_hand(trace: Trace) -> list[dict[int, int]]:
 # What a trace counts ----------------------------------------------------------------------------------------------
 
 
-def test_the_peak_is_the_sum_of_rounded_live_blocks_at_its_first_row() -> None:
+def test_peak_sums_rounded_live_blocks() -> None:
     assert small_trace().peak_live() == (1536, 2)
 
 
-def test_a_trace_without_allocations_has_no_peak_row() -> None:
+def test_trace_without_allocations_has_no_peak() -> None:
     assert Trace.build({"action": [], "size_bytes": [], "block": []}).peak_live() == (0, -1)
     only_a_segment = Trace.build({"action": [Action.SEGMENT_ALLOC], "size_bytes": [2097152], "block": [-1]})
     assert only_a_segment.peak_live() == (0, -1)
 
 
-def test_live_blocks_are_those_begun_and_not_yet_completely_freed() -> None:
+def test_live_blocks_are_begun_and_not_freed() -> None:
     trace = small_trace()
     assert [trace.live_at(row).tolist() for row in range(-1, 7)] == [
         [],
@@ -195,12 +196,12 @@ def test_live_blocks_are_those_begun_and_not_yet_completely_freed() -> None:
 
 
 @pytest.mark.parametrize("row", [-2, 7])
-def test_a_row_outside_the_trace_is_a_usage_error(row: int) -> None:
+def test_rejects_row_outside_trace(row: int) -> None:
     with pytest.raises(UsageError, match="from -1 to 6"):
         small_trace().live_at(row)
 
 
-def test_live_bytes_split_by_category() -> None:
+def test_splits_live_bytes_by_category() -> None:
     split = small_trace().by_category_at(6)
     assert {category: size for category, size in split.items() if size} == {
         Category.PARAMETER: 1024,
@@ -210,7 +211,7 @@ def test_live_bytes_split_by_category() -> None:
 
 
 @given(random_traces())
-def test_the_fast_counts_equal_the_slow_ones(trace: Trace) -> None:
+def test_fast_counts_equal_slow_ones(trace: Trace) -> None:
     states = live_by_hand(trace)
     for row, live in enumerate(states):
         assert trace.live_at(row).tolist() == sorted(live)
@@ -225,18 +226,18 @@ def test_the_fast_counts_equal_the_slow_ones(trace: Trace) -> None:
 
 @settings(max_examples=40)
 @given(random_traces())
-def test_a_saved_trace_loads_as_it_was(tmp_path_factory: pytest.TempPathFactory, trace: Trace) -> None:
+def test_saved_trace_round_trips(tmp_path_factory: pytest.TempPathFactory, trace: Trace) -> None:
     path = tmp_path_factory.mktemp("trace") / "job.trace"
     trace.save(path)
     assert_same(trace, Trace.load(path))
 
 
-def test_the_final_layout_travels_with_the_trace(tmp_path: Path) -> None:
+def test_final_layout_round_trips(tmp_path: Path) -> None:
     small_trace().save(tmp_path / "job.npz")
     assert_same(small_trace(), Trace.load(tmp_path / "job.npz"))
 
 
-def test_numpy_alone_opens_the_file(tmp_path: Path) -> None:
+def test_numpy_alone_opens_file(tmp_path: Path) -> None:
     small_trace().save(tmp_path / "job.npz")
     with np.load(tmp_path / "job.npz", allow_pickle=False) as arrays:
         assert json.loads(bytes(arrays["header"]))["format"] == FORMAT
@@ -246,7 +247,7 @@ def test_numpy_alone_opens_the_file(tmp_path: Path) -> None:
         np.testing.assert_array_equal(arrays["size_bytes"], SMALL["size_bytes"])
 
 
-def test_the_document_names_every_array_and_its_dtype() -> None:
+def test_document_lists_every_array() -> None:
     document = (Path(__file__).parents[3] / "docs" / "trace-format.md").read_text()
     tables = {"": EVENT_COLUMNS, "segments.": SEGMENT_COLUMNS, "blocks.": BLOCK_COLUMNS}
     for prefix, columns in tables.items():
@@ -255,13 +256,13 @@ def test_the_document_names_every_array_and_its_dtype() -> None:
     assert f"version {VERSION}" in document
 
 
-def test_equal_traces_are_equal_files(tmp_path: Path) -> None:
+def test_equal_traces_make_equal_files(tmp_path: Path) -> None:
     small_trace().save(tmp_path / "a")
     small_trace().save(tmp_path / "b")
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_a_failed_save_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_save_keeps_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "job.npz"
     path.write_bytes(b"old")
 
@@ -292,7 +293,7 @@ def as_array(value: object) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_older_versions_stay_readable(tmp_path: Path, version: int) -> None:
+def test_reads_older_versions(tmp_path: Path, version: int) -> None:
     (tmp_path / "job.npz").write_bytes((Path(__file__).parent / "data" / "trace-v3.npz").read_bytes())
     header = {"format": FORMAT, "version": version}
     old = Trace.load(rewritten(tmp_path / "job.npz", header=as_array(header)))
@@ -308,7 +309,7 @@ def test_older_versions_stay_readable(tmp_path: Path, version: int) -> None:
     assert Trace.load(tmp_path / "new.npz").header["version"] == VERSION
 
 
-def test_names_in_two_tables_are_joined() -> None:
+def test_joins_two_tables_of_names() -> None:
     columns = {name: column for name, column in SMALL.items() if name != "operator"}
     named = {"op": [-1, 0, 1, -1, -1, 1, -1], "module": [-1, -1, 0, 0, 0, 0, -1]}
     trace = Trace.build({**columns, **named}, ops=["aten::empty", "aten::mm"], modules=["layers.0"])
@@ -336,7 +337,7 @@ def saved(tmp_path: Path) -> Path:
         ({"operators": as_array([[1, "", 0, 0, [], []]] * 3)}, "not a string"),
         ({"operators": as_array([["mm", "", 99, 0, [], []]] * 3)}, "99 is not a valid Kind"),
         ({"operators": as_array([["mm", "", 0, 0, [[1]], []]] * 3)}, "has 1 shapes and 0 dtypes"),
-        ({"operators": as_array([["mm", "", 0, 0, [[-1]], ["int8"]]] * 3)}, "a dimension which is not an integer"),
+        ({"operators": as_array([["mm", "", 0, 0, [[-1]], ["int8"]]] * 3)}, "a dimension that is not an integer"),
         ({"operators": as_array([["mm", "", 0]] * 3)}, "not enough values"),
         ({"ledger": as_array([["noop", "{}", 5, 1, 1]])}, "a row of the ledger"),
         ({"ledger": as_array([["paid", "{}", "x", 1, 1]])}, "'paid' is not a valid Entered"),
@@ -371,14 +372,14 @@ def saved(tmp_path: Path) -> Path:
         ({"step": np.array([{}] * 7, dtype=object)}, "'step' has dtype object"),
     ],
 )
-def test_a_file_which_breaks_a_rule_is_refused_by_name(saved: Path, arrays: dict[str, Any], reason: str) -> None:
+def test_rejects_file_and_names_broken_rule(saved: Path, arrays: dict[str, Any], reason: str) -> None:
     with pytest.raises(TraceFileError, match=reason) as caught:
         Trace.load(rewritten(saved, **arrays))
     assert "hostile.npz" in str(caught.value)
     assert "Record the job again" in str(caught.value)
 
 
-def test_a_trace_with_accesses_travels_and_comes_back_without_them(tmp_path: Path) -> None:
+def test_accesses_round_trip_and_can_be_removed(tmp_path: Path) -> None:
     plain = small_trace()
     # Row 2 begins a block, which row 3 is about to free.
     accessed = plain.insert(
@@ -392,7 +393,7 @@ def test_a_trace_with_accesses_travels_and_comes_back_without_them(tmp_path: Pat
     assert loaded.peak_live()[0] == plain.peak_live()[0]
 
 
-def test_every_truncation_is_refused(saved: Path) -> None:
+def test_rejects_every_truncation(saved: Path) -> None:
     data = saved.read_bytes()
     for length in range(0, len(data) - 1, 37):
         saved.write_bytes(data[:length])
@@ -401,7 +402,7 @@ def test_every_truncation_is_refused(saved: Path) -> None:
 
 
 @given(st.data())
-def test_a_flipped_byte_is_refused_or_harmless(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_flipped_byte_is_rejected_or_harmless(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     path = tmp_path_factory.mktemp("flip") / "job.npz"
     small_trace().save(path)
     content = bytearray(path.read_bytes())
@@ -411,10 +412,10 @@ def test_a_flipped_byte_is_refused_or_harmless(tmp_path_factory: pytest.TempPath
         loaded = Trace.load(path)
     except TraceFileError:
         return
-    assert_same(loaded, small_trace())  # zip checks its content, so that only idle bytes may change
+    assert_same(loaded, small_trace())  # zip checks its content, so only unused bytes can change
 
 
-def test_a_file_which_unpacks_to_too_much_is_refused_unread(tmp_path: Path) -> None:
+def test_rejects_zip_bomb_unread(tmp_path: Path) -> None:
     bomb = tmp_path / "bomb.npz"
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("header.npy", bytes(10**7))
@@ -423,7 +424,7 @@ def test_a_file_which_unpacks_to_too_much_is_refused_unread(tmp_path: Path) -> N
         Trace.load(bomb, limit_bytes=10**6)
 
 
-def test_an_array_which_declares_more_than_it_has_is_refused(saved: Path) -> None:
+def test_rejects_overlong_array_declaration(saved: Path) -> None:
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<i4", "fortran_order": False, "shape": (10**15,)})
     out = saved.with_name("lying.npz")
@@ -434,7 +435,7 @@ def test_an_array_which_declares_more_than_it_has_is_refused(saved: Path) -> Non
         Trace.load(out)
 
 
-def test_an_unusual_packing_is_refused(saved: Path) -> None:
+def test_rejects_unusual_packing(saved: Path) -> None:
     out = saved.with_name("lzma.npz")
     with zipfile.ZipFile(saved) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_LZMA) as new:
         for name in old.namelist():
@@ -444,13 +445,13 @@ def test_an_unusual_packing_is_refused(saved: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"not a zip", b"\x80\x04cos\nsystem\n(S'false'\ntR."])
-def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
+def test_rejects_other_files(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(TraceFileError, match="cannot be read"):
         Trace.load(tmp_path / "x")
 
 
-def test_an_absent_file_is_named(tmp_path: Path) -> None:
+def test_names_absent_file(tmp_path: Path) -> None:
     with pytest.raises(TraceFileError, match="does not exist"):
         Trace.load(tmp_path / "nowhere.npz")
 
@@ -464,19 +465,19 @@ def test_an_absent_file_is_named(tmp_path: Path) -> None:
         ({"step": [0]}, r"shape \(1,\)"),
     ],
 )
-def test_columns_which_do_not_fit_are_an_error_and_never_wrap(changes: dict[str, Any], reason: str) -> None:
+def test_rejects_columns_that_do_not_fit(changes: dict[str, Any], reason: str) -> None:
     with pytest.raises(TraceFileError, match=reason):
         small_trace(**changes)
 
 
-def test_a_header_which_is_not_json_is_an_error() -> None:
+def test_rejects_header_that_is_not_json() -> None:
     with pytest.raises(TraceFileError, match="not JSON"):
         Trace.build({"action": [], "size_bytes": [], "block": []}, header={"peak": float("nan")})
 
 
-def test_a_long_trace_is_handled_in_seconds(tmp_path: Path) -> None:
+def test_long_trace_takes_seconds(tmp_path: Path) -> None:
     """Prints its times (pytest -s); machines differ too much to assert them."""
-    n = 300_000  # three rows a block: alloc, free_requested, free_completed
+    n = 300_000  # three rows per block: alloc, free_requested, free_completed
     begins = np.arange(0, n, 3)
     trace = Trace.build(
         {
@@ -498,5 +499,5 @@ def test_a_long_trace_is_handled_in_seconds(tmp_path: Path) -> None:
     stamps = list(times.items())
     spans = [f"{stamps[i + 1][0]} {stamps[i + 1][1] - stamps[i][1]:.2f} s" for i in range(3)]
     print(f"{n:,} events: {', '.join(spans)}, {(tmp_path / 'long.npz').stat().st_size:,} bytes")
-    # One block lives at a time, so that the peak is the largest block.
+    # One block lives at a time, so the peak is the largest block.
     assert peak_bytes == -(-int(trace.size_bytes.max()) // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES

@@ -1,4 +1,4 @@
-"""What is done when a module is imported."""
+"""Actions at the import of a module."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 
 from vramcast.tracer.hooks.replacement import when_imported
 
-MODULE = "this"  # says a poem when it is imported
+MODULE = "this"  # prints a poem when it is imported
 
 
-def test_it_is_done_once_the_module_is_there(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_acts_once_module_is_imported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
     done: list[bool] = []
     hooks = list(sys.meta_path)

@@ -1,4 +1,4 @@
-"""PyTorch's private names: all of them in one table, all of them in the installed torch. Other libraries': in one file."""
+"""Private names: PyTorch's all in one table and all in the installed torch; those of other libraries in one file each."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from vramcast.tracer.hooks.torch_api import NAMES, REPLACED, SEEN, Name
 ROOT = Path(vramcast.__file__).resolve().parents[1]
 PRODUCT = ("vramcast", "tracer", "simulator", "learner", "datasets", "models")
 FILES = [path for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*.py")) if path.name != "torch_api.py"]
-DOCUMENTED = {"_exit", "_fields", "_getframe", "_replace"}  # Python's own manual has them
-# Private names of other libraries: each stands in one file alone.
+DOCUMENTED = {"_exit", "_fields", "_getframe", "_replace"}  # documented in Python's own manual
+# Private names of other libraries: each is in one file only.
 OTHERS = {
     "_ARGCOMPLETE": "argcomplete",
     "_core": "numpy",
@@ -35,7 +35,7 @@ OTHERS = {
     "_reconstruct": "numpy",
     "_Unpickler": "pickle",
 }
-ENDINGS = {"_bytes", "_mb", "_median", "_share", "_size", "_token", "_token_id"}  # of names which are ours
+ENDINGS = {"_bytes", "_mb", "_median", "_share", "_size", "_token", "_token_id"}  # endings of our own names
 OPERATORS = ("torch.ops.", "aten.", "_aten.")  # ATen's and torchvision's schemas
 FIELD_NAMES = {field for fields in FIELDS.values() for field in fields}
 KNOWN = DOCUMENTED | OTHERS.keys() | ENDINGS | FIELD_NAMES
@@ -47,7 +47,7 @@ def is_private(name: str) -> bool:
 
 
 def defined(trees: list[ast.Module]) -> set[str]:
-    """Return every name which the product itself gives to something."""
+    """Return every name that the product itself defines."""
     names = set()
     for tree in trees:
         for node in ast.walk(tree):
@@ -61,7 +61,7 @@ def defined(trees: list[ast.Module]) -> set[str]:
 
 
 def foreign(tree: ast.Module, ours: set[str]) -> Iterator[tuple[int, str]]:
-    """Yield (line, name) of each private name of another library's in a module's code."""
+    """Yield (line, name) of each private name of another library in a module's code."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] != "vramcast":
             for name in node.names:
@@ -80,13 +80,13 @@ def foreign(tree: ast.Module, ours: set[str]) -> Iterator[tuple[int, str]]:
 
 
 def foreign_texts(tree: ast.Module, operators: str) -> Iterator[tuple[int, str]]:
-    """Yield (line, text) of each private name of another library's which is a text; prose is left out.
+    """Yield (line, text) of each private name of another library in a text; prose is left out.
 
     Args:
         tree: A module.
         operators: The names of torch's operators, which may be named in whole or in part.
     """
-    prose: set[int] = set()  # a part of a longer text, a docstring; a node comes before what is in it
+    prose: set[int] = set()  # parts of longer texts, docstrings; a node comes before its children
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             prose.update(map(id, node.values))
@@ -101,32 +101,32 @@ def foreign_texts(tree: ast.Module, operators: str) -> Iterator[tuple[int, str]]
 
 @pytest.fixture(scope="module")
 def trees() -> dict[Path, ast.Module]:
-    gc.disable()  # a collection visits all nodes that there are so far: two thirds of the time
+    gc.disable()  # a collection visits all existing nodes: two thirds of the time
     try:
         return {path: ast.parse(path.read_text()) for path in FILES}
     finally:
         gc.enable()
 
 
-def test_no_other_module_names_a_private_part_of_torch(trees: dict[Path, ast.Module]) -> None:
+def test_only_table_names_private_parts_of_torch(trees: dict[Path, ast.Module]) -> None:
     assert len(FILES) > 100
     ours = defined(list(trees.values()))
     found = [f"{path.relative_to(ROOT)}:{line}: {text}" for path, tree in trees.items() for line, text in foreign(tree, ours)]
-    assert not found, "put them into tracer/hooks/torch_api.py:\n" + "\n".join(found)
+    assert not found, "move them to tracer/hooks/torch_api.py:\n" + "\n".join(found)
 
 
-def test_no_other_module_writes_a_private_name_of_torch_as_text(trees: dict[Path, ast.Module]) -> None:
+def test_only_table_has_private_names_as_text(trees: dict[Path, ast.Module]) -> None:
     operators = "\n".join([*torch_api.all_operator_names(), "torchvision::_roi_align_backward"])
     found = [
         f"{path.relative_to(ROOT)}:{line}: {text}"
         for path, tree in trees.items()
         for line, text in foreign_texts(tree, operators)
     ]
-    assert not found, "put them into tracer/hooks/torch_api.py:\n" + "\n".join(found)
+    assert not found, "move them to tracer/hooks/torch_api.py:\n" + "\n".join(found)
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_a_private_name_of_another_library_stands_in_one_file(name: str) -> None:
+def test_other_libraries_names_are_in_one_file(name: str) -> None:
     assert len([path for path in FILES if re.search(rf"\b{name}\b", path.read_text())]) == 1
 
 
@@ -142,24 +142,24 @@ def test_a_private_name_of_another_library_stands_in_one_file(name: str) -> None
         "tensor._something_of_torch()",
     ],
 )
-def test_the_rule_sees_what_it_forbids(text: str) -> None:
+def test_rule_finds_private_names(text: str) -> None:
     assert list(foreign(ast.parse(text), set()))
 
 
 @pytest.mark.parametrize(
     "text", ["'torch._inductor'", "getattr(tensor, '_local_tensor', tensor)", "'torch/_inductor/compile_worker'"]
 )
-def test_the_rule_sees_it_in_texts(text: str) -> None:
+def test_rule_finds_names_in_texts(text: str) -> None:
     assert list(foreign_texts(ast.parse(f"x = {text}"), "aten::_softmax"))
 
 
 @pytest.mark.parametrize("text", ["'_softmax'", "'aten::_softmax'", "'_size'", "'write torch.cuda.memory._snapshot()'"])
-def test_the_rule_lets_pass_texts_which_name_operators_or_say_something(text: str) -> None:
+def test_rule_allows_operators_and_prose(text: str) -> None:
     assert not list(foreign_texts(ast.parse(f"x = {text}"), "aten::_softmax"))
 
 
 @pytest.mark.parametrize("text", ["torch.ops.aten._softmax", "self._mine", "tensor._is_view()", "torch.cuda.init()"])
-def test_the_rule_lets_pass_what_is_ours_or_public(text: str) -> None:
+def test_rule_allows_own_and_public_names(text: str) -> None:
     assert not list(foreign(ast.parse(text), {"_mine"}))
 
 
@@ -169,11 +169,11 @@ def test_every_name_is_used() -> None:
 
 
 @pytest.mark.integration  # imports torch's compiler
-def test_the_installed_torch_has_them_all() -> None:
+def test_installed_torch_has_all_names() -> None:
     assert missing() == []
 
 
-# Their import takes seconds: the compiler, and what imports it or much else.
+# Their import takes seconds: the compiler, and modules that import it or many others.
 SLOW_MODULES = ("torch._dynamo", "torch._inductor", "torch.distributed.checkpoint", "torch.distributed.fsdp")
 
 
@@ -186,7 +186,7 @@ def marked(paths_of: dict[str, tuple[str, ...]]) -> list[Any]:
 
 
 @pytest.mark.parametrize("ours", marked({ours: entry.paths for ours, entry in NAMES.items()}))
-def test_each_name_can_be_had_or_says_why_not(ours: str) -> None:
+def test_each_name_exists_or_explains_absence(ours: str) -> None:
     entry = NAMES[ours]
     assert entry.since in SEEN
     if torch_api.has(ours):
@@ -196,32 +196,32 @@ def test_each_name_can_be_had_or_says_why_not(ours: str) -> None:
             getattr(torch_api, ours)
 
 
-def test_a_name_which_torch_lacks_is_told_with_who_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    gone = Name(("torch._C:_gone_in_a_newer_torch",), "the colour of the sky")
+def test_missing_name_reports_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = Name(("torch._C:_gone_in_a_newer_torch",), "the color of the sky")
     monkeypatch.setattr(torch_api, "NAMES", {"gone": gone})
-    with pytest.raises(NullGpuError, match=r"no torch\._C\._gone_in_a_newer_torch, which is needed for the colour of the sky"):
+    with pytest.raises(NullGpuError, match=r"no torch\._C\._gone_in_a_newer_torch, which is needed for the color of the sky"):
         torch_api.gone  # noqa: B018
     assert any("_gone_in_a_newer_torch" in line for line in missing())
 
 
-def test_a_misspelt_name_is_an_attribute_error() -> None:
+def test_misspelt_name_is_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'tree_mapp'"):
         torch_api.tree_mapp  # noqa: B018
 
 
 @pytest.mark.parametrize("ours", marked(REPLACED))
-def test_places_are_those_which_this_torch_has(ours: str) -> None:
+def test_places_exist_in_this_torch(ours: str) -> None:
     for owner, name in torch_api.places(ours):
         assert hasattr(owner, name)
 
 
-def test_the_place_of_the_allocators_settings_is_known_in_every_release() -> None:
+def test_allocator_settings_have_place_in_every_release() -> None:
     (owner, name), *_ = torch_api.places("set_allocator_settings")
     assert owner.__name__ == "torch._C"
     assert name in ("_accelerator_setAllocatorSettings", "_cuda_cudaCachingAllocator_set_allocator_settings")
 
 
 @pytest.mark.integration
-def test_the_table_itself_does_not_import_torch() -> None:
+def test_table_does_not_import_torch() -> None:
     code = "import sys, vramcast.tracer.hooks.torch_api, vramcast.tracer.protocol.alloc_conf; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

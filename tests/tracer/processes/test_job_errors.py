@@ -1,4 +1,4 @@
-"""The error of a job which failed: what it raised, and where in the user's code."""
+"""The error of a failed job: the exception, and its place in the user's code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vramcast.tracer.protocol.job_result import Result
 
 @pytest.fixture
 def failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Returns the error of a script of this source, by that name."""
+    """Return a function that gives the error of a script with this source and name."""
     monkeypatch.chdir(tmp_path)
 
     def run(source: str, name: str = "train.py") -> str:
@@ -30,28 +30,28 @@ def failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str
     return run
 
 
-def test_the_line_of_the_script_is_named(failed: Callable[..., str]) -> None:
+def test_names_line_of_script(failed: Callable[..., str]) -> None:
     assert failed("def main():\n    raise ValueError('no data')\nmain()") == "raised ValueError: no data (train.py:2, in main)"
 
 
-def test_a_library_is_not_to_blame(failed: Callable[..., str]) -> None:
+def test_does_not_blame_library(failed: Callable[..., str]) -> None:
     said = failed("\n\njson.loads('[')", "data/load.py")
     assert said.startswith("raised JSONDecodeError: ")
     assert said.endswith(" (data/load.py:3, in <module>)")
 
 
-def test_where_there_are_libraries_alone_the_last_is_named(failed: Callable[..., str]) -> None:
+def test_names_last_library_without_user_code(failed: Callable[..., str]) -> None:
     said = failed("def f():\n    1 / 0\nf()", "lib/python3/site-packages/package/core.py")
     assert said == "raised ZeroDivisionError: division by zero (lib/python3/site-packages/package/core.py:2, in f)"
 
 
-def test_a_scripts_own_end_is_told_as_such(failed: Callable[..., str]) -> None:
+def test_reports_scripts_own_exit(failed: Callable[..., str]) -> None:
     assert failed("raise SystemExit(2)") == "ended with exit code 2 (train.py:1, in <module>)"
     assert failed("raise SystemExit('no data')") == "raised SystemExit: no data (train.py:1, in <module>)"
     assert failed("argparse.ArgumentParser().parse_args(['--x'])").startswith("ended with exit code 2 (train.py:1")
 
 
-def test_what_is_said_is_one_line_of_bounded_length(failed: Callable[..., str]) -> None:
+def test_message_is_one_bounded_line(failed: Callable[..., str]) -> None:
     assert failed("raise RuntimeError('nvcc failed:\\n\\n  no such file\\n')") == (
         "raised RuntimeError: nvcc failed: no such file (train.py:1, in <module>)"
     )

@@ -50,7 +50,7 @@ def job(models: Path, name: str) -> Job:
     return Job(device("a100-40gb"), f"{models}:{name}", batch=batch, training=Training(steps=2), search_path=path)
 
 
-def test_a_fresh_python_gives_the_answer_of_a_warm_worker(models: Path) -> None:
+def test_fresh_python_answers_like_warm_worker(models: Path) -> None:
     fresh = run_once(FAKE, job(models, "mlp"), timeout_s=120, advice=".")
     warm = trace_in_process(FAKE, job(models, "mlp"), timeout_s=120, advice=".")
     assert (fresh.status, fresh.steps) == (warm.status, warm.steps) == ("ok", 2)
@@ -59,18 +59,18 @@ def test_a_fresh_python_gives_the_answer_of_a_warm_worker(models: Path) -> None:
     assert fresh.trace.size_bytes.tolist() == warm.trace.size_bytes.tolist()
 
 
-def test_a_fresh_python_which_dies_says_how(models: Path) -> None:
+def test_dead_fresh_python_reports_cause(models: Path) -> None:
     with pytest.raises(WorkerError, match=r"killed by SIGKILL: it was probably out of memory\.\nlast words"):
         run_once(FAKE, job(models, "dies"), timeout_s=120, advice=".")
 
 
-def test_a_fresh_python_is_stopped_in_time(models: Path) -> None:
+def test_stops_fresh_python_in_time(models: Path) -> None:
     with pytest.raises(TimeLimit, match=r"did not end within 8 s\."):
         run_once(FAKE, job(models, "sleeps"), timeout_s=8, advice=".")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="warm workers fork")
-def test_a_job_has_its_callers_environment_and_not_the_workers(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_job_has_callers_environment(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_TEST_GONE", "then")
     command = [sys.executable, "-m", "vramcast.tracer.processes.fork_server", FAKE]
     worker = WarmWorker(command, os.environ)
@@ -84,6 +84,6 @@ def test_a_job_has_its_callers_environment_and_not_the_workers(models: Path, mon
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="warm workers fork")
-def test_a_worker_which_does_not_start_says_so() -> None:
+def test_worker_reports_failed_start() -> None:
     with pytest.raises(WorkerError, match="did not start"):
         WarmWorker([sys.executable, "-c", "raise SystemExit(3)"], os.environ)

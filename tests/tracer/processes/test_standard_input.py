@@ -1,4 +1,4 @@
-"""What a training command reads is what its caller was given, in each of its runs."""
+"""The standard input of a training command: its caller's, in each of its runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from vramcast.estimates.estimator import estimate_command
 from vramcast.tracer.processes.standard_input import of_one_run
 
-# Takes 4 GiB, so that a card of 1 GiB makes it run twice, and notes what it has read in each run.
+# Takes 4 GiB, so a card of 1 GiB makes it run twice; it records its input in each run.
 SCRIPT = """
 import json, sys, torch
 with open(sys.argv[1], "a") as notes:
@@ -36,7 +36,7 @@ WAYS = {
 
 @contextmanager
 def given(descriptor: int) -> Iterator[None]:
-    """Let a descriptor be this process's standard input inside."""
+    """Let a descriptor be this process's standard input in the context."""
     before = os.dup(0)
     os.dup2(descriptor, 0)
     try:
@@ -47,7 +47,7 @@ def given(descriptor: int) -> Iterator[None]:
 
 
 def content() -> str | None:
-    """Return what one run would read."""
+    """Return the input of one run."""
     found = of_one_run()
     if found is None:
         return None
@@ -55,7 +55,7 @@ def content() -> str | None:
         return file.read()
 
 
-def test_a_file_is_read_again_from_where_it_stands(tmp_path: Path) -> None:
+def test_reads_file_again_from_position(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("a line\nbatch: 8\n")
     with (tmp_path / "job.yaml").open("rb", buffering=0) as file, given(file.fileno()):
         os.read(0, len("a line\n"))
@@ -63,7 +63,7 @@ def test_a_file_is_read_again_from_where_it_stands(tmp_path: Path) -> None:
         assert os.read(0, 100) == b"batch: 8\n"
 
 
-def test_a_file_that_was_removed_is_read_all_the_same(tmp_path: Path) -> None:
+def test_reads_removed_file(tmp_path: Path) -> None:
     (tmp_path / "here").write_text("here")
     with (tmp_path / "here").open("rb", buffering=0) as file, given(file.fileno()):
         (tmp_path / "here").unlink()
@@ -71,7 +71,7 @@ def test_a_file_that_was_removed_is_read_all_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 5, 65_536])
-def test_a_pipe_that_is_complete_is_copied_and_keeps_what_it_has(size: int) -> None:
+def test_copies_complete_pipe(size: int) -> None:
     read, write = os.pipe()
     os.write(write, size * b"x") if size else None
     os.close(write)
@@ -81,7 +81,7 @@ def test_a_pipe_that_is_complete_is_copied_and_keeps_what_it_has(size: int) -> N
         assert os.read(0, 100_000) == size * b"x"
 
 
-def test_a_pipe_in_many_pieces_is_copied_whole() -> None:
+def test_copies_pipe_in_many_pieces() -> None:
     read, write = os.pipe()
     for number in range(16):
         os.write(write, f"{number}\n".encode())
@@ -91,7 +91,7 @@ def test_a_pipe_in_many_pieces_is_copied_whole() -> None:
         assert content() == "".join(f"{number}\n" for number in range(16))
 
 
-def test_a_pipe_into_which_somebody_writes_is_the_jobs_own() -> None:
+def test_passes_on_open_pipe() -> None:
     read, write = os.pipe()
     with given(read):
         found = of_one_run()
@@ -103,7 +103,7 @@ def test_a_pipe_into_which_somebody_writes_is_the_jobs_own() -> None:
     os.close(write)
 
 
-def test_a_socket_is_passed_on() -> None:
+def test_passes_on_socket() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, given(theirs.fileno()):
         found = of_one_run()
@@ -113,7 +113,7 @@ def test_a_socket_is_passed_on() -> None:
         os.close(found)
 
 
-def test_a_terminal_is_not_waited_for() -> None:
+def test_does_not_wait_for_terminal() -> None:
     ours, theirs = os.openpty()
     with given(theirs):
         assert of_one_run() is None
@@ -121,14 +121,14 @@ def test_a_terminal_is_not_waited_for() -> None:
     os.close(theirs)
 
 
-def test_a_number_that_is_another_files_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "__stdin__", None)  # as Python has it when it begins with a closed one
+def test_does_not_read_reused_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "__stdin__", None)  # as Python sets it if it starts with a closed one
     with (tmp_path / "other").open("w+b") as file, given(file.fileno()):
         assert of_one_run() is None
 
 
 def runs(folder: Path, how: str, stdin: int, memory: str = "1GiB") -> list[str]:
-    """Return what a script has read in each of its runs."""
+    """Return the input of a script in each of its runs."""
     script, notes = folder / "script.py", folder / "notes"
     script.write_text(SCRIPT.format(how=how))
     with given(stdin):
@@ -140,7 +140,7 @@ def runs(folder: Path, how: str, stdin: int, memory: str = "1GiB") -> list[str]:
 @pytest.mark.integration
 @pytest.mark.parametrize("how", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("kind", ["file", "pipe"])
-def test_each_run_reads_the_same(needs_null_gpu: None, kind: str, how: str, tmp_path: Path) -> None:
+def test_each_run_reads_same_input(needs_null_gpu: None, kind: str, how: str, tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text('{"batch": 4096}\n')
     with (tmp_path / "job.json").open("rb") as file, subprocess.Popen(["cat"], stdin=file, stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
@@ -153,6 +153,6 @@ def test_each_run_reads_the_same(needs_null_gpu: None, kind: str, how: str, tmp_
 
 @pytest.mark.torch
 @pytest.mark.integration
-def test_a_job_without_input_reads_nothing(needs_null_gpu: None, tmp_path: Path) -> None:
+def test_job_without_input_reads_nothing(needs_null_gpu: None, tmp_path: Path) -> None:
     with Path(os.devnull).open("rb") as nothing:
         assert runs(tmp_path, WAYS["read"], nothing.fileno(), memory="8GiB") == [""]

@@ -1,4 +1,4 @@
-"""Jobs side by side: lanes of threads, and the forks of a warm worker which serve them; without torch."""
+"""Concurrent jobs: lanes of threads, and the forks of a warm worker that serve them; without torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .test_warm_worker import CALLS, SLEEPS, ask, number, runs, start, wait_for
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="warm workers fork")
 
 
-def test_answers_come_in_the_order_of_their_questions_and_errors_in_their_place() -> None:
+def test_answers_and_errors_keep_order() -> None:
     def work(n: int) -> int:
         time.sleep(0.02 * (5 - n))
         if n == 3:
@@ -38,7 +38,7 @@ def test_answers_come_in_the_order_of_their_questions_and_errors_in_their_place(
 
 
 @pytest.mark.parametrize(("lanes", "expected"), [(1, {0}), (3, {0, 1, 2}), (9, {0, 1, 2, 3})])
-def test_there_are_as_many_lanes_as_wanted_and_no_more_than_items(lanes: int, expected: set[int]) -> None:
+def test_limits_number_of_lanes(lanes: int, expected: set[int]) -> None:
     together = threading.Barrier(min(lanes, 4))
 
     def work(_: int) -> int:
@@ -49,7 +49,7 @@ def test_there_are_as_many_lanes_as_wanted_and_no_more_than_items(lanes: int, ex
     assert lane() == 0
 
 
-def test_who_lets_go_starts_no_more_of_them() -> None:
+def test_closing_iterator_starts_no_more_items() -> None:
     begun: list[int] = []
 
     def work(n: int) -> int:
@@ -73,7 +73,7 @@ def worker() -> Iterator[WarmWorker]:
 
 
 @on_linux
-def test_lanes_ask_forks_of_one_worker_at_the_same_time(worker: WarmWorker, tmp_path: Path) -> None:
+def test_lanes_use_forks_concurrently(worker: WarmWorker, tmp_path: Path) -> None:
     code = """
 import os, pathlib, time
 met = pathlib.Path({folder!r})
@@ -99,9 +99,7 @@ answer = (os.getppid(), {n})
 
 
 @on_linux
-def test_where_no_fork_can_be_had_a_lane_starts_a_worker_and_nothing_is_left_open(
-    worker: WarmWorker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lane_starts_worker_if_fork_fails(worker: WarmWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(pid: int) -> None:
         raise OSError(f"no pidfd_open for {pid}")
 
@@ -115,7 +113,7 @@ def test_where_no_fork_can_be_had_a_lane_starts_a_worker_and_nothing_is_left_ope
 
 
 @on_linux
-def test_what_dies_in_one_lane_leaves_the_others_alone(worker: WarmWorker) -> None:
+def test_death_in_one_lane_leaves_others_alone(worker: WarmWorker) -> None:
     def work(n: int) -> object:
         if lane() == 1 or n == 0:
             time.sleep(0.1)

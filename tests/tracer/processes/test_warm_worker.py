@@ -1,4 +1,4 @@
-"""A warm worker and its connection, whatever callers, jobs and machines do; without torch, so that a worker starts at once."""
+"""A warm worker and its connection under failures of callers, jobs and machines; without torch, so that it starts at once."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def ask(worker: WarmWorker, job: Any, *, timeout_s: float = 60.0) -> Any:
 
 
 def ask_or_fail(worker: WarmWorker, job: Any) -> None:
-    with contextlib.suppress(WorkerError):  # an attack on the job before may hit this one
+    with contextlib.suppress(WorkerError):  # an attack on the previous job may hit this one
         ask(worker, job)
 
 
@@ -85,7 +85,7 @@ def runs(pid: int) -> bool:
 
 
 class Late(Exception):
-    """What a caller's own time limit raises."""
+    """The exception of a caller's own time limit."""
 
 
 @contextlib.contextmanager
@@ -102,18 +102,18 @@ def alarm(delay_s: float, error: type[BaseException] = Late) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-# -- an answer belongs to its question ------------------------------------------------------------------------------------
+# -- answers match their requests ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("error", [Late, TimeoutError, OSError, KeyboardInterrupt, SystemExit])
-def test_a_signal_handlers_own_exception_takes_its_answer_along(worker: WarmWorker, error: type[BaseException]) -> None:
+def test_signal_handlers_exception_drops_answer(worker: WarmWorker, error: type[BaseException]) -> None:
     with pytest.raises(error) as raised, alarm(0.05, error):
         ask(worker, "import time; time.sleep(0.3); answer = 8192")
     assert type(raised.value) is error
     assert [ask(worker, number(n)) for n in (1, 2)] == [1, 2]
 
 
-def test_a_signal_handler_may_ask_while_a_job_runs(worker: WarmWorker) -> None:
+def test_signal_handler_may_make_request(worker: WarmWorker) -> None:
     found: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda *_: found.append(ask(worker, number(2))))
     signal.setitimer(signal.ITIMER_REAL, 0.05)
@@ -129,12 +129,12 @@ def test_a_signal_handler_may_ask_while_a_job_runs(worker: WarmWorker) -> None:
     "ending",
     ["", "\nif not pid: raise SystemExit(0)", "\nif not pid: raise ValueError", "\nif not pid: import sys; sys.exit(3)"],
 )
-def test_a_job_which_forks_and_comes_back_twice_answers_once(worker: WarmWorker, ending: str) -> None:
+def test_forking_job_answers_once(worker: WarmWorker, ending: str) -> None:
     assert ask(worker, f"import os; pid = os.fork(); answer = 1{ending}") == 1
     assert [ask(worker, number(n)) for n in (2, 3)] == [2, 3]
 
 
-def test_the_answer_of_another_request_is_an_error() -> None:
+def test_answer_to_other_request_is_error() -> None:
     astray = start(
         "import socket, sys; from vramcast.tracer.protocol.messages import receive, send\n"
         "connection = socket.socket(fileno=int(sys.argv[1])); send(connection, {'ready': None})\n"
@@ -145,7 +145,7 @@ def test_the_answer_of_another_request_is_an_error() -> None:
     assert not astray.is_alive
 
 
-def test_an_answer_which_cannot_be_read_here_is_an_error(worker: WarmWorker) -> None:
+def test_unreadable_answer_is_error(worker: WarmWorker) -> None:
     only_there = "import sys, types; m = sys.modules['there'] = types.ModuleType('there')\n"
     only_there += "class C: __module__ = 'there'\nm.C = C; answer = C()"
     with pytest.raises(WorkerError, match=r"answer cannot be read \(ModuleNotFoundError"):
@@ -153,7 +153,7 @@ def test_an_answer_which_cannot_be_read_here_is_an_error(worker: WarmWorker) -> 
     assert ask(worker, number(1)) == 1
 
 
-def test_threads_get_each_its_own_answer(worker: WarmWorker) -> None:
+def test_each_thread_gets_its_own_answer(worker: WarmWorker) -> None:
     found: dict[int, int] = {}
     threads = [threading.Thread(target=lambda n=n: found.update({n: ask(worker, number(n))})) for n in range(8)]
     for thread in threads:
@@ -163,7 +163,7 @@ def test_threads_get_each_its_own_answer(worker: WarmWorker) -> None:
     assert found == {n: n for n in range(8)}
 
 
-def test_a_worker_which_nobody_waits_for_serves_the_first_job_and_ends_at_once_without_one(tmp_path: Path) -> None:
+def test_unawaited_worker_serves_or_ends(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": python_path()}
     slow = f"import time; open({str(tmp_path / 'begun')!r}, 'w').close(); time.sleep(1){SERVES}"
     first, second = (WarmWorker([sys.executable, "-c", slow], environment, wait=False) for _ in range(2))
@@ -177,7 +177,7 @@ def test_a_worker_which_nobody_waits_for_serves_the_first_job_and_ends_at_once_w
         ask(dead, number(1))
 
 
-def test_threads_which_ask_at_once_share_one_worker() -> None:
+def test_concurrent_threads_share_one_worker() -> None:
     found: list[WarmWorker] = []
     command = [sys.executable, "-c", SERVES]
     environment = {**os.environ, "PYTHONPATH": python_path()}
@@ -192,11 +192,11 @@ def test_threads_which_ask_at_once_share_one_worker() -> None:
     found[0].close()
 
 
-# -- a fork of the caller ---------------------------------------------------------------------------------------------------
+# -- forks of the caller ---------------------------------------------------------------------------------------------------
 
 
 def in_fork(work: Callable[[], int]) -> int:
-    """Return the exit code of a fork of this process which does some work and leaves by sys.exit, as a script's does."""
+    """Return the exit code of a fork of this process that does some work and exits by sys.exit, as a script does."""
     pid = os.fork()
     if pid == 0:
         code = 99
@@ -209,7 +209,7 @@ def in_fork(work: Callable[[], int]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_a_fork_asks_a_worker_of_its_own_and_leaves_its_parents_alone(worker: WarmWorker) -> None:
+def test_fork_uses_its_own_worker(worker: WarmWorker) -> None:
     assert ask(worker, number(1)) == 1
     pid = worker.pid
 
@@ -223,7 +223,7 @@ def test_a_fork_asks_a_worker_of_its_own_and_leaves_its_parents_alone(worker: Wa
     assert worker.pid == pid
 
 
-def test_a_fork_is_not_held_up_by_a_job_of_its_parents(worker: WarmWorker, tmp_path: Path) -> None:
+def test_fork_does_not_wait_for_parents_job(worker: WarmWorker, tmp_path: Path) -> None:
     path = tmp_path / "pid"
     found: list[int] = []
     code = f"open({str(path)!r}, 'w').close(); import time; time.sleep(1); answer = 1"
@@ -235,10 +235,11 @@ def test_a_fork_is_not_held_up_by_a_job_of_its_parents(worker: WarmWorker, tmp_p
     assert found == [1]
 
 
-# -- whatever dies -----------------------------------------------------------------------------------------------------------
+# -- deaths
+# ------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_which_was_killed_is_started_again_for_the_next_job(worker: WarmWorker) -> None:
+def test_killed_worker_restarts_for_next_job(worker: WarmWorker) -> None:
     assert ask(worker, number(1)) == 1
     pid = worker.pid
     assert pid is not None
@@ -258,7 +259,7 @@ def test_a_worker_which_was_killed_is_started_again_for_the_next_job(worker: War
         ("import os; os.kill(os.getppid(), 15); import time; time.sleep(60)", "The worker was ended by SIGTERM while it ran"),
     ],
 )
-def test_a_job_which_ends_its_process_is_told_at_once(worker: WarmWorker, code: str, message: str) -> None:
+def test_job_ending_its_process_is_reported(worker: WarmWorker, code: str, message: str) -> None:
     with pytest.raises(WorkerError, match=message):
         ask(worker, code)
     assert ask(worker, number(1)) == 1
@@ -274,11 +275,11 @@ def test_a_job_which_ends_its_process_is_told_at_once(worker: WarmWorker, code: 
         "import sys; print('x' * (1 << 20))",
     ],
 )
-def test_a_job_may_do_with_its_stdout_what_it_likes(worker: WarmWorker, code: str) -> None:
+def test_job_may_close_its_stdout(worker: WarmWorker, code: str) -> None:
     assert ask(worker, f"{code}\nanswer = 1") == 1
 
 
-def test_what_a_job_has_started_ends_with_it(worker: WarmWorker, tmp_path: Path) -> None:
+def test_jobs_children_end_with_it(worker: WarmWorker, tmp_path: Path) -> None:
     path = tmp_path / "pids"
     code = "import os, subprocess\np = [subprocess.Popen(['sleep', '600'], start_new_session=s).pid for s in (False, True)]\n"
     code += "answer = p\nif os.fork() == 0:\n    if os.fork() == 0:\n"
@@ -288,7 +289,7 @@ def test_what_a_job_has_started_ends_with_it(worker: WarmWorker, tmp_path: Path)
     wait_for(lambda: not any(map(runs, [*pids, int(path.read_text())])), 2.0)
 
 
-def test_a_late_job_ends_with_its_children(worker: WarmWorker, tmp_path: Path) -> None:
+def test_late_job_ends_with_its_children(worker: WarmWorker, tmp_path: Path) -> None:
     path = tmp_path / "pid"
     with pytest.raises(TimeLimit, match=r"did not end within 0\.5 s"):
         ask(worker, f"import os\nif os.fork() == 0: os.setsid()\n{SLEEPS.format(path=str(path))}", timeout_s=0.5)
@@ -297,17 +298,17 @@ def test_a_late_job_ends_with_its_children(worker: WarmWorker, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan")])
-def test_no_time_at_all_is_a_wrong_argument(worker: WarmWorker, timeout_s: float) -> None:
+def test_rejects_nonpositive_timeout(worker: WarmWorker, timeout_s: float) -> None:
     with pytest.raises(UsageError, match="must be above 0"):
         ask(worker, number(1), timeout_s=timeout_s)
 
 
-def test_any_long_time_will_do(worker: WarmWorker) -> None:
+def test_accepts_any_long_timeout(worker: WarmWorker) -> None:
     assert ask(worker, number(1), timeout_s=float("inf")) == 1
 
 
 @pytest.mark.parametrize("death", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_worker_and_job_end_with_their_caller_and_let_its_pipes_go(tmp_path: Path, death: signal.Signals) -> None:
+def test_worker_and_job_end_with_caller(tmp_path: Path, death: signal.Signals) -> None:
     path = tmp_path / "pid"
     job = SLEEPS.format(path=str(path))
     # A fork of the caller outlives it and must not keep the worker alive; it has closed the caller's pipes.
@@ -327,7 +328,7 @@ def test_worker_and_job_end_with_their_caller_and_let_its_pipes_go(tmp_path: Pat
     assert not lent.exists()
 
 
-def test_a_worker_ends_with_its_caller_also_while_it_imports(tmp_path: Path) -> None:
+def test_importing_worker_ends_with_its_caller(tmp_path: Path) -> None:
     path = tmp_path / "pid"
     slow = "import sys; from vramcast.tracer.processes.fork_server import serve\n"
     slow += f"serve(int(sys.argv[1]), lambda: exec({SLEEPS.format(path=str(path))!r}))"
@@ -339,7 +340,7 @@ def test_a_worker_ends_with_its_caller_also_while_it_imports(tmp_path: Path) -> 
     wait_for(lambda: not runs(int(path.read_text())), 2.0)
 
 
-def test_a_script_speaks_to_its_user_and_a_model_does_not(worker: WarmWorker, capfd: pytest.CaptureFixture[str]) -> None:
+def test_script_output_passes_and_models_does_not(worker: WarmWorker, capfd: pytest.CaptureFixture[str]) -> None:
     says = "import os, sys, subprocess; print('one'); print('two', file=sys.stderr); subprocess.run(['echo', 'three'])"
     ask(worker, SimpleNamespace(command=Command(("train.py",)), code=says))
     assert capfd.readouterr() == ("", "one\ntwo\nthree\n")
@@ -347,12 +348,13 @@ def test_a_script_speaks_to_its_user_and_a_model_does_not(worker: WarmWorker, ca
     assert capfd.readouterr() == ("", "")
 
 
-# -- all at once -------------------------------------------------------------------------------------------------------------
+# -- everything at once
+# ------------------------------------------------------------------------------------------------------
 
 
-# An alarm may ring between two lines of a start: what was just opened is then closed by the garbage collector.
+# An alarm may ring between two lines of a start: newly opened files are then closed by the garbage collector.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning", "ignore:subprocess:ResourceWarning")
-def test_each_answer_under_attack_is_its_own_or_an_error(worker: WarmWorker) -> None:
+def test_answers_under_attack_match_requests_or_raise(worker: WarmWorker) -> None:
     draw = random.Random(15)
     answered = 0
     for n in range(40):

@@ -1,4 +1,4 @@
-"""Collectives hold their tensors until PyTorch's watchdog has looked: peaks do not depend on how fast this machine is."""
+"""Collectives hold their tensors until PyTorch's watchdog has run: peaks do not depend on the speed of this machine."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ TRAIN = """
 """
 
 
-def test_a_fast_machine_gives_the_peaks_of_a_slow_one(
+def test_peaks_are_independent_of_machine_speed(
     tracer: Callable[[], NullGpuTracer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "train.py").write_text(textwrap.dedent(TRAIN))
     monkeypatch.chdir(tmp_path)
     found = set()
-    for wait_s in ("0", "0", "0.3"):  # without the wait, one run in two gave a copy of the parameters more
+    for wait_s in ("0", "0", "0.3"):  # without the wait, one run in two had an additional copy of the parameters
         command = ("torchrun", "--nproc_per_node=1", "train.py", wait_s)
         result = tracer().trace(JobText(command=command, until="end").job(device("a100-40gb")))
         assert result.status == "ok", result.message

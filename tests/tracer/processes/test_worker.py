@@ -1,4 +1,4 @@
-"""The worker survives what jobs do: whatever dies, the caller gets an error with a reason, and the next job works."""
+"""The worker survives failing jobs: after any death, the caller gets an error with a reason, and the next job works."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def works(trace: Run, tiny_models: Path) -> Callable[[], bool]:
-    """Whether a small job still has the answer it always has."""
+    """Return a function that checks whether a small job still has its usual answer."""
 
     def check() -> bool:
         result = trace(fresh=True, target=f"{tiny_models}:mlp", batch="8x16")
@@ -51,7 +51,7 @@ def works(trace: Run, tiny_models: Path) -> Callable[[], bool]:
         ),
     ],
 )
-def test_what_a_job_raises_is_told_with_its_traceback(probe: Run, works: Callable[[], bool], source: str, message: str) -> None:
+def test_reports_jobs_exception_with_traceback(probe: Run, works: Callable[[], bool], source: str, message: str) -> None:
     with pytest.raises(JobError) as error:
         probe(source)
     assert message in str(error.value)
@@ -60,7 +60,7 @@ def test_what_a_job_raises_is_told_with_its_traceback(probe: Run, works: Callabl
 
 
 @pytest.mark.parametrize("source", ["sys.exit()", "sys.exit(0)", "raise SystemExit"])
-def test_a_script_may_leave_without_an_error(probe: Run, source: str) -> None:
+def test_script_may_exit_without_error(probe: Run, source: str) -> None:
     _, result = probe(source)
     assert result.status == "ok"
 
@@ -75,20 +75,20 @@ def test_a_script_may_leave_without_an_error(probe: Run, source: str) -> None:
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "was killed by SIGKILL: it was probably out of memory"),
     ],
 )
-def test_a_job_whose_process_dies_says_how(probe: Run, works: Callable[[], bool], source: str, message: str) -> None:
+def test_reports_death_of_jobs_process(probe: Run, works: Callable[[], bool], source: str, message: str) -> None:
     with pytest.raises(WorkerError) as error:
         probe(source, timeout_s=60)
     assert message in str(error.value)
     assert works()
 
 
-def test_a_lot_of_output_does_not_block(probe: Run, works: Callable[[], bool]) -> None:
+def test_large_output_does_not_block(probe: Run, works: Callable[[], bool]) -> None:
     said, _ = probe("for _ in range(2000): print('x' * 1000); print('y' * 1000, file=sys.stderr)\nnote(done=True)")
     assert said == {"done": True}
     assert works()
 
 
-def test_a_models_last_words_are_in_the_error(trace: Run, tmp_path: Path) -> None:
+def test_error_has_models_last_output(trace: Run, tmp_path: Path) -> None:
     (tmp_path / "dies.py").write_text(
         "import os\ndef model():\n    print('checking the licence server')\n    import sys; sys.stdout.flush(); os._exit(5)\n"
     )
@@ -106,7 +106,7 @@ while True:
 """
 
 
-def test_a_job_which_never_ends_is_stopped(probe: Run, works: Callable[[], bool]) -> None:
+def test_stops_endless_job(probe: Run, works: Callable[[], bool]) -> None:
     with pytest.raises(WorkerError, match="did not end within 1 s: raise the limit"):
         probe(NEVER_ENDS, timeout_s=1.0)
     assert works()
@@ -119,7 +119,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_worker_killed_in_the_middle_of_a_job_is_replaced(
+def test_replaces_worker_killed_during_job(
     tracer: Callable[[], NullGpuTracer], probe: Run, works: Callable[[], bool], tmp_path: Path
 ) -> None:
     pid = tracer().pid
@@ -134,7 +134,7 @@ def test_a_worker_killed_in_the_middle_of_a_job_is_replaced(
     assert tracer().pid not in (None, pid)
 
 
-def test_a_job_killed_from_outside_is_told(probe: Run, works: Callable[[], bool], tmp_path: Path) -> None:
+def test_reports_externally_killed_job(probe: Run, works: Callable[[], bool], tmp_path: Path) -> None:
     marker = tmp_path / "pid"
     killer = threading.Thread(
         target=lambda: (
@@ -152,19 +152,19 @@ def test_a_job_killed_from_outside_is_told(probe: Run, works: Callable[[], bool]
     assert works()
 
 
-def test_one_job_leaves_nothing_for_the_next(probe: Run) -> None:
+def test_job_leaves_nothing_for_the_next(probe: Run) -> None:
     probe("import os; os.environ['LEFT'] = '1'; os.chdir('/'); sys.path.append('/left'); sys.modules['left'] = sys")
     said, _ = probe("import os; note(left=['LEFT' in os.environ, '/left' in sys.path, 'left' in sys.modules])")
     assert said == {"left": [False, False, False]}
 
 
-def test_a_wrong_description_is_a_usage_error(trace: Run, works: Callable[[], bool]) -> None:
+def test_wrong_description_is_usage_error(trace: Run, works: Callable[[], bool]) -> None:
     with pytest.raises(UsageError, match="is not understood"):
         trace(target="resnet50", batch="1x1")
     assert works()
 
 
-def test_the_refused_calls_stand_in_the_error(probe: Run) -> None:
+def test_error_lists_rejected_calls(probe: Run) -> None:
     refused = next(name for name, (library, kind) in read_list().items() if (library, kind) == ("libcublas", "refuse"))
     with pytest.raises(JobError, match=f"RuntimeError: a status of 15 .*the null GPU rejected: {refused}"):
         probe(
@@ -177,7 +177,7 @@ def test_the_refused_calls_stand_in_the_error(probe: Run) -> None:
         )
 
 
-def test_jobs_of_two_threads_come_one_after_the_other(trace: Run, tiny_models: Path) -> None:
+def test_jobs_of_two_threads_run_in_sequence(trace: Run, tiny_models: Path) -> None:
     results: list[Any] = []
     jobs = [{"target": f"{tiny_models}:mlp", "batch": f"{n}x16", "mode": "infer"} for n in (8, 4096)]
     threads = [
@@ -194,7 +194,7 @@ def test_jobs_of_two_threads_come_one_after_the_other(trace: Run, tiny_models: P
 
 
 @pytest.mark.usefixtures("needs_null_gpu")
-def test_a_worker_which_does_not_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_reports_failed_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client.sys, "executable", "/bin/false")
     with pytest.raises(NullGpuError, match="did not start"):
         NullGpuTracer()
@@ -203,14 +203,14 @@ def test_a_worker_which_does_not_start_says_so(monkeypatch: pytest.MonkeyPatch) 
         _ = later.torch_version
 
 
-def test_closing_twice_is_once(tracer: Callable[[], NullGpuTracer], works: Callable[[], bool]) -> None:
+def test_closing_twice_is_harmless(tracer: Callable[[], NullGpuTracer], works: Callable[[], bool]) -> None:
     worker = tracer()
     worker.close()
     worker.close()
     assert works()
 
 
-def test_a_child_which_answers_at_once_does_not_overtake_its_parent(tracer: Callable[[], NullGpuTracer]) -> None:
+def test_quick_answer_does_not_overtake_parent(tracer: Callable[[], NullGpuTracer]) -> None:
     for _ in range(60):
         (result,) = play([[("malloc", 0, 5 << 20, 0)]], device("t4"), tracer=tracer())
         assert len(result.addresses) == 1

@@ -1,4 +1,4 @@
-"""Whether a job may evaluate, by the source of its training step's callers."""
+"""Detection of possible evaluations, from the source of a training step's callers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOOP = "def train(step):\n    return step()\n"
 
 
 def frame_of(file: Path, source: str) -> FrameType:
-    """Return a frame that was called from a file."""
+    """Return a frame called from a file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(source)
     names: dict[str, Any] = {}
@@ -39,19 +39,19 @@ def only(frame: FrameType) -> Any:
     ("more", "expected"),
     [("", False), ("with torch.no_grad(): pass", True), ("model.eval()", True), ("val_loader = 1", True), ("validate()", True)],
 )
-def test_a_word_for_an_evaluation_is_enough(tmp_path: Path, more: str, expected: bool) -> None:
+def test_word_for_evaluation_is_enough(tmp_path: Path, more: str, expected: bool) -> None:
     (tmp_path / "x").mkdir()
     frame = only(frame_of(tmp_path / "x" / "train.py", LOOP))
     (tmp_path / "x" / "train.py").write_text(f"{LOOP}{more}\n")
     assert may_evaluate(frame) is expected
 
 
-def test_a_trainer_may_evaluate_whatever_its_caller_says(tmp_path: Path) -> None:
+def test_trainer_may_always_evaluate(tmp_path: Path) -> None:
     assert may_evaluate(only(frame_of(tmp_path / "site-packages" / "trainer" / "loop.py", LOOP)))
     assert not may_evaluate(only(frame_of(tmp_path / "site-packages" / "torch" / "optim.py", LOOP)))
 
 
-def test_a_module_of_the_job_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_module_of_job_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "metrics.py").write_text("def evaluate(): ...\n")
     frame = only(frame_of(tmp_path / "train.py", LOOP))
     assert not may_evaluate(frame)
@@ -59,7 +59,7 @@ def test_a_module_of_the_job_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert may_evaluate(frame)
 
 
-def test_code_that_was_given_as_text_may_do_anything() -> None:
+def test_code_from_text_may_evaluate() -> None:
     names: dict[str, Any] = {}
     exec(compile(LOOP, "<string>", "exec"), names)
     assert may_evaluate(only(names["train"](lambda: sys._getframe(1))))

@@ -1,4 +1,4 @@
-"""How many steps the loops around a training step make."""
+"""The number of steps of the loops around a training step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def train(kept):
 for epoch in range(6):
     train(kept)
 """
-# A step is `step()`; it ends the program by raising after as many as were made when a loop is looked at.
+# A step is `step()`; it ends the program by raising after the number of steps at which a loop is examined.
 CASES: list[tuple[str, str, int, int | None]] = [
     ("range", "for i in range(500):\n    step()", 8, 500),
     ("range from and by", "for i in range(10, 510, 5):\n    step()", 8, 100),
@@ -63,7 +63,7 @@ CASES: list[tuple[str, str, int, int | None]] = [
 
 
 class Enough(Exception):
-    """As many steps were made as are wanted."""
+    """Raised when the wanted number of steps is reached."""
 
 
 @pytest.mark.parametrize(("text", "made", "steps"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
@@ -79,7 +79,7 @@ def _steps(text: str, made: int, **names: Any) -> int | None:
         nonlocal done
         done += 1
         if done == made:
-            # The frame of the program, as the one of an optimizer is the first which is neither torch's nor ours.
+            # The frame of the program: like an optimizer's, the first that is neither torch's nor ours.
             found.append(steps_around(sys._getframe(1), done))
             raise Enough
 
@@ -91,13 +91,13 @@ def _steps(text: str, made: int, **names: Any) -> int | None:
         with contextlib.suppress(Enough):
             exec(compile(text, file, "exec"), scope)
 
-    program = threading.Thread(target=run)  # whose stack has no loops of a test runner
+    program = threading.Thread(target=run)  # a thread's stack has no loops of a test runner
     program.start()
     program.join()
     return found[0]
 
 
-def test_an_attribute_that_raises_is_not_known() -> None:
+def test_raising_attribute_is_unknown() -> None:
     class Loader:
         def __len__(self) -> int:
             raise TypeError("an iterable data set")
@@ -108,7 +108,7 @@ def test_an_attribute_that_raises_is_not_known() -> None:
     assert _steps("for x in loader:\n    step()", 8, loader=Loader()) is None
 
 
-def test_a_trainer_says_how_many_steps_it_makes() -> None:
+def test_trainer_reports_its_steps() -> None:
     # spec: transformers.Trainer
     kind = type("Trainer", (), {"__module__": "transformers.trainer", "train": _train})
     trainer = kind()

@@ -1,4 +1,4 @@
-"""Models without weights: the same structure, the same small values, none of the storage."""
+"""Models without weights: the same structure, the same small values, no storage."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BIG = BIG_BYTES // 4  # floats
 
 
 def description(module: Any) -> list[tuple[Any, ...]]:
-    """All that memory can depend on: names, kinds, shapes, dtypes, strides, which of them share storage."""
+    """Return everything that memory can depend on: names, kinds, shapes, dtypes, strides, shared storage."""
     seen: dict[int, int] = {}
     rows = []
     for kind, items in (
@@ -58,7 +58,7 @@ class Tied(torch.nn.Module):
 
 
 # ------------------------------------------------------------------------------------------------ dumps and loads
-def test_a_module_comes_back_with_its_structure() -> None:
+def test_module_keeps_structure() -> None:
     before = Tied().eval()
     after = loads(dumps(before))
     assert description(after) == description(before)
@@ -68,13 +68,13 @@ def test_a_module_comes_back_with_its_structure() -> None:
     assert after.frozen.equal(before.frozen)
 
 
-def test_big_weights_do_not_travel() -> None:
-    assert len(dumps(torch.nn.Linear(4096, 4096))) < 50_000  # 64 MiB of weights; the bias of 16 KiB does
+def test_big_weights_are_not_sent() -> None:
+    assert len(dumps(torch.nn.Linear(4096, 4096))) < 50_000  # 64 MiB of weights; the bias of 16 KiB is sent
     assert len(dumps(torch.zeros(BIG))) < 5_000
     assert len(dumps(torch.zeros(BIG - 1024))) > BIG_BYTES - 8192
 
 
-def test_sending_many_small_tensors_is_quick() -> None:
+def test_many_small_tensors_are_sent_quickly() -> None:
     model = torch.nn.Sequential(*[torch.nn.Linear(400, 400) for _ in range(100)])  # 64 MB, each weight below the limit
     start_s = time.process_time()
     dumps(model)
@@ -82,7 +82,7 @@ def test_sending_many_small_tensors_is_quick() -> None:
 
 
 @pytest.mark.parametrize("shape", [(512, 1024), (1024, 512)])
-def test_an_initialiser_which_turns_its_work_in_place_builds(shape: tuple[int, int]) -> None:
+def test_builds_initializer_with_in_place_transpose(shape: tuple[int, int]) -> None:
     with HollowInit():
         assert torch.nn.init.orthogonal_(torch.empty(shape)).shape == shape
 
@@ -90,19 +90,19 @@ def test_an_initialiser_which_turns_its_work_in_place_builds(shape: tuple[int, i
 @pytest.mark.parametrize(
     "dtype", [torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64]
 )
-def test_small_values_of_every_type_travel(dtype: Any) -> None:
+def test_small_values_of_every_type_are_sent(dtype: Any) -> None:
     values = (torch.arange(12) % 2).to(dtype).reshape(3, 4).t()
     back = loads(dumps(values))
     assert (back.dtype, back.shape, back.stride()) == (values.dtype, values.shape, values.stride())
     assert back.equal(values)
 
 
-def test_empty_and_scalar_tensors_travel() -> None:
+def test_empty_and_scalar_tensors_are_sent() -> None:
     assert loads(dumps(torch.empty(0, 3))).shape == (0, 3)
     assert loads(dumps(torch.tensor(7))).item() == 7
 
 
-def test_a_module_on_meta_arrives_with_storage_that_nobody_touched() -> None:
+def test_meta_module_arrives_with_untouched_storage() -> None:
     with torch.device("meta"):
         before = torch.nn.Sequential(*[torch.nn.Linear(16384, 16384) for _ in range(20)])  # 20 GiB
     usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -112,7 +112,7 @@ def test_a_module_on_meta_arrives_with_storage_that_nobody_touched() -> None:
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - usage) < 500_000  # KiB
 
 
-def test_tied_weights_on_meta_stay_tied() -> None:
+def test_tied_meta_weights_stay_tied() -> None:
     with torch.device("meta"):
         before = Tied()
     after = loads(dumps(before))
@@ -120,7 +120,7 @@ def test_tied_weights_on_meta_stay_tied() -> None:
 
 
 @pytest.mark.integration
-def test_a_class_of_main_travels_by_value() -> None:
+def test_class_of_main_is_sent_by_value() -> None:
     code = """
         import sys, subprocess, torch
         from vramcast.tracer.program.meta_pickle import dumps
@@ -139,12 +139,12 @@ def test_a_class_of_main_travels_by_value() -> None:
     assert model(torch.zeros(2, 3)).shape == (2, 4)
 
 
-def test_functions_and_closures_travel() -> None:
+def test_functions_and_closures_are_sent() -> None:
     width = 5
     assert loads(dumps(lambda: torch.nn.Linear(width, 2)))().in_features == 5
 
 
-def test_what_cannot_be_sent_says_to_pass_a_callable() -> None:
+def test_unpicklable_object_suggests_callable() -> None:
     class Refuses(torch.nn.Module):
         def __reduce__(self) -> Any:
             raise ZeroDivisionError("no way")
@@ -159,7 +159,7 @@ def test_what_cannot_be_sent_says_to_pass_a_callable() -> None:
         dumps(torch.eye(3).to_sparse())
 
 
-def test_the_model_is_only_read() -> None:
+def test_model_is_only_read() -> None:
     model = Tied()
     model(torch.zeros(2, 3, dtype=torch.int64)).sum().backward()
     calls: list[str] = []
@@ -177,7 +177,7 @@ def test_the_model_is_only_read() -> None:
     assert calls == []
 
 
-def test_gradients_do_not_travel() -> None:
+def test_gradients_are_not_sent() -> None:
     model = torch.nn.Linear(3, 3)
     model(torch.zeros(1, 3)).sum().backward()
     assert loads(dumps(model)).weight.grad is None
@@ -236,7 +236,7 @@ BUILDERS = {
         for name in sorted(BUILDERS)
     ],
 )
-def test_a_hollow_build_has_the_structure_of_a_real_one(name: str, need: Need) -> None:
+def test_meta_build_has_real_structure(name: str, need: Need) -> None:
     if name in OF_TRANSFORMERS:
         need("transformers")
     elif name != "own":
@@ -253,14 +253,14 @@ def test_a_hollow_build_has_the_structure_of_a_real_one(name: str, need: Need) -
             assert torch.allclose(found, expected), path
 
 
-def test_python_numbers_taken_from_small_tensors_are_real() -> None:
+def test_numbers_from_small_tensors_are_real() -> None:
     with HollowInit():
         assert own_model().rate == pytest.approx([0.0, 0.1, 0.2, 0.3])
         assert torch.arange(5).sum().item() == 10
 
 
 @pytest.mark.integration
-def test_a_huge_model_costs_almost_nothing() -> None:
+def test_huge_model_costs_almost_nothing() -> None:
     code = """
         import resource, torch
         from vramcast.tracer.program.meta_model import HollowInit
@@ -281,13 +281,13 @@ def test_a_huge_model_costs_almost_nothing() -> None:
     assert int(mib) < 600
 
 
-def test_outside_the_mode_values_are_real_again() -> None:
+def test_values_are_real_outside_mode() -> None:
     with HollowInit():
         torch.ones(10)
     assert torch.ones(BIG).sum().item() == BIG
 
 
-def test_copying_a_layer_does_not_tie_it() -> None:
+def test_copied_layer_is_not_tied() -> None:
     with HollowInit():
         layer = torch.nn.Linear(1024, 1024)
         copied = copy.deepcopy(layer)
@@ -295,13 +295,13 @@ def test_copying_a_layer_does_not_tie_it() -> None:
     assert copied.weight.shape == layer.weight.shape
 
 
-def test_other_devices_are_left_alone() -> None:
+def test_leaves_other_devices_alone() -> None:
     with HollowInit():
         meta = torch.randn(BIG, device="meta") + 1
     assert meta.device.type == "meta"
 
 
-def test_a_small_result_of_big_tensors_is_zero_not_garbage() -> None:
+def test_small_result_of_big_tensors_is_zero() -> None:
     with HollowInit():
         total = torch.randn(BIG).sum()
     assert total.item() == 0.0

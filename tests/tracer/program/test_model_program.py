@@ -1,4 +1,4 @@
-"""The training loop as plain PyTorch: models by name, losses by kind of output, optimizers, precision, order of things.
+"""The training loop as plain PyTorch: models by name, losses by kind of output, optimizers, precision, order of operations.
 
 Runs on the CPU: nothing here needs the null GPU.
 """
@@ -36,12 +36,12 @@ CPU = torch.device("cpu")
         ("json:nothing_there", "'json' has no 'nothing_there': TARGET is json:factory"),
     ],
 )
-def test_a_wrong_target_says_what_it_may_be(make_job: MakeJob, target: str, message: str) -> None:
+def test_wrong_target_lists_valid_ones(make_job: MakeJob, target: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         model_program.build_model(make_job(target=target))
 
 
-def test_a_misspelt_name_gets_a_suggestion(make_job: MakeJob, need: Need) -> None:
+def test_misspelt_name_gets_suggestion(make_job: MakeJob, need: Need) -> None:
     need("torchvision")
     with pytest.raises(UsageError, match=r"torchvision has no model 'resnet5': did you mean .*resnet50"):
         model_program.build_model(make_job(target="torchvision:resnet5"))
@@ -50,7 +50,7 @@ def test_a_misspelt_name_gets_a_suggestion(make_job: MakeJob, need: Need) -> Non
         model_program.build_model(make_job(target="timm:resnett50"))
 
 
-def test_models_by_name_take_the_number_of_classes(make_job: MakeJob, need: Need) -> None:
+def test_named_models_take_number_of_classes(make_job: MakeJob, need: Need) -> None:
     need("torchvision")
     assert model_program.build_model(make_job(target="torchvision:resnet18", num_classes=7)).fc.out_features == 7
     need("timm")
@@ -59,7 +59,7 @@ def test_models_by_name_take_the_number_of_classes(make_job: MakeJob, need: Need
     assert model_program.build_model(make_job(target="hf:vit", num_classes=7)).classifier.out_features == 7
 
 
-def test_a_target_takes_keyword_arguments(make_job: MakeJob, need: Need, tiny_models: Path, tmp_path: Path) -> None:
+def test_target_takes_keyword_arguments(make_job: MakeJob, need: Need, tiny_models: Path, tmp_path: Path) -> None:
     path = tmp_path / "deep.py"
     path.write_text(
         "import torch\ndef net(depth, width=8): return torch.nn.Sequential(*[torch.nn.Linear(width, width)] * depth)"
@@ -77,7 +77,7 @@ def test_a_target_takes_keyword_arguments(make_job: MakeJob, need: Need, tiny_mo
     assert len(model_program.build_model(make_job(target='hf:gpt2?{"n_layer": 2, "n_embd": 96}')).transformer.h) == 2  # type: ignore[union-attr, arg-type]
 
 
-def test_a_model_type_is_not_a_folder_of_its_name(
+def test_model_type_is_not_folder_of_same_name(
     make_job: MakeJob, need: Need, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need("transformers")
@@ -86,7 +86,7 @@ def test_a_model_type_is_not_a_folder_of_its_name(
     assert model_program.build_model(make_job(target='hf:gpt2?{"n_layer": 1}')).transformer is not None
 
 
-def test_a_hugging_face_config_gives_its_own_class_and_dtype(make_job: MakeJob, tmp_path: Path, need: Need) -> None:
+def test_hugging_face_config_sets_class_and_dtype(make_job: MakeJob, tmp_path: Path, need: Need) -> None:
     need("transformers")
     config = tmp_path / "config.json"
     config.write_text(
@@ -109,7 +109,7 @@ def test_a_hugging_face_config_gives_its_own_class_and_dtype(make_job: MakeJob, 
         ('{"model_type": "nope"}', "no model type 'nope'"),
     ],
 )
-def test_a_wrong_config_is_named(make_job: MakeJob, tmp_path: Path, text: str | None, message: str, need: Need) -> None:
+def test_names_wrong_config(make_job: MakeJob, tmp_path: Path, text: str | None, message: str, need: Need) -> None:
     need("transformers")
     config = tmp_path / "config.json"
     if text is not None:
@@ -118,9 +118,7 @@ def test_a_wrong_config_is_named(make_job: MakeJob, tmp_path: Path, text: str | 
         model_program.build_model(make_job(target=f"hf:{config}"))
 
 
-def test_a_factory_in_a_file_may_return_a_model_only(
-    make_job: MakeJob, tiny_models: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_factory_in_file_must_return_model(make_job: MakeJob, tiny_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert len(model_program.build_model(make_job(target=f"{tiny_models}:mlp"))) == 3
     with pytest.raises(UsageError, match="factory returned a str"):
@@ -131,13 +129,13 @@ def test_a_factory_in_a_file_may_return_a_model_only(
         model_program.build_model(make_job(target=f"{tiny_models}:mpl"))
 
 
-def test_a_missing_package_says_what_to_install(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_names_install_command(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(UsageError, match=r"The package 'timm' does not import here.*pip install timm"):
         model_program.build_model(make_job(target="timm:resnet18"))
 
 
-def test_precision_memory_format_and_mode_reach_the_model(make_job: MakeJob) -> None:
+def test_precision_format_and_mode_reach_model(make_job: MakeJob) -> None:
     data = meta_pickle.dumps(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3)))
     half = model_program.build_model(make_job(model=data, precision="bf16", channels_last=True, mode="infer"))
     assert half[0].weight.dtype == torch.bfloat16
@@ -146,7 +144,7 @@ def test_precision_memory_format_and_mode_reach_the_model(make_job: MakeJob) -> 
     assert model_program.build_model(make_job(model=data, precision="amp-bf16"))[0].weight.dtype == torch.float32
 
 
-def test_checkpointing_needs_a_switch(make_job: MakeJob, need: Need) -> None:
+def test_checkpointing_needs_switch(make_job: MakeJob, need: Need) -> None:
     with pytest.raises(UsageError, match=r"Linear has no switch for gradient checkpointing.*without --checkpointing"):
         model_program.build_model(make_job(model=meta_pickle.dumps(torch.nn.Linear(2, 2)), checkpointing=True))
     need("transformers")
@@ -172,7 +170,7 @@ def parameters() -> list[Any]:
         ("rmsprop:momentum=0.1", "RMSprop", {"momentum": 0.1}),
     ],
 )
-def test_an_optimizer_by_name_and_options(make_job: MakeJob, given: str, class_name: str, options: dict[str, Any]) -> None:
+def test_optimizer_by_name_and_options(make_job: MakeJob, given: str, class_name: str, options: dict[str, Any]) -> None:
     optimizer = model_program.build_optimizer(make_job(optimizer=given, lr=0.25), parameters())
     assert type(optimizer).__name__ == class_name
     assert {key: optimizer.defaults[key] for key in options} == options
@@ -191,12 +189,12 @@ def test_an_optimizer_by_name_and_options(make_job: MakeJob, given: str, class_n
         ("optimizer", "is unknown"),
     ],
 )
-def test_a_wrong_optimizer_says_what_it_may_be(make_job: MakeJob, given: str, message: str) -> None:
+def test_wrong_optimizer_lists_valid_ones(make_job: MakeJob, given: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         model_program.build_optimizer(make_job(optimizer=given), parameters())
 
 
-def test_an_optimizer_may_be_a_class_or_a_callable(make_job: MakeJob) -> None:
+def test_optimizer_may_be_class_or_callable(make_job: MakeJob) -> None:
     by_class = model_program.build_optimizer(make_job(optimizer=meta_pickle.dumps(torch.optim.SGD), lr=0.5), parameters())
     assert by_class.defaults["lr"] == 0.5
     by_call = model_program.build_optimizer(
@@ -210,12 +208,12 @@ SCORES = torch.zeros(4, 10, requires_grad=True)
 LABELS = torch.zeros(4, dtype=torch.int64)
 
 
-def test_the_models_own_loss_comes_first() -> None:
+def test_models_own_loss_comes_first() -> None:
     own = torch.tensor(3.0, requires_grad=True)
     assert model_program.default_loss(SimpleNamespace(loss=own, logits=SCORES), None) is own
 
 
-def test_a_dict_of_losses_is_summed() -> None:
+def test_sums_dict_of_losses() -> None:
     losses = {"a": torch.tensor(1.0, requires_grad=True), "b": torch.tensor(2.5, requires_grad=True)}
     assert model_program.default_loss(losses, None).item() == 3.5
 
@@ -235,19 +233,19 @@ def test_floating_labels_mean_squared_error() -> None:
     assert model_program.default_loss(SCORES, torch.zeros(4, 10)).grad_fn.name() == "MseLossBackward0"
 
 
-def test_without_labels_the_mean_is_trained_on() -> None:
+def test_without_labels_trains_on_mean() -> None:
     assert model_program.default_loss(SCORES, None).grad_fn.name() == "MeanBackward0"
     assert model_program.default_loss((LABELS, [SCORES]), None).grad_fn.name() == "MeanBackward0"
     assert model_program.default_loss(SimpleNamespace(loss=None, logits=SCORES), None).grad_fn.name() == "MeanBackward0"
     assert not model_program.default_loss(torch.zeros(3, dtype=torch.complex64, requires_grad=True), None).is_complex()
 
 
-def test_labels_which_do_not_fit_say_both_shapes() -> None:
+def test_unfitting_labels_report_both_shapes() -> None:
     with pytest.raises(UsageError, match=r"labels \(7,\) .*int64.* do not fit the output \(4, 10\)"):
         model_program.default_loss(SCORES, torch.zeros(7, dtype=torch.int64))
 
 
-def test_an_output_without_floats_needs_a_loss() -> None:
+def test_output_without_floats_needs_loss() -> None:
     with pytest.raises(JobError, match="holds no floating tensor to train on: give a loss"):
         model_program.default_loss({"ids": LABELS}, None)
 
@@ -267,7 +265,7 @@ class TakesAny(torch.nn.Module):
         return inputs
 
 
-def test_the_last_of_a_tuple_is_labels_when_the_model_does_not_take_it() -> None:
+def test_last_tuple_element_may_be_labels() -> None:
     a, b, c = TensorSpec((1,)), TensorSpec((2,)), TensorSpec((3,))
     assert model_program.split_labels(Takes(), (a, b)) == (a, b)
     assert model_program.split_labels(TakesTwo(), (a, b)) == ((a, b), None)
@@ -277,7 +275,7 @@ def test_the_last_of_a_tuple_is_labels_when_the_model_does_not_take_it() -> None
     assert model_program.split_labels(Takes(), {"x": a}) == ({"x": a}, None)
 
 
-def test_a_host_batch_has_the_jobs_dtype_and_memory_format(make_job: MakeJob) -> None:
+def test_host_batch_has_jobs_dtype_and_format(make_job: MakeJob) -> None:
     job = make_job(precision="bf16", channels_last=True)
     batch = model_program.host_batch(
         job, {"x": TensorSpec((2, 3, 4, 4)), "ids": TensorSpec((2,), "int64"), "d": TensorSpec((1,), "float64"), "n": 5}
@@ -291,7 +289,7 @@ def test_a_host_batch_has_the_jobs_dtype_and_memory_format(make_job: MakeJob) ->
 
 # ------------------------------------------------------------------------------------------------ the loop
 class Told(torch.nn.Linear):
-    """Notes what happens to it, in order."""
+    """A layer that records its events, in order."""
 
     events: list[str] = []  # noqa: RUF012
 
@@ -324,14 +322,12 @@ def told() -> list[str]:
         ("before-backward", ["forward", "backward", "forward with gradient", "backward"]),
     ],
 )
-def test_gradients_are_dropped_where_the_job_says(
-    make_job: MakeJob, told: list[str], zero_grad: str, expected: list[str]
-) -> None:
+def test_drops_gradients_where_job_does(make_job: MakeJob, told: list[str], zero_grad: str, expected: list[str]) -> None:
     model_program.run(make_job(batch="4x3", zero_grad=zero_grad, steps=2), CPU, TELLING)
     assert told == expected
 
 
-def test_gradients_stay_until_the_next_step_start(make_job: MakeJob) -> None:
+def test_gradients_stay_until_next_step(make_job: MakeJob) -> None:
     model = Told(3, 2)
     hooks = model_program.Hooks(build_model=lambda job: model)
     model_program.run(make_job(batch="4x3", zero_grad="step-start", steps=1), CPU, hooks)
@@ -345,7 +341,7 @@ def test_inference_has_no_graph_and_no_backward(make_job: MakeJob, told: list[st
     assert told == ["forward without graph"] * 2
 
 
-def test_a_loss_of_the_users_gets_labels_or_the_batch(make_job: MakeJob, told: list[str]) -> None:
+def test_users_loss_gets_labels_or_batch(make_job: MakeJob, told: list[str]) -> None:
     seen: list[Any] = []
     loss_with = {"loss": b"x"}
     original = meta_model.loads

@@ -1,4 +1,4 @@
-"""The course of a training command: what a step is, what is cut, and where the command is stopped."""
+"""The course of a training command: its steps, its cuts, and its stop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vramcast.tracer.protocol.run_options import LoopWatch
 
 
 class Job:
-    """A job in few words, whose parameters lie on the card."""
+    """A job in few calls, with its parameters on the card."""
 
     def __init__(self, limits: Limits | None, live_bytes: list[int] | None = None, watch: LoopWatch | None = None) -> None:
         live = iter(live_bytes or [])
@@ -66,7 +66,7 @@ class _Iterator:
 MODEL: Any = SimpleNamespace(parameters=lambda: [_Parameter(1)], training=True)
 
 
-def test_groups_which_step_one_after_the_other_make_one_step() -> None:
+def test_groups_stepping_in_turn_make_one_step() -> None:
     job = Job(Limits(steps=3))
     optimizer = job.optimizer()
     job.train(optimizer, calls=4)
@@ -77,7 +77,7 @@ def test_groups_which_step_one_after_the_other_make_one_step() -> None:
     assert job.course.steps == 3
 
 
-def test_a_first_step_is_followed_to_where_the_next_begins() -> None:
+def test_follows_first_step_to_the_next() -> None:
     job = Job(Limits(steps=1))
     optimizer = job.optimizer()
     job.train(optimizer, calls=7)
@@ -86,13 +86,13 @@ def test_a_first_step_is_followed_to_where_the_next_begins() -> None:
     assert job.course.steps == 1
 
 
-def test_a_step_without_a_backward_pass_is_none() -> None:
+def test_step_without_backward_does_not_count() -> None:
     job = Job(Limits(steps=1))
     job.course.stepped(job.optimizer())
     assert job.course.steps == 0
 
 
-def test_an_optimizer_which_steps_rarely_is_waited_for() -> None:
+def test_waits_for_rarely_stepping_optimizer() -> None:
     job = Job(Limits(steps=2))
     critic, generator = job.optimizer(), job.optimizer(134)
     for _ in range(2):
@@ -106,7 +106,7 @@ def test_an_optimizer_which_steps_rarely_is_waited_for() -> None:
     assert job.course.steps == 10
 
 
-def test_an_optimizer_which_never_steps_is_named_after_some_patience() -> None:
+def test_names_optimizer_that_never_steps() -> None:
     job = Job(Limits(steps=2))
     optimizer, idle = job.optimizer(), job.optimizer(1234)
     with pytest.raises(StopJob):
@@ -116,7 +116,7 @@ def test_an_optimizer_which_never_steps_is_named_after_some_patience() -> None:
     assert idle.param_groups
 
 
-def test_an_optimizer_whose_parameters_another_one_has_is_not_waited_for() -> None:
+def test_does_not_wait_for_duplicate_optimizer() -> None:
     job = Job(Limits(steps=2))
     optimizer = job.optimizer()
     wrapped = _Optimizer(optimizer.param_groups)
@@ -126,7 +126,7 @@ def test_an_optimizer_whose_parameters_another_one_has_is_not_waited_for() -> No
     assert job.course.steps == 2
 
 
-def test_a_step_which_nobody_sees_changes_a_parameter() -> None:
+def test_unseen_step_changes_parameter() -> None:
     job = Job(Limits(steps=3))
     optimizer = job.optimizer()
     parameter = optimizer.param_groups[0]["params"][0]
@@ -138,7 +138,7 @@ def test_a_step_which_nobody_sees_changes_a_parameter() -> None:
     assert job.course.steps == 3
 
 
-def test_passes_inside_of_a_step_are_one_step() -> None:
+def test_passes_inside_step_are_one_step() -> None:
     job = Job(None)
     optimizer = job.optimizer()
     for number in range(2):
@@ -150,17 +150,17 @@ def test_passes_inside_of_a_step_are_one_step() -> None:
         assert job.course.steps == number + 1
 
 
-def test_backward_passes_count_where_there_is_no_optimizer() -> None:
+def test_counts_backward_passes_without_optimizer() -> None:
     job = Job(Limits(steps=3))
     with pytest.raises(StopJob):
         job.train(times=100)
     assert job.course.steps == 3
 
 
-def test_an_evaluation_after_the_steps_is_part_of_it() -> None:
+def test_evaluation_after_steps_belongs_to_run() -> None:
     job = Job(Limits(steps=2, until="evaluation"))
     optimizer = job.optimizer()
-    job.evaluate()  # before any step: it says nothing of the one which comes with the optimizer's state
+    job.evaluate()  # before any step: it differs from the one with the optimizer's state
     for _ in range(4):
         job.train(optimizer)
     assert job.course.not_reached() == ["evaluation"]
@@ -181,7 +181,7 @@ def test_an_evaluation_after_the_steps_is_part_of_it() -> None:
     assert job.course.counts == {"build": 0, "training": 0, "evaluation": 2, "checkpoint": 1}
 
 
-def test_the_budget_ends_a_job_which_never_evaluates() -> None:
+def test_budget_ends_job_without_evaluation() -> None:
     job = Job(Limits(steps=2, until="evaluation", budget_s=0.0))
     optimizer = job.optimizer()
     with pytest.raises(StopJob):
@@ -189,7 +189,7 @@ def test_the_budget_ends_a_job_which_never_evaluates() -> None:
     assert (job.course.steps, job.course.not_reached()) == (2, ["evaluation"])
 
 
-def test_an_evaluation_beyond_the_budget_is_not_whole() -> None:
+def test_evaluation_beyond_budget_is_incomplete() -> None:
     job = Job(Limits(steps=1, until="evaluation", budget_s=0.2))
     job.train(job.optimizer())
     job.evaluate()
@@ -199,15 +199,15 @@ def test_an_evaluation_beyond_the_budget_is_not_whole() -> None:
     assert job.course.not_reached() == ["the rest of the evaluation"]
 
 
-def test_what_was_stopped_stays_stopped() -> None:
+def test_stopped_job_stays_stopped() -> None:
     job = Job(None)
     job.course.stop("enough")
     for _ in range(2):
-        with pytest.raises(StopJob):  # also where the script has swallowed the first one
+        with pytest.raises(StopJob):  # even if the script has caught the first one
             job.evaluate()
 
 
-def test_a_stop_from_outside_waits_for_our_own_book_keeping() -> None:
+def test_external_stop_waits_for_bookkeeping() -> None:
     course = Job(None).course
     done = []
 
@@ -223,7 +223,7 @@ def test_a_stop_from_outside_waits_for_our_own_book_keeping() -> None:
         course.stop_at_once("late")
 
 
-def test_loaders_end_early_once_there_are_enough_steps() -> None:
+def test_loaders_end_early_after_enough_steps() -> None:
     job = Job(Limits(steps=1, until="evaluation"))
     optimizer, loader, later = job.optimizer(), _Iterator(), _Iterator()
     assert [job.course.gives(loader, has_grad=True) for _ in range(9)] == [True] * 9
@@ -234,7 +234,7 @@ def test_loaders_end_early_once_there_are_enough_steps() -> None:
     assert job.course.gives(later, has_grad=True)
 
 
-def test_an_iterator_of_a_sampler_without_a_length_is_not_cut(need: Callable[[str], Any]) -> None:
+def test_does_not_cut_endless_sampler(need: Callable[[str], Any]) -> None:
     """Its reader counts the batches, and keeps it for the next epoch: YOLO ended with 'generator raised StopIteration'."""
     torch = need("torch")
     from vramcast.tracer.program import training_loop_hooks
@@ -257,7 +257,7 @@ def test_an_iterator_of_a_sampler_without_a_length_is_not_cut(need: Callable[[st
             handle.remove()
 
 
-def test_a_loader_without_gradients_ends_early_and_its_length_is_known() -> None:
+def test_loader_without_gradients_ends_early() -> None:
     job = Job(Limits(steps=9, until="evaluation"))
     loader = _Iterator(400)
     assert [job.course.gives(loader, has_grad=False) for _ in range(4)] == [True] * 3 + [False]
@@ -265,7 +265,7 @@ def test_a_loader_without_gradients_ends_early_and_its_length_is_known() -> None
     assert (loop.phase, len(loop.ends), loop.length, loop.is_cut) == ("evaluation", 4, 400, True)
 
 
-def test_a_loader_that_is_watched_gives_as_many_batches_as_steps_are_wanted() -> None:
+def test_watched_loader_gives_wanted_batches() -> None:
     job = Job(Limits(steps=9, until="evaluation"), watch=LoopWatch(0, is_training=False, steps=40))
     loader = _Iterator(400)
     assert all(job.course.gives(loader, has_grad=False) for _ in range(40))
@@ -273,7 +273,7 @@ def test_a_loader_that_is_watched_gives_as_many_batches_as_steps_are_wanted() ->
         job.course.gives(loader, has_grad=False)
 
 
-def test_each_training_step_ends_once_whatever_optimizers_make_it() -> None:
+def test_each_training_step_ends_once() -> None:
     job = Job(Limits(steps=100))
     generator, discriminator = job.optimizer(), job.optimizer()
     job.train(generator, discriminator, times=5)
@@ -281,7 +281,7 @@ def test_each_training_step_ends_once_whatever_optimizers_make_it() -> None:
     assert (loop["phase"], loop["ends"], loop["is_open"]) == ("training", [1, 2, 3, 4, 5], True)
 
 
-def test_a_training_that_is_watched_ends_with_the_wanted_step() -> None:
+def test_watched_training_ends_at_wanted_step() -> None:
     watch = LoopWatch(1, is_training=True, steps=33)
     job = Job(Limits.of_watch(watch, 3), watch=watch)
     optimizer = job.optimizer()
@@ -290,7 +290,7 @@ def test_a_training_that_is_watched_ends_with_the_wanted_step() -> None:
     assert job.course.steps == 33
 
 
-def test_forward_passes_without_training_are_a_loop_of_their_own_each_time() -> None:
+def test_forward_passes_without_training_are_loops() -> None:
     job = Job(Limits(steps=100))
     optimizer = job.optimizer()
     for _ in range(2):
@@ -305,7 +305,7 @@ def test_forward_passes_without_training_are_a_loop_of_their_own_each_time() -> 
     ]
 
 
-def test_a_job_of_a_model_is_never_stopped_nor_cut() -> None:
+def test_model_job_is_never_stopped_nor_cut() -> None:
     job = Job(None)
     optimizer, loader = job.optimizer(), _Iterator()
     for _ in range(50):

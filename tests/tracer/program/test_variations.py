@@ -1,4 +1,4 @@
-"""A job's two variations in code, against scripts which do the same by hand."""
+"""A job's two variations in code, against scripts that do the same by hand."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def by_hand(trace: Callable[..., Result], model_file: Path) -> Callable[..., dict[str, int]]:
-    """The peaks of the script."""
+    """Return a function that gives the peaks of the script."""
 
     def run(*, blocks: tuple[int, ...] = (), batch: int = 8192, every: int = 1, after_step: bool = False) -> dict[str, int]:
         text = SCRIPT.format(blocks=blocks, batch=batch, every=every, batches=3 * every, after_step=after_step)
@@ -102,7 +102,7 @@ def peaks(tracer: Callable[[], Any], job: Job) -> dict[str, int]:
     return dict(result.trace.header["peaks"])
 
 
-def test_checkpointed_blocks_take_what_a_script_takes(
+def test_checkpointed_blocks_match_script(
     tracer: Callable[[], Any], job: Callable[..., Job], by_hand: Callable[..., dict[str, int]]
 ) -> None:
     none, some, all_ = by_hand(), by_hand(blocks=(0, 2)), by_hand(blocks=(0, 1, 2, 3))
@@ -113,13 +113,13 @@ def test_checkpointed_blocks_take_what_a_script_takes(
 
 
 @pytest.mark.parametrize("zero_grad", ["step-start", "after-step"])
-def test_accumulated_batches_take_what_a_script_takes(
+def test_accumulated_batches_match_script(
     zero_grad: str, tracer: Callable[[], Any], job: Callable[..., Job], by_hand: Callable[..., dict[str, int]]
 ) -> None:
     made = accumulate(job(batch=4096, zero_grad=zero_grad))
     by_script = by_hand(batch=4096, every=2, after_step=zero_grad == "after-step")
     assert peaks(tracer, made) == by_script
-    # Gradients of the first batch live while the second one runs.
+    # Gradients of the first batch are live while the second one runs.
     assert by_script["allocated"] > by_hand(batch=4096, after_step=zero_grad == "after-step")["allocated"]
 
 
@@ -130,12 +130,12 @@ def test_two_batches_are_one_step(tracer: Callable[[], Any], job: Callable[..., 
     assert set(result.trace.step.tolist()) == {-1, 0, 1}
 
 
-def test_a_variation_of_a_variation_has_both(tracer: Callable[[], Any], job: Callable[..., Job]) -> None:
+def test_variations_combine(tracer: Callable[[], Any], job: Callable[..., Job]) -> None:
     both = accumulate(checkpoint_blocks(job(batch=4096), ["blocks.0", "blocks.1", "blocks.2", "blocks.3"]))
     one = accumulate(job(batch=4096))
     assert peaks(tracer, both)["allocated"] < peaks(tracer, one)["allocated"]
 
 
-def test_a_block_which_is_not_there_is_the_jobs_error(tracer: Callable[[], Any], job: Callable[..., Job]) -> None:
+def test_unknown_block_is_jobs_error(tracer: Callable[[], Any], job: Callable[..., Job]) -> None:
     with pytest.raises(JobError, match="no attribute `nothing`"):
         tracer().trace(checkpoint_blocks(job(), ["nothing.0"]), timeout_s=300.0)

@@ -1,4 +1,4 @@
-"""Whose settings of the allocator are in force, and what is refused because no tracer of ours can follow it."""
+"""The source of the allocator settings in force, and rejected settings that no tracer can follow."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ EXPANDABLE = "expandable_segments:True"
 
 @pytest.fixture
 def mlp(tiny_models: Path, make_job: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a small job."""
+    """Return a function that creates a small job."""
     return functools.partial(make_job, target=f"{tiny_models}:mlp", batch="8x16", search_path=tuple(sys.path))
 
 
 @pytest.fixture
 def script(tmp_path: Path) -> Callable[[str], Command]:
-    """Writes a script, as `Job.command` takes it."""
+    """Return a function that writes a script, for `Job.command`."""
 
     def write(source: str) -> Command:
         (tmp_path / "job.py").write_text(source + "\ntorch.empty(1000, device='cuda')\n")
@@ -39,13 +39,13 @@ def script(tmp_path: Path) -> Callable[[str], Command]:
 
 
 def in_force(result: Result) -> tuple[AllocConf, bool]:
-    """Returns what the result says, and whether torch's own allocator had expandable segments."""
+    """Return the settings in the result, and whether torch's own allocator had expandable segments."""
     assert result.trace is not None
     return result.alloc_conf, recorded_settings(result.trace).expandable_segments
 
 
 @pytest.mark.parametrize("name", VARIABLES)
-def test_the_callers_environment_is_in_force(
+def test_callers_environment_is_in_force(
     trace: Run, script: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv(name, EXPANDABLE)
@@ -62,19 +62,19 @@ def test_the_callers_environment_is_in_force(
         f"import torch; torch.cuda.init(); torch.cuda.memory._set_allocator_settings('{EXPANDABLE}')",
     ],
 )
-def test_the_scripts_own_lines_are_in_force(trace: Run, script: Callable[[str], Any], lines: str) -> None:
+def test_scripts_own_lines_are_in_force(trace: Run, script: Callable[[str], Any], lines: str) -> None:
     found = trace(command=script(lines), alloc_conf=None, fresh=True)
     assert in_force(found) == (AllocConf(EXPANDABLE, "script"), True)
     assert found.was_expandable
 
 
-def test_a_line_after_cuda_was_touched_is_too_late(trace: Run, script: Callable[[str], Any]) -> None:
+def test_line_after_cuda_init_is_too_late(trace: Run, script: Callable[[str], Any]) -> None:
     late = f"import os, torch; torch.cuda.init(); os.environ['PYTORCH_CUDA_ALLOC_CONF'] = '{EXPANDABLE}'"
     assert in_force(trace(command=script(late), alloc_conf=None)) == (AllocConf(), False)
 
 
 @pytest.mark.parametrize("option", ["", "max_split_size_mb:64"])
-def test_an_option_wins_over_script_and_environment(
+def test_option_wins_over_script_and_environment(
     trace: Run, script: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", EXPANDABLE)
@@ -86,7 +86,7 @@ def test_an_option_wins_over_script_and_environment(
 
 @pytest.mark.integration
 @pytest.mark.parametrize("tracer_name", ["auto", "fake", "cpu"])
-def test_every_tracer_answers_for_the_environments_settings_and_says_so(
+def test_every_tracer_reports_environments_settings(
     tiny_models: Path, make_job: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tracer_name: str
 ) -> None:
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "roundup_power2_divisions:2")
@@ -104,29 +104,30 @@ def test_every_tracer_answers_for_the_environments_settings_and_says_so(
     assert followed.allocated > pinned.allocated  # 100 x 1024 floats are rounded up to 512 KiB
 
 
-def test_the_first_variable_counts() -> None:
+def test_first_variable_wins() -> None:
     assert of_environment({VARIABLES[0]: "a:1", VARIABLES[1]: "b:2"}) == AllocConf("a:1", "environment")
     assert of_environment({VARIABLES[0]: ""}) == of_environment({}) == AllocConf()
 
 
 @pytest.mark.parametrize(("torch", "value"), [("2.6.0", ""), ("2.9.1+cu128", ""), ("2.10.0", "b:2"), (None, "b:2")])
-def test_the_second_variable_is_read_since_2_10(torch: str | None, value: str) -> None:
-    # measured: expandable_segments:True in it, 5 MiB on the null GPU: no expandable segment under 2.9.1, one under 2.10.0
+def test_reads_second_variable_since_2_10(torch: str | None, value: str) -> None:
+    # measured: with expandable_segments:True in it, 5 MiB on the null GPU: no expandable segment under 2.9.1, one under
+    # 2.10.0
     assert of_environment({VARIABLES[1]: "b:2"}, torch).value == value
 
 
-# ------------------------------------------------------------------------------------------------ refused
+# ------------------------------------------------------------------------------------------------ rejected settings
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"),
-        ("PYTORCH_NO_CUDA_MEMORY_CACHING", "0"),  # torch asks only whether it is set
+        ("PYTORCH_NO_CUDA_MEMORY_CACHING", "0"),  # torch checks only whether it is set
         ("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync"),
         ("PYTORCH_ALLOC_CONF", "max_split_size_mb:64, backend : cudaMallocAsync"),
     ],
 )
 @pytest.mark.parametrize("tracer_name", ["auto", "fake"])
-def test_another_allocator_in_the_environment_is_refused(
+def test_rejects_other_allocator_in_environment(
     mlp: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tracer_name: str, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -143,15 +144,13 @@ def test_another_allocator_in_the_environment_is_refused(
         "except Exception: pass",
     ],
 )
-def test_another_allocator_in_the_script_is_refused(trace: Run, script: Callable[[str], Any], lines: str) -> None:
+def test_rejects_other_allocator_in_script(trace: Run, script: Callable[[str], Any], lines: str) -> None:
     with pytest.raises(OtherAllocator):
         trace(command=script(lines), alloc_conf=None, fresh=True)
 
 
 @pytest.mark.parametrize("value", ["max_split_size_mb:-5", "max_split_size_mb:99999999999999999999", "expandable_segments:yes"])
-def test_a_wrong_value_is_wrong_usage_wherever_it_stands(
-    mlp: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, value: str
-) -> None:
+def test_wrong_value_is_usage_error_everywhere(mlp: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     with pytest.raises(UsageError, match="alloc_conf is"):
         Estimator().estimate_job(mlp(alloc_conf=value))
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", value)
@@ -159,13 +158,13 @@ def test_a_wrong_value_is_wrong_usage_wherever_it_stands(
         Estimator().estimate_job(mlp(alloc_conf=None))
 
 
-def test_a_key_which_torch_does_not_know_is_refused_by_torch(tracer: object, mlp: Callable[..., Any]) -> None:
+def test_torch_rejects_unknown_key(tracer: object, mlp: Callable[..., Any]) -> None:
     with pytest.raises(UsageError, match=r"'no_such_key:1' is rejected by torch \d"):
         Estimator().estimate_job(mlp(alloc_conf="no_such_key:1"))
 
 
-# ------------------------------------------------------------------------------------------------ the account
-def test_resets_and_another_history_lose_nothing(trace: Run, script: Callable[[str], Any]) -> None:
+# ------------------------------------------------------------------------------------------------ the history
+def test_resets_and_second_history_lose_nothing(trace: Run, script: Callable[[str], Any]) -> None:
     source = """
 import torch
 torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
@@ -178,9 +177,9 @@ torch.cuda.empty_cache(); torch.accelerator.empty_cache()
     assert found is not None
     assert found.header["peaks"]["requested"] == found.live(found.size_bytes).max() == 100 << 20
     assert found.header["peaks"]["reserved"] == 100 << 20
-    assert len(found) == 11  # two blocks with their segments (8), one given back, two marks of empty_cache
+    assert len(found) == 11  # two blocks with their segments (8), one released, two marks of empty_cache
 
 
-def test_an_allocator_which_does_not_cache_is_an_error(trace: Run, script: Callable[[str], Any]) -> None:
+def test_uncached_allocator_is_error(trace: Run, script: Callable[[str], Any]) -> None:
     with pytest.raises(CannotEstimate, match="bytes in all"):
         trace(command=script("import torch; torch.cuda.init(); torch.cuda.caching_allocator_enable(False)"), fresh=True)

@@ -1,4 +1,4 @@
-"""A trace which lacks something is never believed: traces from which a piece was taken away."""
+"""Incomplete traces are rejected: each test removes a part of a trace."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from vramcast.tracer.protocol.job_result import Result, Taken
 
 @pytest.fixture(scope="module")
 def whole(trace: Callable[..., Result], tiny_models: Path) -> Result:
-    """A job's result, which is complete."""
+    """Return a job's complete result."""
     result = trace(target=f"{tiny_models}:wide", batch="64x1024", steps=2)
     check(result)
     return result
 
 
 def cut(result: Result, trace: Trace) -> Result:
-    """Returns the result with another trace."""
+    """Return the result with another trace."""
     return replace(result, trace=trace)
 
 
 def peaks(trace: Trace, **changed: int) -> Trace:
-    """Returns the trace with other statistics of the allocator."""
+    """Return the trace with other statistics of the allocator."""
     return replace(trace, header={**trace.header, "peaks": {**trace.header["peaks"], **changed}})
 
 
-def test_a_block_which_is_not_in_the_history_is_missed(whole: Result) -> None:
+def test_notices_block_missing_from_history(whole: Result) -> None:
     assert whole.trace is not None
     _, row = whole.trace.peak_live()
     with pytest.raises(IncompleteTrace, match="were requested at once by the history"):
@@ -41,14 +41,14 @@ def test_a_block_which_is_not_in_the_history_is_missed(whole: Result) -> None:
 
 
 @pytest.mark.parametrize("what", ["requested", "reserved"])
-def test_a_peak_which_the_allocator_had_and_the_trace_has_not_is_missed(whole: Result, what: str) -> None:
+def test_notices_peak_missing_from_trace(whole: Result, what: str) -> None:
     assert whole.trace is not None
     higher = whole.trace.header["peaks"][what] + 512
     with pytest.raises(IncompleteTrace, match=f"{higher:,} by the allocator's statistics"):
         check(cut(whole, peaks(whole.trace, **{what: higher})))
 
 
-def test_a_page_which_the_card_gave_to_somebody_else_is_missed(whole: Result) -> None:
+def test_notices_page_outside_allocator(whole: Result) -> None:
     assert whole.taken is not None
     ever, now = whole.taken.ever_bytes, whole.taken.now_bytes
     with pytest.raises(IncompleteTrace, match="taken at the end"):
@@ -57,7 +57,7 @@ def test_a_page_which_the_card_gave_to_somebody_else_is_missed(whole: Result) ->
         check(replace(whole, taken=Taken(ever + (2 << 20), now)))
 
 
-def test_a_parameter_outside_of_the_history_is_missed(whole: Result) -> None:
+def test_notices_parameter_outside_history(whole: Result) -> None:
     assert whole.trace is not None
     assert (whole.trace.category == Category.PARAMETER).sum() == 4
     assert whole.trace.header["strange_parameters"] == 0
@@ -65,7 +65,7 @@ def test_a_parameter_outside_of_the_history_is_missed(whole: Result) -> None:
         check(cut(whole, replace(whole.trace, header={**whole.trace.header, "strange_parameters": 2})))
 
 
-def test_kernels_without_memory_are_not_believed(whole: Result) -> None:
+def test_rejects_kernels_without_memory(whole: Result) -> None:
     assert whole.trace is not None
     nothing = Trace.build(
         {name: [] for name in ("action", "address", "size_bytes", "block")},
@@ -76,7 +76,7 @@ def test_kernels_without_memory_are_not_believed(whole: Result) -> None:
     check(replace(whole, trace=nothing, taken=Taken(0, 0), ledger=[]))
 
 
-def test_a_parameter_of_another_librarys_memory_is_noticed(probe: Callable[..., object]) -> None:
+def test_notices_parameter_in_foreign_memory(probe: Callable[..., object]) -> None:
     with pytest.raises(IncompleteTrace, match="1 parameters or buffers lie outside"):
         probe(
             """
@@ -93,7 +93,7 @@ def test_a_parameter_of_another_librarys_memory_is_noticed(probe: Callable[..., 
         )
 
 
-def test_retries_are_no_reason_for_an_alarm(trace: Callable[..., Result], tiny_models: Path) -> None:
+def test_retries_raise_no_alarm(trace: Callable[..., Result], tiny_models: Path) -> None:
     whole = trace(target=f"{tiny_models}:wide", batch="64x1024", steps=2, alloc_conf="expandable_segments:True")
     assert whole.trace is not None
     least = int(whole.trace.reserved_bytes().max()) - (8 << 20)

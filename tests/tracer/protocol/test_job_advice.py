@@ -1,4 +1,4 @@
-"""What to do about what a job raised."""
+"""Advice on exceptions of jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vramcast.tracer.protocol.job_advice import advice
 
 
 def raised_in(file: str, error: BaseException) -> BaseException:
-    """Return an error that was raised in a file of that name."""
+    """Return an error raised in a file of that name."""
     space = {"error": error}
     with pytest.raises(type(error)) as found:
         exec(compile("raise error", file, "exec"), space)
@@ -18,18 +18,18 @@ def raised_in(file: str, error: BaseException) -> BaseException:
 
 
 @pytest.mark.parametrize("file", ["/site-packages/torch/hub.py", "/site-packages/torchvision/models/_api.py"])
-def test_weights_that_cannot_be_fetched_need_not_be_there(file: str) -> None:
+def test_unfetched_weights_are_unnecessary(file: str) -> None:
     assert "weights=None" in advice(raised_in(file, URLError("Name or service not known")))
 
 
-def test_a_file_that_cannot_be_fetched_is_to_be_there_before() -> None:
+def test_suggests_downloading_file_first() -> None:
     assert "download the file first" in advice(raised_in("train.py", ConnectionError("refused")))
 
 
-def test_a_job_that_asks_a_terminal_is_told_of_pipes() -> None:
+def test_terminal_input_suggests_pipe() -> None:
     assert "echo yes | vramcast run" in advice(EOFError("EOF when reading a line"))
 
 
 @pytest.mark.parametrize("error", [EOFError("Ran out of input"), ValueError("no data"), TimeoutError("30 s")])
-def test_a_jobs_own_matters_get_no_advice(error: Exception) -> None:
+def test_jobs_own_errors_get_no_advice(error: Exception) -> None:
     assert advice(raised_in("train.py", error)) == ""

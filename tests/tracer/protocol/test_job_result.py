@@ -1,4 +1,4 @@
-"""Why a job failed: of itself, or of the machine it was traced on."""
+"""The cause of a job's failure: the job itself, or the machine that traced it."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def raised(error: BaseException, cause: BaseException | None = None) -> JobError
     ],
     ids=repr,
 )
-def test_a_machine_that_had_no_more_of_something_is_the_reason(error: BaseException) -> None:
+def test_exhausted_machine_is_cause(error: BaseException) -> None:
     assert raised(error).is_of_machine
     assert raised(ValueError("no data"), error).is_of_machine
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), FileNotFoundError(errno.ENOENT, "x"), RuntimeError("CUDA out of memory")])
-def test_a_job_s_own_error_is_its_own(error: BaseException) -> None:
+def test_jobs_own_error_is_not_machines(error: BaseException) -> None:
     assert not raised(error).is_of_machine
 
 
-def test_of_our_errors_those_of_processes_and_compilers_are_the_machine_s() -> None:
+def test_process_and_compiler_errors_are_machines() -> None:
     assert [kind.is_of_machine for kind in (WorkerError, TimeLimit, CompilerError, UsageError, JobError)] == [True] * 3 + [
         False
     ] * 2

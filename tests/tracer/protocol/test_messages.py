@@ -1,4 +1,4 @@
-"""What a pickle of a job's process may make in who must not believe it."""
+"""Objects that a pickle from a job's process may create in a process that does not trust it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from vramcast.tracer.protocol.job_result import Result
 
 @pytest.fixture(autouse=True)
 def _believes_data_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "_read", pickle.loads)  # is put back
+    monkeypatch.setattr(messages, "_read", pickle.loads)  # is restored
     messages.believe_data_alone()
 
 
 class Calls:
-    """A pickle which calls something."""
+    """A pickle that calls a function."""
 
     def __init__(self, what: Callable[..., Any], *arguments: Any) -> None:
         self._call = (what, arguments)
@@ -35,7 +35,7 @@ class Calls:
         return self._call
 
 
-def test_records_of_ours_and_plain_values_come_through() -> None:
+def test_own_records_and_plain_values_pass() -> None:
     result = Result("ok", ledger=[Entry.of(Entered.ASSUMED, Code.OTHER_CUDNN, 3)], notes=("a",))
     values = [{1, 2}, deque([3]), OrderedDict(a=1), Counter("aab"), PosixPath("/x"), b"x", 2.5, None, {"a": (1, [2])}]
     found = messages.loads(pickle.dumps([result, values, np.arange(5), np.float32(2), np.zeros(2, dtype=[("a", "i8")])]))
@@ -60,13 +60,13 @@ def test_records_of_ours_and_plain_values_come_through() -> None:
     ],
     ids=lambda calls: calls._call[0].__name__,
 )
-def test_nothing_is_called(calls: Calls) -> None:
-    with pytest.raises(messages.Unreadable, match="is no data"):
+def test_calls_nothing(calls: Calls) -> None:
+    with pytest.raises(messages.Unreadable, match="is not data"):
         messages.loads(pickle.dumps(calls))
 
 
 @pytest.mark.parametrize("name", [b"cvramcast.__main__\nmain\n.", b"cvramcast.core.files\nos\n.", b"cthis\ns\n."])
-def test_no_module_is_imported_for_its_sake(name: bytes) -> None:
-    with pytest.raises(messages.Unreadable, match="is no data"):
+def test_imports_no_module(name: bytes) -> None:
+    with pytest.raises(messages.Unreadable, match="is not data"):
         messages.loads(name)
     assert "this" not in sys.modules

@@ -1,4 +1,4 @@
-"""Which frame of a stack is the user's own."""
+"""The user's own frame of a stack."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _COMPILED = "/tmp/torchinductor_me/ab/cabx.py"
         ([_TORCH, "/me/model.py", "/me/train.py"], "/me/model.py:2"),
         ([_COMPILED, _TORCH, "/me/train.py"], "/me/train.py:3"),
         ([_OURS, "<string>"], "<string>:2"),  # python -c
-        ([_OURS, _TORCH, os.__file__], f"{_TORCH}:2"),  # a package is what the user runs
+        ([_OURS, _TORCH, os.__file__], f"{_TORCH}:2"),  # the user runs a package
         ([_OURS], None),
         ([], None),
     ],
 )
-def test_the_innermost_frame_which_is_no_librarys(files: list[str], expected: str | None) -> None:
+def test_innermost_frame_outside_libraries(files: list[str], expected: str | None) -> None:
     found = users_place(Place(file, line, "f") for line, file in enumerate(files, 1))
     assert (found and str(found)) == expected
 
 
-def test_a_place_is_told_by_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_place_is_relative_to_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert str(Place(str(tmp_path / "src" / "train.py"), 41, "main")) == "src/train.py:41"

@@ -1,4 +1,4 @@
-"""What the null GPU says of accesses: which operator touches which block, for how long, and that asking changes nothing."""
+"""Accesses on the null GPU: the blocks that each operator touches, and its duration; recording them changes nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from vramcast.tracer.recording import accesses
 from ..traces import without_accesses
 
 Run = Callable[..., Any]
-WEIGHT = 4 * 1024 * 4096  # of the file's model `wide`: Linear(1024, 4096), ReLU, Linear(4096, 1024) on 64x1024 floats
+WEIGHT = 4 * 1024 * 4096  # the file's model `wide`: Linear(1024, 4096), ReLU, Linear(4096, 1024) on 64x1024 floats
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def accessed(trace: Run, options: dict[str, Any]) -> Trace:
 
 
 def operators(trace: Trace, step: int) -> list[tuple[str, int, list[int], list[int]]]:
-    """Name, begin, blocks read and blocks written of each operator of a step."""
+    """Return name, begin, blocks read and blocks written of each operator of a step."""
     rows = np.flatnonzero(trace.is_access() & (trace.step == step))
     found: dict[int, tuple[str, int, list[int], list[int]]] = {}
     for row in rows.tolist():
@@ -52,19 +52,19 @@ def operators(trace: Trace, step: int) -> list[tuple[str, int, list[int], list[i
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgdm", "adamw:fused=true"])
-def test_asking_for_accesses_changes_no_allocation(trace: Run, options: dict[str, Any], optimizer: str) -> None:
+def test_accesses_change_no_allocation(trace: Run, options: dict[str, Any], optimizer: str) -> None:
     plain = trace(**{**options, "optimizer": optimizer}).trace
     asked = trace(**{**options, "optimizer": optimizer}, accesses=True).trace
     without = without_accesses(asked)
     assert len(asked) > len(plain)
     assert not plain.is_access().any()
-    # The card's addresses may begin elsewhere in any run; only who asks for accesses gets the operators' shapes.
+    # The card's addresses may differ between runs; only runs with accesses have the operators' shapes.
     for name in (EVENT_COLUMNS.keys() | {"op", "module"}) - {"time_us", "address", "operator"}:
         np.testing.assert_array_equal(getattr(without, name), getattr(plain, name), name)
     assert asked.header["peaks"] == plain.header["peaks"]
 
 
-def test_an_operator_reads_its_inputs_and_writes_its_output(accessed: Trace) -> None:
+def test_operator_reads_inputs_and_writes_output(accessed: Trace) -> None:
     found = operators(accessed, 2)
     first, second = [o for o in found if o[0] == "aten::addmm"]
     hidden = first[3]
@@ -75,7 +75,7 @@ def test_an_operator_reads_its_inputs_and_writes_its_output(accessed: Trace) -> 
     assert set(clamped[0][3]) <= set(second[2])
 
 
-def test_the_optimizer_touches_every_parameter_gradient_and_state(accessed: Trace) -> None:
+def test_optimizer_touches_all_its_tensors(accessed: Trace) -> None:
     rows = accessed.is_access() & (accessed.step == 2) & (accessed.phase == Phase.OPTIMIZER)
     touched = set(accessed.block[rows].tolist())
     for category, count in ((Category.PARAMETER, 4), (Category.GRADIENT, 4), (Category.OPTIMIZER_STATE, 8)):
@@ -83,7 +83,7 @@ def test_the_optimizer_touches_every_parameter_gradient_and_state(accessed: Trac
         assert len(blocks) >= count
 
 
-def test_activations_are_read_again_on_the_way_back(accessed: Trace) -> None:
+def test_backward_reads_activations_again(accessed: Trace) -> None:
     big = [
         int(b)
         for b in np.flatnonzero((accessed.category == Category.ACTIVATION) & (accessed.step == 2))
@@ -95,7 +95,7 @@ def test_activations_are_read_again_on_the_way_back(accessed: Trace) -> None:
         assert {Phase.FORWARD, Phase.BACKWARD} <= {Phase(p) for p in accessed.phase[rows]}
 
 
-def test_the_clock_never_goes_back_and_each_operator_takes_its_roofline_time(accessed: Trace) -> None:
+def test_clock_follows_roofline(accessed: Trace) -> None:
     assert (np.diff(accessed.time_us) >= 0).all()
     assert accessed.header["clock"]["source"] == "roofline a100-40gb"
     assert accessed.header["clock"]["end_us"] >= accessed.time_us[-1]
@@ -106,12 +106,12 @@ def test_the_clock_never_goes_back_and_each_operator_takes_its_roofline_time(acc
     assert found[at + 1][1] - found[at][1] == roofline.duration_us(2 * 64 * 1024 * 4096, moved_bytes, "fp32")
 
 
-def test_a_slower_card_takes_longer(trace: Run, options: dict[str, Any], accessed: Trace) -> None:
+def test_slower_card_takes_longer(trace: Run, options: dict[str, Any], accessed: Trace) -> None:
     slow = trace(**options, accesses=True, device="t4").trace
     assert slow.header["clock"]["end_us"] > 2 * accessed.header["clock"]["end_us"]
 
 
-def test_operations_are_those_which_torch_counts(probe_flops: tuple[dict[str, float], dict[str, float]]) -> None:
+def test_operations_match_torchs_count(probe_flops: tuple[dict[str, float], dict[str, float]]) -> None:
     ours, theirs = probe_flops
     assert ours == pytest.approx(theirs, rel=1e-3)
     assert {"convolution", "convolution_backward", "mm", "bmm"} <= theirs.keys()
@@ -119,7 +119,9 @@ def test_operations_are_those_which_torch_counts(probe_flops: tuple[dict[str, fl
 
 @pytest.fixture(scope="module")
 def probe_flops() -> tuple[dict[str, float], dict[str, float]]:
-    """Operations by operator of a small job on the CPU, whose storages are taken for the card's: ours, and torch's own."""
+    """Return the operations by operator of a small job on the CPU, with its storages treated as the card's: ours, and
+    torch's own.
+    """
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -174,14 +176,14 @@ def probe_flops() -> tuple[dict[str, float], dict[str, float]]:
 
 
 # ------------------------------------------------------------------------------------------------ rooflines
-def test_every_card_has_a_peak_and_the_data_sheets_bandwidth() -> None:
+def test_every_card_has_peak_and_bandwidth() -> None:
     assert all(Roofline.of(card).bytes_per_s > 0 for card in DEVICES.values())
     sheets = {"v100-16gb": 900e9, "t4": 320e9, "a100-40gb": 1555e9, "h100": 3350e9, "rtx4090": 1008e9, "b200": 7.7e12}
     for key, bytes_per_s in sheets.items():
         assert Roofline.of(device(key)).bytes_per_s == pytest.approx(bytes_per_s, rel=0.01)
 
 
-def test_an_operator_is_bound_by_what_takes_longer() -> None:
+def test_longer_time_bounds_operator() -> None:
     roofline = Roofline.of(device("a100-40gb"))
     assert roofline.duration_us(156e12 / 1000, 0, "tf32") == 1000 + LAUNCH_US
     assert roofline.duration_us(312e12 / 1000, 1, "half") == 1000 + LAUNCH_US
@@ -189,11 +191,11 @@ def test_an_operator_is_bound_by_what_takes_longer() -> None:
     assert roofline.duration_us(0, 0, "fp32") == LAUNCH_US
 
 
-def test_an_assumed_peak_is_said() -> None:
+def test_marks_assumed_peak() -> None:
     assert Roofline.of(device("rtx3060")).source == "roofline rtx3060 (peak assumed)"
 
 
-def test_accesses_on_a_card_without_a_known_peak_are_a_usage_error(
+def test_accesses_need_card_with_known_peak(
     tracer: Callable[[], NullGpuTracer], make_job: Callable[..., Job], tiny_models: Path
 ) -> None:
     import dataclasses

@@ -1,4 +1,4 @@
-"""Parts of the allocator's history which are taken out while a job runs."""
+"""Parts of the allocator's history removed while a job runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vramcast.tracer.recording.allocator_history import Account
 
 
 @pytest.mark.parametrize("frees", [0, 1])
-def test_what_another_thread_frees_while_the_history_is_read_is_not_lost(monkeypatch: pytest.MonkeyPatch, frees: int) -> None:
+def test_concurrent_frees_are_not_lost(monkeypatch: pytest.MonkeyPatch, frees: int) -> None:
     counted = [10]
     cleared: list[dict[str, Any]] = []
     ours = Account()
@@ -27,10 +27,10 @@ def test_what_another_thread_frees_while_the_history_is_read_is_not_lost(monkeyp
     monkeypatch.setattr(ours, "_record", lambda **options: cleared.append(options))
     monkeypatch.setattr(ours, "_has_begun", True)
     ours.drain()
-    assert (len(ours.earlier), len(cleared)) == ((0, 0) if frees else (1, 1))  # else the next step tries again
+    assert (len(ours.earlier), len(cleared)) == ((0, 0) if frees else (1, 1))  # otherwise the next step tries again
 
 
-def test_a_history_which_cannot_be_cleared_is_left_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unclearable_history_stays_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     ours = Account()
     read = []
 
@@ -47,4 +47,4 @@ def test_a_history_which_cannot_be_cleared_is_left_where_it_is(monkeypatch: pyte
     monkeypatch.setattr(ours, "_has_begun", True)
     ours.drain()
     ours.drain()
-    assert (ours.earlier, read) == ([], [1])  # else every event before would be there twice
+    assert (ours.earlier, read) == ([], [1])  # otherwise every earlier event would appear twice

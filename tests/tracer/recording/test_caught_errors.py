@@ -1,4 +1,4 @@
-"""A job that catches what its forward pass raises, and goes on, is seen as one that never raised."""
+"""A job that catches an exception of its forward pass and continues looks like one that never raised."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def undisturbed(needs_null_gpu: None, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=ATTEMPTS)
-def test_a_caught_error_does_not_confuse_the_phases(undisturbed: Estimate, attempt: str, tmp_path: Path) -> None:
+def test_caught_error_does_not_confuse_phases(undisturbed: Estimate, attempt: str, tmp_path: Path) -> None:
     caught = f"try: {attempt}\n    except Exception: pass"
     found = estimate(tmp_path, TRAINING.format(attempt=caught))
     assert phases(found) == phases(undisturbed)
@@ -87,7 +87,7 @@ def test_a_caught_error_does_not_confuse_the_phases(undisturbed: Estimate, attem
     assert found.peak_at["module"] == undisturbed.peak_at["module"]
 
 
-def test_a_search_for_the_batch_is_called_one(needs_null_gpu: None, tmp_path: Path) -> None:
+def test_recognizes_batch_size_search(needs_null_gpu: None, tmp_path: Path) -> None:
     found = estimate(tmp_path, SEARCH)
     assert (found.course.ended, found.steps) == ("", 4)
     assert any("caught" in warning and "size of the card" in warning for warning in found.warnings)

@@ -1,4 +1,4 @@
-"""What of a job its operators do not say, seen by every tracer, through every door."""
+"""Job facts outside its operators, observed by every tracer for every kind of job."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("tracer", ["auto", "fake", "cpu"])
-def test_all_tracers_see_the_same(tracer: str, folder: Path, make_job: Callable[..., Job]) -> None:
+def test_all_tracers_observe_same_facts(tracer: str, folder: Path, make_job: Callable[..., Job]) -> None:
     job: dict[str, Any] = {"steps": 1, "labels": TensorSpec((2, 4, 6, 6)), "search_path": tuple(sys.path)}
     conv = make_job(target=f"{folder}/nets.py:cnn", batch="2x3x8x8", precision="amp-bf16", channels_last=True, **job)
     assert Estimator(tracer=tracer).uncorrected(conv).trace.header[CIRCUMSTANCES] == {
@@ -74,15 +74,15 @@ def test_all_tracers_see_the_same(tracer: str, folder: Path, make_job: Callable[
     }
 
 
-def test_a_script_says_nothing_and_is_seen_all_the_same(folder: Path, trace: Callable[..., Any]) -> None:
+def test_observes_facts_of_script(folder: Path, trace: Callable[..., Any]) -> None:
     result = trace(command=Command((str(folder / "train.py"),)), search_path=(str(folder), *sys.path), steps=2)
     seen = result.trace.header[CIRCUMSTANCES]
     assert (seen["batch_size"], seen["input_elements"], seen["precision"]) == (5, 80, "fp16")
     assert seen["checkpointing"]
 
 
-def test_a_module_where_a_dead_one_lay_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A first attempt raises and leaves nothing; whatever lies there next may have no parameters."""
+def test_module_at_reused_address_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first attempt raises and leaves nothing; the next object at its address may have no parameters."""
     import torch
 
     for module in (job_context, recorder):

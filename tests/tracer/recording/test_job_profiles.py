@@ -1,4 +1,4 @@
-"""Jobs which profile themselves."""
+"""Jobs that profile themselves."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SCRIPT = """
 """
 
 
-def test_a_job_which_profiles_itself_takes_as_much(
+def test_self_profiling_job_takes_same_memory(
     tracer: Callable[[], NullGpuTracer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Whose a block is: tensors inside wrappers, and what nobody names, by when it was made and how long it is kept."""
+"""Block attribution: tensors inside wrappers, and blocks without a known owner, by their time and lifetime."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Scaled(torch.Tensor):  # type: ignore[name-defined, misc, unused-ignore]
         return ["codes", "scale"], None
 
 
-def test_a_wrapper_holds_plain_tensors() -> None:
+def test_wrapper_holds_plain_tensors() -> None:
     codes, scale, other = torch.zeros(4, dtype=torch.int8), torch.ones(1), torch.zeros(2)
     outer = Scaled(codes, Scaled(scale, other))
     assert [id(t) for t in owners.plain([outer, "text", None, other])] == [id(t) for t in (codes, scale, other, other)]
 
 
-def test_what_a_quantized_weight_is_read_with_is_the_parameters() -> None:
+def test_quantization_state_belongs_to_parameter() -> None:
     weight = torch.nn.Parameter(torch.zeros(3), requires_grad=False)
     absmax, code = torch.zeros(1), torch.zeros(16)
     weight.quant_state = SimpleNamespace(absmax=absmax, blocksize=64, state2=SimpleNamespace(code=code))
@@ -58,7 +58,7 @@ def test_what_a_quantized_weight_is_read_with_is_the_parameters() -> None:
         (Phase.FORWARD, 99, Category.TEMPORARY),
     ],
 )
-def test_what_nobody_names_is_known_by_its_life(phase: Phase, freed_at: int, category: Category) -> None:
+def test_unnamed_block_is_known_by_lifetime(phase: Phase, freed_at: int, category: Category) -> None:
     found = np.array([Category.PARAMETER, Category.TEMPORARY], np.uint8)
     marks = [(5, "forward"), (10, "step"), (15, "step end"), (20, "step"), (30, "step end")]
     owners.claim(
@@ -67,7 +67,7 @@ def test_what_nobody_names_is_known_by_its_life(phase: Phase, freed_at: int, cat
     assert found.tolist() == [Category.PARAMETER, category]
 
 
-def test_what_is_gathered_is_the_parameters_and_buckets_are_the_gradients() -> None:
+def test_gathered_blocks_are_parameters_and_buckets_gradients() -> None:
     asked = ["FSDP::all_gather_copy_out (layers.0)", "FSDP::all_gather_copy_out", "DistributedDataParallel.forward", "aten::mm"]
     made = [Category.ACTIVATION, Category.TEMPORARY, Category.ACTIVATION, Category.ACTIVATION]
     category = np.array(made, np.uint8)
@@ -75,7 +75,7 @@ def test_what_is_gathered_is_the_parameters_and_buckets_are_the_gradients() -> N
     assert category.tolist() == [Category.PARAMETER, Category.PARAMETER, Category.GRADIENT, Category.ACTIVATION]
 
 
-def test_an_average_of_the_weights_and_states_elsewhere_are_no_temporaries(probe: Callable[..., tuple[Any, Result]]) -> None:
+def test_averaged_weights_and_foreign_states_are_recognized(probe: Callable[..., tuple[Any, Result]]) -> None:
     _, result = probe(
         """
         torch.set_default_device("cuda")  # Adam's count of steps is on the card then

@@ -1,4 +1,4 @@
-"""The recorder: what it says of each block, and that watching changes nothing."""
+"""The recorder: its facts about each block, and recording without side effects."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def last_row(trace: Any, step: int, phase: Phase) -> int:
     return int(np.flatnonzero((trace.step == step) & (trace.phase == phase))[-1])
 
 
-def test_each_block_has_an_operator(wide: Any) -> None:
+def test_each_block_has_operator(wide: Any) -> None:
     allocs = wide.action == Action.ALLOC
     assert (wide.op[allocs] >= 0).all()
     assert wide.header.get("warnings", []) == []
     assert not (wide.category[allocs] == Category.UNKNOWN).any()
 
 
-def test_the_phases_follow_each_other_in_every_step(wide: Any) -> None:
+def test_phases_follow_each_other_in_every_step(wide: Any) -> None:
     allocs = wide.action == Action.ALLOC
     for step in range(3):
         phases = wide.phase[allocs & (wide.step == step)].tolist()
@@ -54,20 +54,20 @@ def test_the_phases_follow_each_other_in_every_step(wide: Any) -> None:
         assert [Phase(p) for p in order] == wanted
 
 
-def test_there_are_as_many_steps_as_were_asked_for(wide: Any, trace: Run, tiny_models: Path) -> None:
+def test_records_requested_number_of_steps(wide: Any, trace: Run, tiny_models: Path) -> None:
     assert (int(wide.step.min()), int(wide.step.max())) == (-1, 2)
     five = trace(target=f"{tiny_models}:mlp", batch="8x16", steps=5)
     assert int(five.trace.step.max()) == 4
     assert five.steps == 5
 
 
-def test_building_comes_before_the_first_step(wide: Any) -> None:
+def test_building_precedes_first_step(wide: Any) -> None:
     build_rows = wide.phase == Phase.BUILD
     assert set(wide.step[build_rows].tolist()) == {-1}
     assert int(wide.size_bytes[build_rows & (wide.action == Action.ALLOC)].sum()) == PARAMETERS
 
 
-def test_parameters_gradients_and_state_have_their_true_sizes(wide: Any) -> None:
+def test_parameters_gradients_and_state_have_true_sizes(wide: Any) -> None:
     held = live_by_category(wide, last_row(wide, 1, Phase.OPTIMIZER))
     # All four tensors are multiples of 512 B. Adam keeps two states; its step counters stay on the CPU.
     assert held["PARAMETER"] == PARAMETERS
@@ -75,7 +75,7 @@ def test_parameters_gradients_and_state_have_their_true_sizes(wide: Any) -> None
     assert held["OPTIMIZER_STATE"] == 2 * PARAMETERS
 
 
-def test_parameters_are_rounded_to_whole_blocks(trace: Run, tiny_models: Path) -> None:
+def test_parameters_are_rounded_to_blocks(trace: Run, tiny_models: Path) -> None:
     small = trace(target=f"{tiny_models}:mlp", batch="8x16", labels="8:int64<4", optimizer="adam").trace
     blocks = 2048 + 512 + 512 + 512  # 4 * 16 * 32 = 2048, 128, 4 * 32 * 4 = 512, 16
     held = live_by_category(small, last_row(small, 1, Phase.OPTIMIZER))
@@ -87,19 +87,19 @@ def test_inputs_and_labels_are_inputs(wide: Any) -> None:
     assert live_by_category(wide, row)["INPUT"] >= 2 * 64 * 1024 * 4
 
 
-def test_activations_live_from_forward_into_backward(wide: Any) -> None:
+def test_activations_live_into_backward(wide: Any) -> None:
     held = live_by_category(wide, last_row(wide, 1, Phase.FORWARD))
     hidden, output = 64 * 4096 * 4, 64 * 1024 * 4
     # ReLU of an nn.Sequential keeps its output, and the linear layer's output dies with its frame.
     assert hidden + output <= held["ACTIVATION"] <= 2 * hidden + output + 2048
 
 
-def test_workspaces_are_workspaces(wide: Any) -> None:
+def test_recognizes_workspaces(wide: Any) -> None:
     held = live_by_category(wide, len(wide) - 1)
     assert held["WORKSPACE"] >= 2 * 8_519_680
 
 
-def test_the_categories_sum_to_what_is_live(wide: Any) -> None:
+def test_categories_sum_to_live_bytes(wide: Any) -> None:
     peak, row = wide.peak_live()
     assert sum(wide.by_category_at(row).values()) == peak
     sizes = wide.rounded_bytes()
@@ -107,7 +107,7 @@ def test_the_categories_sum_to_what_is_live(wide: Any) -> None:
         assert sum(wide.by_category_at(at).values()) == int(sizes[wide.live_at(at)].sum())
 
 
-def test_the_peak_of_live_blocks_is_close_below_the_allocators_own(wide: Any) -> None:
+def test_live_peak_is_just_below_allocators(wide: Any) -> None:
     peaks = wide.header["peaks"]
     live, _ = wide.peak_live()
     assert peaks["requested"] <= live <= peaks["allocated"] <= peaks["reserved"]
@@ -115,7 +115,7 @@ def test_the_peak_of_live_blocks_is_close_below_the_allocators_own(wide: Any) ->
     assert peaks["allocated"] - live <= 1024**2 * len(wide.live_at(wide.peak_live()[1]))
 
 
-def test_modules_are_named_forwards_and_backwards(wide: Any) -> None:
+def test_names_modules_in_forward_and_backward(wide: Any) -> None:
     found: dict[Phase, set[str]] = {}
     for row in np.flatnonzero((wide.action == Action.ALLOC) & (wide.module >= 0)):
         found.setdefault(Phase(wide.phase[row]), set()).add(wide.modules[wide.module[row]])
@@ -123,7 +123,7 @@ def test_modules_are_named_forwards_and_backwards(wide: Any) -> None:
     assert found[Phase.BACKWARD] == {"0", "1", "2"}
 
 
-def test_gradients_of_a_weight_belong_to_its_module(wide: Any) -> None:
+def test_weight_gradients_belong_to_module(wide: Any) -> None:
     rows = np.flatnonzero((wide.action == Action.ALLOC) & (wide.category == Category.GRADIENT) & (wide.step == 1))
     by_module = {}
     for row in rows:
@@ -131,7 +131,7 @@ def test_gradients_of_a_weight_belong_to_its_module(wide: Any) -> None:
     assert {name: sorted(sizes) for name, sizes in by_module.items()} == {"0": [4 * 4096, WEIGHT], "2": [4 * 1024, WEIGHT]}
 
 
-def test_the_operator_is_the_one_a_reader_knows(wide: Any) -> None:
+def test_operator_is_the_familiar_one(wide: Any) -> None:
     names = {wide.ops[i] for i in np.unique(wide.op[wide.op >= 0])}
     assert {"aten::addmm", "aten::mse_loss"} <= names
     assert not {"aten::empty", "aten::empty_strided"} & {
@@ -139,7 +139,7 @@ def test_the_operator_is_the_one_a_reader_knows(wide: Any) -> None:
     }
 
 
-def test_freed_gradients_are_allocated_again_each_step(wide: Any) -> None:
+def test_reallocates_freed_gradients_each_step(wide: Any) -> None:
     counts = [
         int(((wide.category == Category.GRADIENT) & (wide.action == Action.ALLOC) & (wide.step == step)).sum())
         for step in range(3)
@@ -148,15 +148,15 @@ def test_freed_gradients_are_allocated_again_each_step(wide: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw:fused=true", "adagrad"])
-def test_the_state_of_other_optimizers_is_found(trace: Run, tiny_models: Path, name: str) -> None:
+def test_finds_state_of_other_optimizers(trace: Run, tiny_models: Path, name: str) -> None:
     found = trace(target=f"{tiny_models}:wide", batch="64x1024", labels="64x1024", optimizer=name).trace
     held = live_by_category(found, last_row(found, 1, Phase.BACKWARD))
     sets = {"sgd": 0, "adamw:fused=true": 2, "adagrad": 1}[name]
-    counters = 4 * 512 if "fused" in name else 0  # one on the device for each parameter
+    counters = 4 * 512 if "fused" in name else 0  # one on the device per parameter
     assert held.get("OPTIMIZER_STATE", 0) == sets * PARAMETERS + counters
 
 
-def test_a_script_is_recorded_like_a_model(probe: Run, tmp_path: Path) -> None:
+def test_records_script_like_model(probe: Run, tmp_path: Path) -> None:
     _, result = probe(
         """
         model = torch.nn.Linear(1024, 1024).cuda()
@@ -174,13 +174,13 @@ def test_a_script_is_recorded_like_a_model(probe: Run, tmp_path: Path) -> None:
     assert held["PARAMETER"] == held["GRADIENT"] == 4 * 1024 * 1024 + 4096
 
 
-def test_gradients_are_clipped_in_the_optimizers_phase_and_blocks_freed_after_backward_stay_with_it() -> None:
-    # The place in the history is a count of requests and frees; a free has no place in the profile.
+def test_clipping_belongs_to_optimizer_phase() -> None:
+    # A place in the history is a count of requests and frees; a free has no place in the profile.
     rows = [
         (Action.ALLOC, 0, Place("aten::addmm"), Phase.FORWARD),
         (Action.ALLOC, 1, Place("aten::mm", backward=True), Phase.BACKWARD),
         (Action.FREE_REQUESTED, 0, None, Phase.BACKWARD),  # the activation
-        (Action.ALLOC, 3, Place("aten::linalg_vector_norm"), Phase.OPTIMIZER),  # of the gradient, to clip it
+        (Action.ALLOC, 3, Place("aten::linalg_vector_norm"), Phase.OPTIMIZER),  # the norm of the gradient, to clip it
         (Action.ALLOC, 4, Place("aten::zeros_like"), Phase.OPTIMIZER),  # the optimizer's state
     ]
     columns = {"action": [row[0] for row in rows], "block": [row[1] for row in rows]}
@@ -196,7 +196,7 @@ def test_gradients_are_clipped_in_the_optimizers_phase_and_blocks_freed_after_ba
     assert [Phase(phase) for phase in found.phase.tolist()] == [row[3] for row in rows]
 
 
-# ------------------------------------------------------------------------------------------------ watching changes nothing
+# ------------------------------------------------------------------------------------------------ no side effects
 LOOP = """
     import json, sys
     from pathlib import Path
@@ -231,7 +231,7 @@ LOOP = """
 
 
 @pytest.mark.usefixtures("needs_null_gpu")
-def test_watching_does_not_move_the_allocator() -> None:
+def test_recording_does_not_change_allocator() -> None:
     config = device("a100-40gb").to_config() + ";context_bytes=0"
 
     def start(how: str) -> subprocess.Popen[str]:
@@ -248,7 +248,7 @@ def test_watching_does_not_move_the_allocator() -> None:
     assert found["off"][0] > 0
 
 
-def test_emptying_the_cache_is_in_the_trace(trace: Run, tmp_path: Path) -> None:
+def test_trace_contains_emptied_cache(trace: Run, tmp_path: Path) -> None:
     script = tmp_path / "empties.py"
     script.write_text(
         textwrap.dedent(
