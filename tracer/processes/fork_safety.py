@@ -1,7 +1,7 @@
 """State that a fork of this process must not share with it: helper processes, their connections, and locks.
 
 A fork has a copy of every socket and lock. If it used them, it would take answers meant for its parent, and a lock held by
-another thread would stay locked forever. So owners of such state drop it in the fork and start anew.
+another thread would stay locked forever. So owners of such state drop it in the fork and start again.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def serve(fd: int, warm_up: Callable[[], tuple[Run, Any]]) -> NoReturn:
         warm_up: Imports the modules that jobs need. Returns the function that runs one job in a forked child, and a message
             for the caller.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, {STOP})  # a job stopped before it can react reacts later
+    signal.pthread_sigmask(signal.SIG_BLOCK, {STOP})  # a stop signal sent before a job can handle it stays pending
     inherited = frozenset(os.environ)  # a job gets its caller's variables instead
     parent = os.getppid()
     caller = _Caller(socket.socket(fileno=fd), lambda: os.getppid() != parent)

@@ -41,16 +41,20 @@ class Taken:
 class Result:
     """The result of tracing one job.
 
-    `status`: ok, oom (the card is full, `message` is torch's own), error (the job or its description raised; `error` is the
-    exception's name among vramcast's, "JobError" for the user's own code). `alloc_conf`: the allocator settings in force;
-    `was_expandable`: whether they ever had expandable segments. `message` of a failed job is the end of a sentence: "raised
-    ValueError: no data (train.py:41, in main)". `is_ours`: whether the tracer's own code raised, and not the job's.
-    `is_of_machine`: whether the machine ran out of processes, files, memory or disk space: another attempt may succeed.
-    `notes`: notes for readers of the estimate. `said`: messages of this rank, if there are several; only processes of the
-    job open them. `answers`: counts of messages of absent ranks that were assumed to equal this rank's, by kind of request.
-    `beside`: of several ranks, the one that reserved least: its number and its trace. `touched_s`: when the process first
-    touched the card, by the clock of `nullgpu/child/lifetimes.py`; 0: unobserved. `taken`: memory that the null GPU gave,
-    to the allocator or past it; None: the tracer has no card.
+    Attributes:
+        status: ok, oom (the card is full, `message` is torch's own), or error (the job or its description raised).
+        message: For a failed job the end of a sentence: "raised ValueError: no data (train.py:41, in main)".
+        error: The exception's name among vramcast's, "JobError" for the user's own code.
+        is_ours: Whether the tracer's own code raised, and not the job's.
+        is_of_machine: Whether the machine ran out of processes, files, memory or disk space: another attempt may succeed.
+        alloc_conf: The allocator settings in force.
+        was_expandable: Whether they ever had expandable segments.
+        notes: Notes for readers of the estimate.
+        said: Messages of this rank, if there are several; only processes of the job open them.
+        answers: Counts of messages of absent ranks that were assumed to equal this rank's, by kind of request.
+        beside: Of several ranks, another one than this, which reserved least: its number and its trace.
+        touched_s: When the process first touched the card, by the clock of `nullgpu/child/lifetimes.py`; 0: unobserved.
+        taken: Memory that the null GPU gave, to the allocator or past it; None: the tracer has no card.
     """
 
     status: str

@@ -38,7 +38,7 @@ REFUSED: dict[str, str] = {
     "torch.compile conv net": "torch.compile",
     "torch.compile reduce-overhead (CUDA graphs)": "torch.compile",
 }
-_LINEAR_ALGEBRA = "cuSOLVER's and MAGMA's buffers, and the masks and ranges around them, are not modelled"
+_LINEAR_ALGEBRA = "cuSOLVER's and MAGMA's buffers, and the masks and ranges around them, are not modeled"
 _VALUES = "the host reads values of the card, which are zero here"
 _SPARSE = "sparse tensors are not followed: the fake card's tensors have one storage each"
 _DRIVER = "asks C++ for the driver, which does not exist"
@@ -46,16 +46,16 @@ _GROUP = "distributed groups and wrappers look for the card in C++"
 _SUBCLASS = "autograd takes another formula for tensors of a subclass"
 # Operators with different requests, and the reason.
 EXPLAINED: dict[str, str] = {
-    "LSTM dropout": "cuDNN's dropout state is not modelled",
+    "LSTM dropout": "cuDNN's dropout state is not modeled",
     "LSTM without bias": "cuDNN keeps biases of its own, which are not modeled",
     "LSTM amp-bf16": "autocast lays the casts of all weights side by side, here they are one by one",
     "LSTMCell and GRUCell": _SUBCLASS,
-    "batch norm 3d amp-bf16 channels_last": "channels_last_3d without cuDNN is not modelled",
-    "cudnn disabled": "PyTorch's own convolutions and recurrent layers are not modelled",
-    "flex_attention without compile": "a higher-order operator, which wants FakeTensor",
+    "batch norm 3d amp-bf16 channels_last": "channels_last_3d without cuDNN is not modeled",
+    "cudnn disabled": "PyTorch's own convolutions and recurrent layers are not modeled",
+    "flex_attention without compile": "a higher-order operator, which requires FakeTensor",
     "ASGD foreach=True": _VALUES,
     "CUDA graph capture and replay": _DRIVER,
-    "fft": "cuFFT's workspaces are not modelled",
+    "fft": "cuFFT's workspaces are not modeled",
     **{
         f"{name}{size}": _LINEAR_ALGEBRA
         for name in ("cholesky", "svd", "svdvals", "solve", "inv", "qr", "eigh", "slogdet")
@@ -69,19 +69,19 @@ EXPLAINED: dict[str, str] = {
         _LINEAR_ALGEBRA,
     ),
     "eig": _VALUES,
-    "sort, topk, cumsum, kthvalue, median, mode": _SUBCLASS + "; sorting long rows is not modelled",
+    "sort, topk, cumsum, kthvalue, median, mode": _SUBCLASS + "; sorting long rows is not modeled",
     "unique, nonzero, masks, bincount, histc, searchsorted": _VALUES,
-    "repeat_interleave with counts on the device": "the scan of the counts, and what it reads, are not modelled",
+    "repeat_interleave with counts on the device": "the scan of the counts, and its reads, are not modeled",
     "embedding and embedding bag": _SPARSE,
     **dict.fromkeys(("sparse coo mm", "sparse csr mm"), _SPARSE),
     "interpolate and grid_sample": "affine_grid is one operator here, and several on the card",
     "ctc_loss targets in a row, lengths on the device": "whether the targets' number fits is not checked",
-    "ctc_loss cuDNN": "cuDNN's CTC loss is not modelled: PyTorch's own is taken",
-    "bmm, baddbmm, addmm, einsum, outer, vdot": "the parts of bilinear and cdist are not modelled",
+    "ctc_loss cuDNN": "cuDNN's CTC loss is not modeled: PyTorch's own is taken",
+    "bmm, baddbmm, addmm, einsum, outer, vdot": "the parts of bilinear and cdist are not modeled",
     "random numbers": _VALUES,
     **dict.fromkeys(("pinned memory, streams and events", "memory pool and per-process fraction"), _DRIVER),
     "cudaMemGetInfo, device properties and memory statistics": "the whole card is free, always",
-    "activation offload (save_on_cpu)": "what comes back lies in another order",
+    "activation offload (save_on_cpu)": "returned tensors have another order in memory",
     **dict.fromkeys(("FSDP2 on a fake group", "FSDP1 on a fake group", "NCCL group of one"), _GROUP),
 }  # fmt: skip
 

@@ -168,7 +168,7 @@ def live_by_hand(trace: Trace) -> list[dict[int, int]]:
     return states
 
 
-# What a trace counts ----------------------------------------------------------------------------------------------
+# Counts ----------------------------------------------------------------------------------------------
 
 
 def test_peak_sums_rounded_live_blocks() -> None:
@@ -275,7 +275,7 @@ def test_failed_save_keeps_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("job.npz", b"old")]
 
 
-# What it refuses --------------------------------------------------------------------------------------------------
+# Rejected files --------------------------------------------------------------------------------------------------
 
 
 def rewritten(path: Path, **arrays: Any) -> Path:
