@@ -5,8 +5,8 @@
     step 33   A 4000, A 512, F -2          each step leaves a block: in some step the allocator finds no memory
     ...
 
-Steps that alternate in turns of two or more (every fourth one evaluates) are repeated together. If no turn repeats, and
-behind the last request played, the loop grows linearly, at the rate estimated from batches of other sizes.
+Steps that alternate in turns of two or more (every fourth one evaluates) are repeated together. If no turn repeats (for
+example, because batch sizes vary), and behind the last request played, the loop grows linearly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""AutoSwap: chooses blocks to copy to the host while nothing needs them, and times, so that a step takes less card memory.
+"""AutoSwap: a plan to copy idle blocks to the host and back, so that a step takes less card memory.
 
     plan(trace)                       the least peak of live bytes without any waiting operator
     plan(trace, limit_bytes=...)      the extra time of a step with live bytes below a limit

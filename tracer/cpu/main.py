@@ -1,4 +1,4 @@
-"""Process that runs one job on the CPU and then exits."""
+"""The process that runs one job on the CPU and then exits."""
 
 from __future__ import annotations
 

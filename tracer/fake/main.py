@@ -1,4 +1,4 @@
-"""Process that runs one job on fake tensors and then exits."""
+"""The process that runs one job on fake tensors and then exits."""
 
 from __future__ import annotations
 

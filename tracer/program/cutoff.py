@@ -1,4 +1,4 @@
-"""Stops a training command from outside, keeping the observations so far.
+"""Stop of a training command from outside, keeping the observations so far.
 
 The reasons are a time limit, an interrupt by the user, and, for one rank of several, waiting for absent ranks.
 """

@@ -34,7 +34,7 @@ _SAID_S: Final = 10.0  # arbitrary: interval between two lines of progress
 
 
 class StopJob(BaseException):
-    """Ends an unmodified script when enough was observed; a BaseException, so that no `except Exception` stops it."""
+    """The end of an unmodified script once enough was observed; a BaseException, so that no `except Exception` stops it."""
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ _SUMS: Final = {"retries": "num_alloc_retries", "ooms": "num_ooms"}
 
 
 class Account:
-    """Counts from `begin` to `end`.
+    """The history and statistics from `begin` to `end`.
 
     Args:
         device_index: Index of the card in this machine.

@@ -37,7 +37,7 @@ class NoResults:
 
 
 class JobProfiles:
-    """Disables profiling except inside `ours`."""
+    """A switch that disables profiling except inside `ours`."""
 
     def __init__(self) -> None:
         self._is_ours = False

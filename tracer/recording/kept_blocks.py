@@ -21,7 +21,7 @@ from vramcast.tracer.recording.allocator_history import Account
 
 
 class KeptBlocks:
-    """Records the lines for one job.
+    """Lines and live blocks of one job.
 
     Args:
         account: The history of its allocator, with stacks.

@@ -1,4 +1,4 @@
-"""Observes a PyTorch CUDA job from inside and makes a `Trace` of it, without changing its allocations.
+"""Recording of a PyTorch CUDA job from inside, as a `Trace`, without changing its allocations.
 
 Three sources, joined at the end:
   - the allocator's own memory history: every request and free, in order, without stacks;

@@ -1,4 +1,4 @@
-"""Runs the survey's operators on the fake card: one warm process, which forks for each of them.
+"""Runner of the survey's operators on the fake card: one warm process, which forks for each of them.
 
     python operators.py ANSWERS [NAME ...]   writes {name: Result} to the file ANSWERS, as a pickle; all names without any
     python operators.py --here NAME          runs one on the present CUDA device, for example on the null GPU

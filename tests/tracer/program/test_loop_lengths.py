@@ -63,7 +63,7 @@ CASES: list[tuple[str, str, int, int | None]] = [
 
 
 class Enough(Exception):
-    """Raised when the wanted number of steps is reached."""
+    """The wanted number of steps is reached."""
 
 
 @pytest.mark.parametrize(("text", "made", "steps"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
