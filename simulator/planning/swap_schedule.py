@@ -6,7 +6,7 @@ that needs it, then they go out again, each behind the last operator that touche
     compute   |peak|----|----|----|----|----|----|----|----|peak|
     in                [A][ B  ]                                       in the order in which they are needed
     out                                   [ B  ][A]                   in the order in which they are ready
-    load      residual, A and B in flight count as there; never above the limit
+    load      residual; A and B in flight count as present; never above the limit
 
 `without_waiting`: copies in are as late as possible, copies out start at once, and no operator ever waits. `within` a
 limit: copies in are as early as the limit allows, and operators wait for copies where they must.
