@@ -18,7 +18,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -194,6 +194,25 @@ def write_csv(name: str, rows: Iterable[dict[str, object]]) -> Path:
         writer.writeheader()
         writer.writerows(rows)
     return path
+
+
+def read_csv(name: str) -> list[dict[str, object]]:
+    """Return the rows of build/accuracy/NAME.csv, numbers and truth values restored; end the program if the file is missing."""
+    path = BUILD / f"{name}.csv"
+    if not path.exists():
+        sys.exit(f"'{path}' does not exist: run 'python -m benchmarks.accuracy.{name}' first.")
+    with open(path, newline="", encoding="utf-8") as file:
+        return [{column: _value(text) for column, text in row.items()} for row in csv.DictReader(file)]
+
+
+def _value(text: str) -> object:
+    """Return a cell as the number or truth value that it was written from, else as text."""
+    if text in ("True", "False"):
+        return text == "True"
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def arguments(description: str | None) -> argparse.Namespace:

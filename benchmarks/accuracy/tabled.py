@@ -1,39 +1,36 @@
-"""Rows of this project's own tables as examples: logged runs that were simulated earlier, with minutes of work each.
+"""Runs simulated in earlier sessions, minutes to hours of work each, as examples to learn from.
 
     python -m benchmarks.accuracy.tabled        # writes build/accuracy/examples-tabled.jsonl
 
-docs/accuracy.md and docs/multi-gpu.md hold measurements (logs of parameter-golf, torchtitan and fsdp_qlora, whose licences
-allow distribution of facts) and the answers of `vramcast run`, with the command of each table. A row's class follows from its
-table: these are GPT scripts, so attention without convolutions. An example of the same script in
-`benchmarks.accuracy.examples` replaces a row. A group is a script, for torchtitan a commit, for fsdp_qlora everything.
+simulated_runs.csv holds the peaks that public projects logged or published and those that `vramcast run` gave for the same
+script. docs/accuracy.md and docs/multi-gpu.md have the commands. The runs of parameter-golf, torchtitan and fsdp_qlora become
+examples: their licences let facts be given away. These are GPT scripts, so each has attention and no convolutions. A script is
+a group; for torchtitan a commit, for fsdp_qlora all rows. `benchmarks.accuracy.examples` takes precedence for the same script.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from benchmarks.accuracy.examples import path_of
-from benchmarks.accuracy.runner import ROOT
 from vramcast.core.units import MIB
 from vramcast.hardware.stack import same_minor
 from vramcast.learner import examples
 from vramcast.learner.examples import Example
 
-_ACCURACY: Final = ROOT / "docs" / "accuracy.md"
-_RANKS: Final = ROOT / "docs" / "multi-gpu.md"
+TABLE: Final = Path(__file__).with_name("simulated_runs.csv")
+_SOURCES: Final = ("golf", "titan", "qlora")
 _SIZES: Final = ((1024, "below 1 GiB"), (4096, "below 4 GiB"))  # spec: vramcast.learner.traits, MiB
-_ANOTHER_JOB: Final = "settings not printed"  # the log is not of the job that ran here
-_NO_RELEASE: Final = "in no release"  # release of a job's torch
-_DRAWN: Final = "DeepSeek-V3 16B"  # its experts are chosen by unknown values
+_ANOTHER_JOB: Final = "settings not printed"  # the logged run and the one here differ
+_DRAWN: Final = "DeepSeek-V3 16B"  # its experts depend on values that are unknown here
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row of a table: measured and predicted reserved peak of a script, MiB."""
+    """A run with the measured and the predicted reserved peak of its script, in MiB."""
 
     source: str
     script: str
@@ -46,7 +43,7 @@ class _Row:
     is_drawn: bool = False
 
     def example(self) -> Example:
-        """Return the row as an example without features."""
+        """Return it as an example without features."""
         reserved = round(self.here_mib * MIB)
         return Example(
             f"{self.source} {self.name}",
@@ -79,67 +76,39 @@ class _Row:
         )
 
 
-def cells_of(path: Path) -> Iterator[list[str]]:
-    """Yield the cells of each table line of a Markdown file."""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.startswith("| "):
-            yield [cell.strip() for cell in line.strip("| ").split(" | ")]
+def read_table() -> list[dict[str, str]]:
+    """Return the rows of simulated_runs.csv."""
+    with TABLE.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
-def _number(text: str) -> float:
-    return float(text.replace(",", ""))
-
-
-def logged_rows(path: Path) -> Iterator[_Row]:
-    """Yield the runs with one rank: `script log | card | torch | [torch here |] how | A / R | A / R | ...`."""
-    for cells in cells_of(path):
-        if not re.fullmatch(r"[0-9a-f]{8} [0-9a-f]{8}", cells[0]) or any(cell.startswith(_ANOTHER_JOB) for cell in cells):
-            continue
-        at = next(place for place, cell in enumerate(cells) if cell in ("eager", "compiled"))
-        pairs = [re.fullmatch(r"([\d,]+) / ([\d,]+)", cell) for cell in cells[at + 1 : at + 3]]
-        if pairs[0] is None or pairs[1] is None:
-            continue
-        is_same = same_minor(cells[2], cells[3]) if at == 4 else "another torch" not in cells[-1]
-        yield _Row(
-            "golf", cells[0][:8], cells[0], _number(pairs[0][2]), _number(pairs[1][2]), cells[at] == "compiled", is_same, 1
-        )
-
-
-def ranks_rows(path: Path) -> Iterator[_Row]:
-    """Yield the logged runs with eight ranks, and torchtitan's."""
-    was_float8 = False
-    for cells in cells_of(path):
-        if re.match(r"[0-9a-f]{8}(,|$)", cells[0]) and len(cells) == 5:
-            pairs = [re.search(r"/ ([\d,]+)$", cell) for cell in cells[2:4]]
-            if pairs[0] is not None and pairs[1] is not None:
-                is_compiled = "compiled" in cells[0]
-                yield _Row("golf", cells[0][:8], cells[0], _number(pairs[0][1]), _number(pairs[1][1]), is_compiled, True, 8)
-        elif re.match(r"[0-9a-f]{7,8}\^?$", cells[0]) and len(cells) == 8:
-            job, ranks, torch, here = cells[1:5]
-            was_float8 = "float8" in job or (was_float8 and job.startswith("the same"))  # in its compiled tables
-            sizes = _number(cells[5]), _number(cells[6])
-            yield _Row(
-                "titan", cells[0], f"{cells[0]} {job}, {ranks} ranks", *sizes, "compile" in job or was_float8,
-                same_minor(torch, here) and _NO_RELEASE not in job, int(ranks), _DRAWN in job,
-            )  # fmt: skip
-
-
-def qlora_rows(path: Path) -> Iterator[_Row]:
-    """Yield fsdp_qlora's published rows."""
-    for cells in cells_of(path):
-        if cells[0].startswith("fsdp_qlora") and cells[1] == "reserved":
-            yield _Row("qlora", "fsdp_qlora", cells[0], _number(cells[2]), _number(cells[3]), False, False, 2)
+def _row(row: dict[str, str]) -> _Row:
+    return _Row(
+        row["source"],
+        row["script"],
+        row["name"],
+        float(row["measured_reserved_mib"]),
+        float(row["here_reserved_mib"]),
+        row["compiled"] == "yes",
+        bool(row["torch"]) and same_minor(row["torch"], row["torch_here"]),
+        int(row["ranks"]),
+        _DRAWN in row["name"],
+    )
 
 
 def rows() -> list[_Row]:
-    """Return all rows."""
-    return [*logged_rows(_ACCURACY), *ranks_rows(_RANKS), *qlora_rows(_ACCURACY)]
+    """Return the runs that become examples."""
+    return [
+        _row(row)
+        for row in read_table()
+        if row["source"] in _SOURCES and row["here_reserved_mib"] and not row["note"].startswith(_ANOTHER_JOB)
+    ]
 
 
 def main() -> None:
-    """Write the examples, except those simulated again."""
+    """Write the examples, without those simulated again since."""
     again = set()
-    for name in ("golf", "titan", "qlora"):
+    for name in _SOURCES:
         if path_of(name).exists():
             again |= {example.group[:13] for example in examples.read(path_of(name))[0]}
     found = [row.example() for row in rows()]

@@ -185,7 +185,6 @@ def report(rows: list[dict[str, object]]) -> str:
     chosen = {
         f"{gpu} {family}": [row for row in rows if (row["gpu"], row["family"]) == (gpu, family)] for gpu, family in groups
     }
-    chosen |= {gpu: [row for row in rows if row["gpu"] == gpu] for gpu in dict.fromkeys(gpu for gpu, _ in groups)}
     lines = []
     for title, of_group in {**chosen, "all": rows}.items():
         for name, column in columns.items():
@@ -226,13 +225,13 @@ def _offsets(rows: list[dict[str, object]]) -> str:
 
 
 def _oom_table(rows: list[dict[str, object]]) -> str:
-    def count(column: str, true: object) -> list[object]:
-        said = [(row["real_oom"], row[column] == true) for row in rows if row[column] != ""]
+    def count(column: str) -> list[object]:
+        said = [(bool(row["real_oom"]), str(row[column]) == "True") for row in rows if row[column] != ""]
         return [len(said), *(said.count(pair) for pair in ((True, True), (True, False), (False, True), (False, False)))]
 
     names = ("xMem", "DNNMem", "SchedTune", "LLMem")
-    lines = [["vramcast", *count("predicted_oom", True)]]
-    lines += [[name, *count(f"{tool}_oom", "True")] for name, tool in zip(names, _TOOLS, strict=True)]
+    lines = [["vramcast", *count("predicted_oom")]]
+    lines += [[name, *count(f"{tool}_oom")] for name, tool in zip(names, _TOOLS, strict=True)]
     return table(["tool", "n", "foreseen", "missed", "false alarm", "rightly none"], lines)
 
 

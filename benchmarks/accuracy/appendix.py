@@ -1,0 +1,123 @@
+"""The appendix of docs/accuracy.md: its long tables, from results that the accuracy benchmarks keep.
+
+    python -m benchmarks.accuracy.appendix [--out docs/accuracy-tables.md]
+
+Nothing is run. The tables of the measured data sets come from build/accuracy/*.csv (`python -m benchmarks.accuracy.report`
+makes them), those of logged and published runs from simulated_runs.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks.accuracy import gpumemnet_mlp, real_world, timm_a100, xmem
+from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize
+from benchmarks.accuracy.report import Rows, coverage_table, pairs_by_family, quantile_table
+from benchmarks.accuracy.runner import ROOT, read_csv
+from benchmarks.accuracy.tabled import read_table
+from benchmarks.tables import table
+from vramcast.hardware.stack import same_minor
+
+PAGE: Final = ROOT / "docs" / "accuracy-tables.md"
+SETS: Final = ("xmem", "gpumemnet_mlp", "real_world", "timm_a100")  # of build/accuracy
+_FAR: Final = 0.02  # arbitrary: which logged runs are listed one by one
+_METRICS: Final = ("allocated", "reserved")
+
+Run = dict[str, str]
+
+_INTRODUCTION: Final = """\
+# Accuracy tables
+
+This appendix has the tables behind [Accuracy](accuracy.md), for readers who want to check a conclusion or look up a model.
+`python -m benchmarks.accuracy.appendix` writes it from kept results; do not edit it by hand.
+
+Error = estimate / measured - 1. *median*, *p90* and *max* are of its size, *signed median* of itself, *under* is the share of
+estimates below the measurement. Runs that ended out of memory are left out unless a table says otherwise."""
+
+# torchtitan's runs and those of parameter-golf with eight ranks have their tables in docs/multi-gpu.md.
+_GROUPS: Final[dict[str, Callable[[Run], bool]]] = {
+    "parameter-golf, eager": lambda run: _is_golf(run, compiled=False),
+    "parameter-golf, compiled, the log's torch": lambda run: _is_golf(run, compiled=True) and _is_same_torch(run),
+    "parameter-golf, compiled, another torch": lambda run: _is_golf(run, compiled=True) and not _is_same_torch(run),
+    "modded-nanogpt, 8 ranks": lambda run: run["source"] == "modded",
+    "nanoVLM": lambda run: run["source"] == "nanovlm",
+    "fsdp_qlora, 2 ranks": lambda run: run["source"] == "qlora",
+}
+
+
+def _is_golf(run: Run, *, compiled: bool) -> bool:
+    return run["source"] == "golf" and run["ranks"] == "1" and (run["compiled"] == "yes") == compiled
+
+
+def _is_same_torch(run: Run) -> bool:
+    return same_minor(run["torch"], run["torch_here"])
+
+
+def pairs_of(runs: Sequence[Run], metric: str) -> list[tuple[float, float]]:
+    """Return (estimated, measured) MiB of the runs that have both for a metric, "allocated" or "reserved"."""
+    cells = [(run[f"here_{metric}_mib"], run[f"measured_{metric}_mib"]) for run in runs]
+    return [(float(here), float(measured)) for here, measured in cells if here and measured]
+
+
+def group_table(runs: Sequence[Run]) -> str:
+    """Return the errors of each group of logged and published runs as a Markdown table."""
+    lines = []
+    for name, is_in in _GROUPS.items():
+        of_group = [run for run in runs if is_in(run)]
+        for metric in _METRICS:
+            figures = summarize(pairs_of(of_group, metric))
+            if figures.n:
+                lines.append([name, metric, *figures.cells()])
+    return table(["runs", "peak", *SUMMARY_COLUMNS], lines, "ll")
+
+
+def far_table(runs: Sequence[Run]) -> str:
+    """Return the runs of these groups of which a peak is off by more than 2 %, as a Markdown table."""
+    lines = []
+    for run in runs:
+        if not any(is_in(run) for is_in in _GROUPS.values()):
+            continue
+        pairs = {metric: pairs_of([run], metric) for metric in _METRICS}
+        errors = {metric: here / measured - 1 for metric, of in pairs.items() for here, measured in of}
+        if any(abs(error) > _FAR for error in errors.values()):
+            off = [f"{errors[metric]:+.1%}" if metric in errors else "-" for metric in _METRICS]
+            lines.append([run["name"], run["torch"] or "-", run["torch_here"] or "-", *off, run["note"]])
+    return table(["run", "torch", "torch here", *_METRICS, "reason"], lines)
+
+
+def page_of(kept: Mapping[str, Rows], runs: Sequence[Run]) -> str:
+    """Return the page as Markdown.
+
+    Args:
+        kept: Rows of each of `SETS`.
+        runs: Logged and published runs, as in simulated_runs.csv.
+    """
+    xmem_rows, mlp_rows, real_rows, timm_rows = (kept[name] for name in SETS)
+    families = pairs_by_family(xmem_rows, mlp_rows, timm_rows, real_rows)
+    sections = {
+        "xMem": xmem.report(xmem_rows),
+        "GPUMemNet's MLPs": gpumemnet_mlp.report(mlp_rows),
+        "Training scripts of 2025": real_world.report(real_rows),
+        "timm": timm_a100.report(timm_rows),
+        "Quantiles of measured / estimated process peak - 1": quantile_table(families),
+        "Coverage of the built-in bound": coverage_table(families),
+        "Logged and published runs": group_table(runs),
+        f"Logged and published runs off by more than {_FAR:.0%}": far_table(runs),
+    }
+    return "\n\n".join([_INTRODUCTION, *(f"## {title}\n\n{text}" for title, text in sections.items())]) + "\n"
+
+
+def main() -> None:
+    """Write the page."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=PAGE, metavar="FILE", help="the page (default: docs/accuracy-tables.md)")
+    options = parser.parse_args()
+    kept = {name: read_csv(name) for name in SETS}
+    options.out.write_text(page_of(kept, read_table()), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
