@@ -37,7 +37,10 @@ This appendix has the tables behind [Accuracy](accuracy.md), for readers who wan
 Error = estimate / measured - 1. *median*, *p90* and *max* are of its size, *signed median* of itself, *under* is the share of
 estimates below the measurement. Runs that ended out of memory are left out unless a table says otherwise."""
 
-# torchtitan's runs and those of parameter-golf with eight ranks have their tables in docs/multi-gpu.md.
+_RUNS: Final = """\
+`benchmarks/accuracy/simulated_runs.csv` has every run. A run of parameter-golf is named by the blobs of its script and its log.
+[Jobs of several ranks](multi-gpu.md) has torchtitan's runs and parameter-golf's with eight ranks."""
+
 _GROUPS: Final[dict[str, Callable[[Run], bool]]] = {
     "parameter-golf, eager": lambda run: _is_golf(run, compiled=False),
     "parameter-golf, compiled, the log's torch": lambda run: _is_golf(run, compiled=True) and _is_same_torch(run),
@@ -104,7 +107,7 @@ def page_of(kept: Mapping[str, Rows], runs: Sequence[Run]) -> str:
         "timm": timm_a100.report(timm_rows),
         "Quantiles of measured / estimated process peak - 1": quantile_table(families),
         "Coverage of the built-in bound": coverage_table(families),
-        "Logged and published runs": group_table(runs),
+        "Logged and published runs": f"{_RUNS}\n\n{group_table(runs)}",
         f"Logged and published runs off by more than {_FAR:.0%}": far_table(runs),
     }
     return "\n\n".join([_INTRODUCTION, *(f"## {title}\n\n{text}" for title, text in sections.items())]) + "\n"
