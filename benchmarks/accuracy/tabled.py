@@ -2,7 +2,7 @@
 
     python -m benchmarks.accuracy.tabled        # writes build/accuracy/examples-tabled.jsonl
 
-simulated_runs.csv holds the peaks that public projects logged or published and those that `vramcast run` gave for the same
+logs/simulated_runs.csv holds the peaks that public projects logged or published and those that `vramcast run` gave for the same
 script. docs/accuracy.md and docs/multi-gpu.md have the commands. The runs of parameter-golf, torchtitan and fsdp_qlora become
 examples: their licences let facts be given away. These are GPT scripts, so each has attention and no convolutions. A script is
 a group; for torchtitan a commit, for fsdp_qlora all rows. `benchmarks.accuracy.examples` takes precedence for the same script.
@@ -21,7 +21,7 @@ from vramcast.hardware.stack import same_minor
 from vramcast.learner import examples
 from vramcast.learner.examples import Example
 
-TABLE: Final = Path(__file__).with_name("simulated_runs.csv")
+TABLE: Final = Path(__file__).with_name("logs") / "simulated_runs.csv"
 _SOURCES: Final = ("golf", "titan", "qlora")
 _SIZES: Final = ((1024, "below 1 GiB"), (4096, "below 4 GiB"))  # spec: vramcast.learner.traits, MiB
 _ANOTHER_JOB: Final = "settings not printed"  # the logged run and the one here differ
@@ -77,7 +77,7 @@ class _Row:
 
 
 def read_table() -> list[dict[str, str]]:
-    """Return the rows of simulated_runs.csv."""
+    """Return the rows of logs/simulated_runs.csv."""
     with TABLE.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 

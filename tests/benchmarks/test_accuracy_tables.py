@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy import appendix, runner, tabled
+from benchmarks.accuracy import runner, tabled
+from benchmarks.site import accuracy_tables
 
 XMEM_ROW = {
     "gpu": "rtx3060", "family": "cnn", "generation": "g1", "model": "VGG16", "optimizer": "SGD", "batch": 8, "real_oom": False,
@@ -38,11 +39,11 @@ def test_missing_results_name_the_command(monkeypatch: pytest.MonkeyPatch, tmp_p
 @pytest.mark.parametrize("kept", [False, True])
 def test_page_has_every_table(kept: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(runner, "BUILD", tmp_path)
-    parts: dict[str, dict[str, object]] = dict(zip(appendix.SETS, (XMEM_ROW, MLP_ROW, REAL_ROW, TIMM_ROW), strict=True))
+    parts: dict[str, dict[str, object]] = dict(zip(accuracy_tables.SETS, (XMEM_ROW, MLP_ROW, REAL_ROW, TIMM_ROW), strict=True))
     for name, row in parts.items():
         runner.write_csv(name, [row])
     rows = {name: runner.read_csv(name) if kept else [row] for name, row in parts.items()}
-    page = appendix.page_of(rows, tabled.read_table())
+    page = accuracy_tables.page_of(rows, tabled.read_table())
     assert "| rtx3060 cnn | vramcast | 1 | 10.00 % |" in page
     assert "| xMem | 1 | 0 | 0 | 1 | 0 |" in page  # a false alarm
     assert "| gpumemnet_mlp_step1.csv | 1 | 1430 MiB | 100.0 % |" in page
@@ -51,10 +52,10 @@ def test_page_has_every_table(kept: bool, monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_page_shows_the_table_of_simulated_runs() -> None:
-    page = appendix.PAGE.read_text(encoding="utf-8")
+    page = accuracy_tables.PAGE.read_text(encoding="utf-8")
     runs = tabled.read_table()
-    assert appendix.group_table(runs) in page
-    assert appendix.far_table(runs) in page
+    assert accuracy_tables.group_table(runs) in page
+    assert accuracy_tables.far_table(runs) in page
 
 
 def test_examples_leave_out_runs_with_other_settings() -> None:

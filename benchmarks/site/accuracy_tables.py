@@ -1,6 +1,6 @@
 """The appendix of docs/accuracy.md: its long tables, from results that the accuracy benchmarks keep.
 
-    python -m benchmarks.accuracy.appendix [--out docs/accuracy-tables.md]
+    python -m benchmarks.site.accuracy_tables [--out docs/accuracy-tables.md]
 
 Nothing is run. The tables of the measured data sets come from build/accuracy/*.csv (`python -m benchmarks.accuracy.report`
 makes them), those of logged and published runs from simulated_runs.csv.
@@ -32,14 +32,14 @@ _INTRODUCTION: Final = """\
 # Accuracy tables
 
 This appendix has the tables behind [Accuracy](accuracy.md), for readers who want to check a conclusion or look up a model.
-`python -m benchmarks.accuracy.appendix` writes it from kept results; do not edit it by hand.
+`python -m benchmarks.site.accuracy_tables` writes it from kept results; do not edit it by hand.
 
 Error = estimate / measured - 1. *median*, *p90* and *max* are of its size, *signed median* of itself, *under* is the share of
 estimates below the measurement. Runs that ended out of memory are left out unless a table says otherwise."""
 
 _RUNS: Final = """\
-`benchmarks/accuracy/simulated_runs.csv` has every run. A run of parameter-golf is named by the blobs of its script and its log.
-[Jobs of several ranks](multi-gpu.md) has torchtitan's runs and parameter-golf's with eight ranks."""
+`benchmarks/accuracy/logs/simulated_runs.csv` has every run. A run of parameter-golf is named by the blobs of its
+script and its log. [Jobs of several ranks](multi-gpu.md) has torchtitan's runs and parameter-golf's with eight ranks."""
 
 _GROUPS: Final[dict[str, Callable[[Run], bool]]] = {
     "parameter-golf, eager": lambda run: _is_golf(run, compiled=False),
