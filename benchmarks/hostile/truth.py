@@ -121,7 +121,7 @@ def cases(folder: Path) -> Iterable[Case]:
             yield case("unusual models", f"{name}, {tracer}", *job, codes=_REFUSED)
     yield case("unusual models", "lazy", "estimate", f"{models}:lazy", "--batch", "8x64", *_CARD, "--json", check=_by_null_gpu)
     for n in (10**9, 10**15):
-        job = (f"{models}:plain", "--batch", f"{n}x64", "--labels", f"{n}x64", "--json")
+        job = (f"{models}:plain", "--batch", f"{n}x64", "--labels", f"{n}x64", *_CARD, "--json")
         for verb in ("check", "estimate"):
             yield case("CLI values", f"{verb}, a batch of {n:.0e}", verb, *job, codes={1}, says="does not fit")
     sweep = ("sweep", f"{models}:norm", "--batch", "1x64", *_CARD, "--json", "--batch-sizes", "1..8")
