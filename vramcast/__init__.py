@@ -1,4 +1,4 @@
-"""vramcast: how much GPU memory will this PyTorch training job take?
+"""vramcast estimates the GPU memory of a PyTorch job, without a GPU.
 
 import vramcast
 est = vramcast.estimate(model, batch, optimizer="adamw", device="a100-40gb")
@@ -18,7 +18,7 @@ from vramcast.estimates import view
 
 if importlib.util.find_spec("vramcast.tracer") is None:
     raise ImportError(
-        "vramcast/tracer is not a link to ../tracer: this copy has no symbolic links. Unpack it with unzip or "
+        "vramcast/tracer is not a link to ../tracer, because this copy has no symbolic links. Unpack it with unzip or "
         "tar (git: git config core.symlinks true; git checkout vramcast), or install it from here: pip install . (not -e)."
     )
 
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from vramcast.tracer.format.trace import Trace
     from vramcast.tracer.protocol.run_options import RunOptions
 
-# What is public, in one place. Whatever else can be imported may change with any release.
+# The public names. Everything else may change in any release.
 __all__ = [
     "Advice",
     "ArtifactError",
@@ -171,7 +171,7 @@ view.register(_report)
 
 
 class _Alias(ModuleType):
-    """A public module that is a file of a layer, loaded when one of its names is asked for."""
+    """A public name for a module of a layer, which is imported when one of its attributes is used."""
 
     def __init__(self, name: str, home: str) -> None:
         super().__init__(f"{__name__}.{name}")
@@ -191,11 +191,11 @@ if not TYPE_CHECKING:
     errors = _Alias("errors", _ERRORS)
 
 
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # an application that wants events adds its own
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # an application adds its own
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Give a notebook the magic `%%vram`, for `%load_ext vramcast`."""
+    """Register the notebook magic `%%vram`, for `%load_ext vramcast`."""
     from vramcast.cli.notebook import register
 
     register(shell)

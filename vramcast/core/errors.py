@@ -2,41 +2,48 @@
 
     VramcastError                 base; carries the exit code of the command line
     ├── UsageError                a wrong argument: target, shape, dtype, optimizer, device       exit 2
-    ├── TraceFileError            a trace or snapshot file which cannot be read                    exit 2
-    ├── DatasetError              a measured run or a job history which cannot be read or kept        exit 2
-    ├── ArtifactError             a trained correction which cannot be read or kept                exit 2
-    ├── DownloadError             a library which was asked for cannot be fetched                  exit 3
-    ├── NoAnswer                  the service is away, slow, or knows no number of a job              exit 3
-    ├── Overloaded                the service has as many questions as it may keep                    exit 3
-    ├── OutputError               an answer, a report or a picture cannot be written                exit 3
-    ├── RequestRefused            no card which a scheduler has is large enough for a job               exit 1
-    ├── SimulatedOutOfMemory      a request which the simulated card cannot serve                  exit 1
+    ├── TraceFileError            a trace or snapshot file cannot be read                          exit 2
+    ├── DatasetError              a measured run or a job history cannot be read or stored         exit 2
+    ├── ArtifactError             a trained correction cannot be read or stored                    exit 2
+    ├── DownloadError             a requested library cannot be fetched                            exit 3
+    ├── NoAnswer                  the service is unreachable, slow, or has no estimate of a job    exit 3
+    ├── Overloaded                the service's queue is full                                      exit 3
+    ├── OutputError               an answer, a report or a picture cannot be written               exit 3
+    ├── RequestRefused            no card of a scheduler is large enough for a job                 exit 1
+    ├── SimulatedOutOfMemory      the simulated card cannot serve a request                        exit 1
     └── CannotEstimate            the job is well formed, but no number can be given               exit 3
-        ├── CompilerError         C code cannot be compiled or kept here
-        ├── CacheError            what is in the cache may be untrusted: it is not used
+        ├── CompilerError         C code cannot be compiled here, or its result cannot be stored
+        ├── CacheError            the cache may be untrusted, so it is not used
         ├── NullGpuError          the null GPU is not available here (compiler, torch build)
         ├── OtherAllocator        the job's memory does not pass through PyTorch's caching allocator
-        ├── IncompleteTrace       what was recorded is not all that the job took
-        ├── DoesNotFit            no peak is known, but it is certain that the job does not fit           exit 1
-        ├── NothingAsked          the job ended without asking the card for memory
-        ├── MissingPeerValue               a rank waits for what another one says, which did not come so far
+        ├── IncompleteTrace       the recording does not cover all memory of the job
+        ├── DoesNotFit            no peak is known, but the job certainly does not fit             exit 1
+        ├── NothingAsked          the job ended without requesting memory from the card
+        ├── MissingPeerValue      a rank waits for data of another rank that is not available
         ├── JobError              the user's model, batch, loss or script raised
-        └── WorkerError           the process which traces died or ran out of memory
-            └── TimeLimit         it did not end in time
+        └── WorkerError           the tracing process died or ran out of memory
+            └── TimeLimit         the job did not end in time
 
-Classes group by what the caller can do. Each message says the value, what was expected, and the next step.
-`vramcast.cli.main` alone turns them into exit codes; the Python API raises them as they are.
+The classes follow the caller's options. Each message names the value, what was expected, and the next step.
+Only `vramcast.cli.main` turns them into exit codes; the Python API raises them unchanged.
 """
 
 from __future__ import annotations
 
 
 class VramcastError(Exception):
-    """Base of all errors raised on purpose.
+    """Base class of all errors raised on purpose.
 
     Attributes:
-        exit_code: What the command line ends with.
-        is_of_machine: Whether this machine's state may be the reason: another time, the same job may have an answer.
+        exit_code: Exit code of the command line.
+        is_of_machine: Whether this machine's state may be the cause, so that the same job may succeed later.
+
+    Example:
+        >>> try:
+        ...     vramcast.TensorSpec((-1, 3))
+        ... except vramcast.VramcastError as error:
+        ...     print(f"{type(error).__name__}, exit code {error.exit_code}: {error}")
+        UsageError, exit code 2: Shape (-1, 3) has a negative dimension: all must be >= 0.
     """
 
     exit_code = 3
@@ -44,59 +51,64 @@ class VramcastError(Exception):
 
 
 class UsageError(VramcastError, ValueError):
-    """An argument is wrong; the message names it, its value and what is accepted."""
+    """An argument is wrong; the message names it, its value and the accepted values."""
 
     exit_code = 2
 
 
 class TraceFileError(VramcastError, ValueError):
-    """A trace or snapshot file is damaged, of another version, or not allowed to be read."""
+    """A trace or snapshot file is damaged, has another version, or may not be read."""
 
     exit_code = 2
 
 
 class DatasetError(VramcastError, ValueError):
-    """A file of measured runs or a job history is damaged, of another format, or cannot be written."""
+    """A file of measured runs or a job history is damaged, has another format, or cannot be written."""
 
     exit_code = 2
 
 
 class ArtifactError(VramcastError, ValueError):
-    """A trained artifact is damaged, newer, made for other features, or cannot be written."""
+    """A trained artifact is damaged, newer than this release, made for other features, or cannot be written."""
 
     exit_code = 2
 
 
 class DownloadError(VramcastError, RuntimeError):
-    """A library cannot be fetched: no pip, no network, no such version, another hash, or no place for it."""
+    """A library cannot be fetched: no pip, no network, no such version, a wrong hash, or no place to store it."""
 
 
 class NoAnswer(VramcastError):
-    """A scheduler's hook asked the service, and has no number: it is away, slow, or cannot say one."""
+    """The service gave a scheduler's hook no number: it is unreachable, slow, or has no estimate."""
 
 
 class Overloaded(VramcastError, RuntimeError):
-    """The service has as many questions as it may keep; `retry_after_s` says when to ask again."""
+    """The service's queue is full.
+
+    Attributes:
+        retry_after_s: Seconds after which to ask again.
+    """
 
     def __init__(self, waiting: int, retry_after_s: int) -> None:
-        super().__init__(f"{waiting} questions wait, and more may not (--queue): ask again in {retry_after_s} s.")
+        super().__init__(f"{waiting} requests are waiting, the most that --queue allows: retry in {retry_after_s} s.")
         self.retry_after_s = retry_after_s
 
 
 class OutputError(VramcastError, OSError):
-    """What was asked for cannot be written: stdout is closed or full, or there is no place for a file."""
+    """The output cannot be written: stdout is closed or full, or a file has no space or permission."""
 
 
 class RequestRefused(VramcastError, RuntimeError):
-    """No card which a scheduler has is large enough for a job, which is not queued: it would wait for ever, or die."""
+    """No card of a scheduler is large enough for a job. The job is not queued: it would wait forever, or die."""
 
     exit_code = 1
 
 
 class SimulatedOutOfMemory(VramcastError):
-    """The simulated card cannot serve a request; the message has torch's numbers in torch's form.
+    """The simulated card cannot serve a request; the message has the numbers and the form of torch's message.
 
-    `requested_bytes` is the segment which the driver refused.
+    Attributes:
+        requested_bytes: Size of the rejected segment, in bytes.
     """
 
     exit_code = 1
@@ -107,17 +119,17 @@ class SimulatedOutOfMemory(VramcastError):
 
 
 class CannotEstimate(VramcastError, RuntimeError):
-    """No estimate can be given; the message says why and what to try."""
+    """No estimate can be given; the message gives the reason and what to try."""
 
 
 class CompilerError(CannotEstimate):
-    """vramcast's C code cannot be compiled here, or its result cannot be kept; the message says what to do."""
+    """vramcast's C code cannot be compiled here, or its result cannot be stored; the message says what to do."""
 
     is_of_machine = True
 
 
 class CacheError(CannotEstimate):
-    """The cache, or something in it, may be somebody else's. No tracer works without it: the message says what to do."""
+    """The cache, or a file in it, may belong to another user. No tracer works without it; the message says what to do."""
 
     is_of_machine = True
 
@@ -129,32 +141,35 @@ class NullGpuError(CannotEstimate):
 
 
 class OtherAllocator(CannotEstimate):
-    """The job's memory does not pass through PyTorch's caching allocator: no caching, another one, or what processes share."""
+    """The job's memory does not pass through PyTorch's caching allocator: no caching, another allocator, or shared memory."""
 
 
 class IncompleteTrace(CannotEstimate):
-    """What was recorded of a job differs from what others counted: its numbers would be too low."""
+    """The recording of a job disagrees with other counters, so its numbers would be too low."""
 
 
 class DoesNotFit(CannotEstimate):
-    """No peak can be given, but it is certain that the job does not fit on its card."""
+    """No peak can be given, but the job certainly does not fit on its card."""
 
     exit_code = 1
 
 
 class NothingAsked(CannotEstimate):
-    """The job ended without asking the card for memory."""
+    """The job ended without requesting memory from the card."""
 
 
 class MissingPeerValue(CannotEstimate):
-    """A rank waits for what another one says, which did not run before it, or did not come so far."""
+    """A rank waits for data of another rank that did not run before it, or did not get that far."""
 
 
 class JobError(CannotEstimate):
     """The job's own code raised an exception while it was traced.
 
-    `after_reads`: it had read values which nobody knows, was refused a call, or it was the tracer's own code which raised: on a
-    GPU it may not raise. `is_of_machine`: the machine had no process, file, memory or room on the disk left.
+    Attributes:
+        job_traceback: The job's traceback, as text.
+        after_reads: Whether the job may succeed on a GPU: it had read values that are unknown here, a call was rejected, or the
+            tracer's own code raised.
+        is_of_machine: Whether the machine ran out of processes, files, memory or disk space.
     """
 
     def __init__(
@@ -167,19 +182,23 @@ class JobError(CannotEstimate):
 
 
 class WorkerError(CannotEstimate):
-    """The process which runs the job ended without an answer."""
+    """The process that runs the job ended without an answer."""
 
     is_of_machine = True
 
 
 class TimeLimit(WorkerError):
-    """The job did not end within the time that the caller gave it; `advice` ends the sentence."""
+    """The job did not end within its time limit.
+
+    Attributes:
+        advice: The end of the message: what to try.
+    """
 
     advice = ""
 
     @classmethod
     def within(cls, limit_s: float, advice: str) -> TimeLimit:
-        """Return the error of a limit in seconds."""
+        """Return the error for a limit in seconds."""
         error = cls(f"The job did not end within {limit_s:g} s{advice}")
         error.advice = advice
         return error

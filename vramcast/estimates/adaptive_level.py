@@ -1,11 +1,11 @@
-"""Bounds whose coverage holds while jobs, cards and software change: each finished job moves the level asked of the next.
+"""Bounds that keep their coverage while jobs, cards and software change: each finished job updates the level for the next.
 
     online = Online(0.99, "state.jsonl")
     request = online.request(estimate)                                  # bytes to ask the scheduler for
     online.observe(estimate, measured_bytes, requested_bytes=request)   # when the job has ended
 
-Adaptive conformal inference: over any sequence of jobs the share which stayed below its request approaches the level. The
-state is an append-only file; a scheduler which is restarted goes on where it was.
+The method is adaptive conformal inference: over any sequence of jobs, the share of jobs that stay below their request
+approaches the level. The state is an append-only file, so a restarted scheduler resumes from it.
 """
 
 from __future__ import annotations
@@ -18,35 +18,45 @@ from vramcast.core.errors import DatasetError
 from vramcast.datasets.journal import Journal, Rejected, read_lines
 from vramcast.learner.conformal import Adaptive
 
-_LEAST: Final = 1e-3  # arbitrary: the lowest level which an estimate is asked for
-_MOST: Final = 1 - 1e-4  # arbitrary: the highest level which an estimate is asked for
-RATE: Final = 0.02  # arbitrary: the paper uses 0.005 to 0.05; larger follows a change sooner and asks for more meanwhile
-_BEYOND: Final = 5 * RATE  # arbitrary: five jobs in a row above their requests, then the next asks for the whole card
-HIGHEST: Final = _MOST + _BEYOND  # from which on the whole card is asked for
+_LEAST: Final = 1e-3  # arbitrary: the lowest level of a request
+_MOST: Final = 1 - 1e-4  # arbitrary: the highest level of a request
+RATE: Final = 0.02  # arbitrary: the paper uses 0.005 to 0.05; a larger rate follows changes sooner and requests more meanwhile
+_BEYOND: Final = 5 * RATE  # arbitrary: after five jobs in a row above their requests, the next requests the whole card
+HIGHEST: Final = _MOST + _BEYOND  # from this level on, the whole card is requested
 
 
 class Judged(Protocol):
-    """What of an `Estimate` is needed."""
+    """The part of an `Estimate` that `Online` needs."""
 
     def quantile(self, level: float) -> int:
-        """Return the process peak's quantile, bytes."""
+        """Return the process peak's quantile, in bytes."""
 
     @property
     def card_bytes(self) -> int:
-        """The size of the job's card."""
+        """Size of the job's card, in bytes."""
 
 
 class Online:
-    """Requests at a level, kept true.
+    """Memory requests at an adaptive level, which keep their coverage.
 
     Args:
-        level: Share of jobs which shall stay below their request, in (0, 1).
-        state: File of what was observed; None: kept in memory alone.
-        rate: How far one job moves the level.
-        asked: The level to go on from, where somebody else keeps the state; None: `level`.
+        level: Share of jobs that should stay below their request, in (0, 1).
+        state: File of past observations; None: keep them in memory only.
+        rate: Change of the level per job.
+        asked: Level to resume from if the caller keeps the state; None: `level`.
+
+    Attributes:
+        observed: Number of observed jobs.
+
     Raises:
-        UsageError: level or rate out of range.
-        DatasetError: the state cannot be read, or is of another level.
+        UsageError: The level or the rate is out of range.
+        DatasetError: The state cannot be read, or belongs to another level.
+
+    Example:
+        >>> online = vramcast.Online(0.99)
+        >>> request = online.request(est)
+        >>> online.observe(est, measured_bytes=request - 1, requested_bytes=request) < 0.99
+        True
     """
 
     def __init__(
@@ -61,23 +71,29 @@ class Online:
                 self._take(where, row)
 
     def _take(self, where: str, row: object) -> None:
-        if isinstance(row, Rejected):  # a torn last line is a job which was not observed
+        if isinstance(row, Rejected):  # a torn last line is a job that was not observed
             return
         if not isinstance(row, dict) or row.get("level") != self._adaptive.level or not isinstance(row.get("asked"), float):
-            raise DatasetError(f"{where} is not of a state at level {self._adaptive.level:g}: choose another file.")
+            raise DatasetError(f"{where} does not belong to a state at level {self._adaptive.level:g}: choose another file.")
         self._adaptive.asked = row["asked"]
         self.observed += 1
 
     @property
     def asked(self) -> float:
-        """The level which the next estimate is asked for; it may leave (0, 1)."""
+        """Level of the next request; it may leave (0, 1)."""
         return self._adaptive.asked
 
     def request(self, estimate: Judged) -> int:
-        """Return the bytes to request for the job: at most its card.
+        """Return the bytes to request for a job.
 
-        Above the highest level it goes in a straight line from that quantile to the whole card. At 0.99 one job above its
-        request takes the level there for some fifty jobs: if each of them asked for the whole card, half of all jobs would.
+        Above the highest level, the request rises linearly from that quantile to the whole card. At 0.99, one job above its
+        request keeps the level there for some fifty jobs: if each of them requested the whole card, half of all jobs would.
+
+        Args:
+            estimate: The job's estimate.
+
+        Returns:
+            Bytes, at most the size of the job's card.
         """
         quantile = min(estimate.quantile(min(max(self.asked, _LEAST), _MOST)), estimate.card_bytes)
         beyond = min(max(0.0, self.asked - _MOST) / _BEYOND, 1.0)
@@ -86,14 +102,17 @@ class Online:
     def observe(
         self, estimate: Judged, measured_bytes: int, *, requested_bytes: int | None = None, ran_out_of_memory: bool = False
     ) -> float:
-        """Take in a finished job; return the level to ask for next.
+        """Record a finished job.
 
         Args:
-            estimate: As it was when the job was requested.
-            measured_bytes: Its process peak.
-            requested_bytes: What `request` said for it then; default: what it says now, which is the same only if no other job
-                ended in between.
-            ran_out_of_memory: It wanted more than it was given.
+            estimate: The job's estimate at the time of its request.
+            measured_bytes: The job's process peak, in bytes.
+            requested_bytes: Result of `request` at that time, in bytes; default: its result now, which is the same only if no
+                other job ended in between.
+            ran_out_of_memory: Whether the job needed more than its request.
+
+        Returns:
+            The level of the next request.
         """
         requested_bytes = self.request(estimate) if requested_bytes is None else requested_bytes
         covered = not ran_out_of_memory and measured_bytes <= requested_bytes

@@ -1,9 +1,9 @@
-"""What else the job could take: its variants, each traced like the job itself, with what it costs in time or exactness.
+"""`advise`: the memory of variants of a job, each traced like the job itself, with its price in time or exactness.
 
     advice = vramcast.advise(vramcast.estimate(model, batch))
     print(advice)
 
-Nothing is guessed: a variant which cannot be traced is a row with the reason, and a price says what is known and no more.
+Nothing is guessed: a variant that cannot be traced is a row with the reason, and a price states only known facts.
 """
 
 from __future__ import annotations
@@ -45,24 +45,35 @@ _WORLDS: Final = tuple(2**n for n in range(1, 11))  # arbitrary: two cards to 1,
 
 
 def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
-    """Return what the estimated job would take if it were changed, one change at a time.
+    """Estimate variants of a job, one change at a time: checkpointing, precision, optimizer, batch, sharding and so on.
 
     Args:
-        estimate: Of a model; its job is traced again for each variant, with the same tracer, and has the same kind of bound.
-        timeout_s: For each variant; default: the estimate's own.
+        estimate: An estimate of a model. Each variant of its job is traced with the same tracer, and gets the same kind of
+            bound.
+        timeout_s: Time limit for each variant, in seconds; default: the estimate's own.
+
+    Returns:
+        The variants by bound, smallest first, with sizes in bytes. A variant that cannot be traced is a row with the reason.
+
     Raises:
-        UsageError: The estimate is of a script, which nobody but its author can change.
+        UsageError: The estimate is of a script, which only its author can change.
+
+    Example:
+        >>> forward = vramcast.estimate(model, batch, mode="infer", precision="bf16", tracer="fake")
+        >>> advice = vramcast.advise(forward)
+        >>> [row.name for row in advice.rows]
+        [...'half the batch'...]
     """
     job = estimate.job
     if job.command is not None:
-        raise UsageError(f"Advice changes the job, but '{job.command.program}' is a script: give its model as a TARGET.")
+        raise UsageError(f"'{job.command.program}' is a script, which advice cannot change: give its model as a TARGET.")
     estimator = estimate.estimator if timeout_s is None else estimate.estimator.changed(timeout_s=timeout_s)
     rows = [_row(AS_IT_IS, "none", estimate), _pool(estimate)]
     accesses: Trace | None = None
     try:
         watched = estimator.estimate_job(job, RunOptions(accesses=True))
         if not has_reads(watched.trace):
-            raise CannotEstimate(f"the {watched.tracer} tracer does not see when blocks are read")
+            raise CannotEstimate(f"the {watched.tracer} tracer does not record reads of blocks")
         accesses = watched.trace
         rows.append(_swap(estimate, accesses))
     except VramcastError as error:
@@ -83,12 +94,12 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
     return Advice(tuple(sorted(rows, key=lambda row: (row.bound is None, row.bound or 0))), estimate.level)
 
 
-# ------------------------------------------------------------------------------------------------ what is changed
+# ------------------------------------------------------------------------------------------------ variants
 _Variant = tuple[str, str, Job] | Row | Callable[[], Row]
 
 
 def _variants(estimate: Estimate, accesses: Trace | None) -> Iterator[_Variant]:
-    """Yield (name, price, job) of every change which means something for this job, or the row of one that cannot be made."""
+    """Yield (name, price, job) for each change that applies to this job, or the row of a change that cannot be made."""
     job, training = estimate.job, estimate.job.training
     trains = training.mode == "train"
     if not Settings.parse(estimate.alloc_conf.value).expandable_segments:
@@ -110,13 +121,13 @@ def _variants(estimate: Estimate, accesses: Trace | None) -> Iterator[_Variant]:
 
 
 def _checkpointing(estimate: Estimate, accesses: Trace | None) -> Iterator[_Variant]:
-    """Yield the model's own switch, then torch.utils.checkpoint around its blocks: those which give most for it, and all."""
+    """Yield the model's own switch, then torch.utils.checkpoint around the blocks that save most, and around all blocks."""
     job = estimate.job
     if job.training.checkpointing:
         return
     yield "checkpointing, the model's switch", "at most one more forward pass", job.with_training(checkpointing=True)
     blocks = blocks_by_worth(estimate.trace, accesses)
-    if job.parallel is not None and not job.parallel.is_sharded:  # DDP's own module stands around the model
+    if job.parallel is not None and not job.parallel.is_sharded:  # DDP's own module wraps the model
         blocks = [replace(block, path=block.path.removeprefix("module.")) for block in blocks]
     if not blocks:
         yield Row("checkpointing by block", "", reason="the model has no numbered blocks, such as layers.0.linear")
@@ -127,7 +138,7 @@ def _checkpointing(estimate: Estimate, accesses: Trace | None) -> Iterator[_Vari
     for n in sorted({half, len(blocks)} if held[-1] else {len(blocks)}):
         names = [block.path for block in blocks[:n]]
         name = f"checkpointing {n} of {len(blocks)} blocks" if n < len(blocks) else f"checkpointing all {n} blocks"
-        price = "at most one more forward pass" if n == len(blocks) else "these once more forward"
+        price = "at most one more forward pass" if n == len(blocks) else "one more forward pass of these blocks"
         if accesses is not None:
             share = sum(block.forward_us for block in blocks[:n]) / max(forward_us, 1)
             price = f"{share:.0%} of the forward pass once more, by the roofline"
@@ -141,8 +152,9 @@ class Block:
     """A module path up to its first number, with modules below it: `layer1.0`, `transformer.h.3`.
 
     Attributes:
-        held_bytes: Activations which it holds at the peak of live blocks.
-        forward_us: What its operators take forward, in all steps, by the roofline; 0 where no accesses were traced.
+        path: The path.
+        held_bytes: Activations that it holds at the peak of live blocks.
+        forward_us: Forward time of its operators in all steps, by the roofline model; 0 if no accesses were traced.
     """
 
     path: str
@@ -151,11 +163,11 @@ class Block:
 
 
 def blocks_by_worth(trace: Trace, accesses: Trace | None) -> list[Block]:
-    """Return the blocks which ever ask for memory, those first which hold most for the time that they take forward.
+    """Return the blocks that request memory, by bytes held per forward time, largest ratio first.
 
     Args:
-        trace: Of the job.
-        accesses: Of the same job, with READ and WRITE rows; None: then those which hold most come first.
+        trace: Trace of the job.
+        accesses: Trace of the same job with READ and WRITE rows; None: sort by bytes held.
     """
     _, row = trace.peak_live()
     live = trace.live_at(row)
@@ -164,7 +176,7 @@ def blocks_by_worth(trace: Trace, accesses: Trace | None) -> list[Block]:
     takes: dict[str, int] = {}
     if accesses is not None:
         forward_us = _forward_us(accesses)
-        writes = np.flatnonzero(forward_us)  # one output says in which block an operator runs
+        writes = np.flatnonzero(forward_us)  # one output suffices to find an operator's block
         takes = _by_block(accesses, accesses.module[accesses.block[writes]], forward_us[writes])
     found = [Block(path, size_bytes, takes.get(path, 0)) for path, size_bytes in held.items()]
     return sorted(found, key=lambda block: -block.held_bytes / max(block.forward_us, 1))
@@ -183,7 +195,7 @@ def _forward_us(accesses: Trace) -> npt.NDArray[np.int64]:
 
 
 def _by_block(trace: Trace, modules: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> dict[str, int]:
-    """Return the sum of `values` in each block of the trace's modules; what belongs to no block is left out."""
+    """Return the sum of `values` by block of modules; modules outside all blocks are left out."""
     known = modules >= 0
     sums = np.zeros(len(trace.modules), np.int64)
     np.add.at(sums, modules[known], values[known])
@@ -196,7 +208,7 @@ def _by_block(trace: Trace, modules: npt.NDArray[np.int64], values: npt.NDArray[
 
 
 def _block(path: str) -> str:
-    """Return a module path up to its first number, "" where it has none."""
+    """Return a module path up to its first number; "" if it has none."""
     parts = path.split(".")
     return ".".join(parts[: next((i + 1 for i, part in enumerate(parts) if part.isdigit()), 0)])
 
@@ -209,13 +221,13 @@ def _optimizers(job: Job) -> Iterator[_Variant]:
     name, _, options = stated.partition(":")
     if optimizers.is_fusable(stated) and "fused" not in options:
         kept = [pair for pair in options.split(",") if pair and not pair.startswith("foreach")]
-        yield "fused optimizer", "none but rounding", job.with_training(optimizer=f"{name}:{','.join([*kept, 'fused=true'])}")
+        yield "fused optimizer", "rounding only", job.with_training(optimizer=f"{name}:{','.join([*kept, 'fused=true'])}")
     if name.lower() != "sgd":
         yield "SGD without momentum", "another optimizer: other convergence", job.with_training(optimizer="sgd")
 
 
 def _ranks(estimate: Estimate, estimator: Maker) -> Iterator[_Variant]:
-    """Yield a training job's parameters sharded: those of DDP over the ranks which there are, those of one card over more."""
+    """Yield sharded variants of a training job: over the existing ranks for DDP, over more cards for a single one."""
     parallel = estimate.job.parallel
     if estimate.job.training.mode != "train":
         return
@@ -228,9 +240,9 @@ def _ranks(estimate: Estimate, estimator: Maker) -> Iterator[_Variant]:
 
 
 def _sharded(estimate: Estimate, estimator: Maker) -> Row:
-    """Return the row of FSDP2 over the least number of cards, a power of two, on which each rank fits with the whole batch.
+    """Return the row for FSDP2 over the smallest power of two of cards on which each rank fits with the whole batch.
 
-    Where none is enough it is the row of the largest number: what is left is the batch's. More cards never need more of each.
+    If none is enough, return the row for the largest number: the rest is the batch's. More cards never need more memory each.
     """
     found: dict[int, Estimate] = {}
 
@@ -249,7 +261,7 @@ def _sharded(estimate: Estimate, estimator: Maker) -> Row:
 def _half_batch(estimate: Estimate) -> _Variant:
     job, trains = estimate.job, estimate.job.training.mode == "train"
     name = "half the batch" + (", accumulated twice" if trains else "")
-    price = "twice the launches a step" if trains else "twice the launches"
+    price = "twice the launches per step" if trains else "twice the launches"
     if trains and _runs(estimate.trace, Kind.BATCH_NORM):
         price += "; batch norm sees half batches"
     sizes = {spec.shape[0] for spec in specs_in(job.batch, job.labels) if spec.shape}
@@ -264,7 +276,7 @@ def _runs(trace: Trace, *kinds: Kind) -> bool:
     return any(operator.kind in kinds for operator in trace.operators)
 
 
-# ------------------------------------------------------------------------------------------------ what comes of it
+# ------------------------------------------------------------------------------------------------ rows
 def _row(name: str, price: str, found: Estimate) -> Row:
     return Row(name, price, found.reserved, found.upper_bound, found.fits(), {key: found.fits(key) for key in DEVICES})
 
@@ -278,18 +290,18 @@ def _pool(estimate: Estimate) -> Row:
         plan = plan_pool(estimate.trace, work=_POOL_WORK)
     except CannotEstimate as error:
         return _untraced(_POOL, "", error)
-    return _row(_POOL, "a program which follows the plan (vramcast plan)", _planned(estimate, plan.height_bytes))
+    return _row(_POOL, "needs a program that follows the plan (vramcast plan)", _planned(estimate, plan.height_bytes))
 
 
 def _swap(estimate: Estimate, accesses: Trace) -> Row:
-    """Return the row of the least peak for which no operator waits for a copy."""
+    """Return the row for the smallest peak at which no operator waits for a copy."""
     plan = plan_swap(accesses)
-    price = f"no wait by the roofline, {gib(plan.moved_bytes)} each way a step over {plan.link.name}"
+    price = f"no wait by the roofline; {gib(plan.moved_bytes)} each way per step over {plan.link.name}"
     return _row(_SWAP, price, _planned(estimate, plan.peak_bytes))
 
 
 def _planned(estimate: Estimate, height_bytes: int) -> Estimate:
-    """Return the estimate as if all blocks lay in one allocation of `height_bytes`, with a bound of the same kind."""
+    """Return the estimate as if all blocks shared one allocation of `height_bytes`, with a bound of the same kind."""
     plain = replace(
         estimate,
         reserved=height_bytes,

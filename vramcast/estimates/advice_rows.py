@@ -1,4 +1,4 @@
-"""What a job would take if it were changed, one row a change, as `vramcast.advise` returns it."""
+"""`Advice`: the variants of a job, one row per change, as `vramcast.advise` returns them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from vramcast.hardware.cards import DEVICES
 
 _NAME_WIDTH: Final = 34  # arbitrary
 _CARD_WIDTH: Final = 20  # arbitrary: the longest key of a card
-_PRICE_WIDTH: Final = 96  # arbitrary: longer ones, which name many blocks, are cut in the text
+_PRICE_WIDTH: Final = 96  # arbitrary: longer prices, which name many blocks, are cut in the text
 _NOTES: Final = (
-    "bounds of the pool and of swapping take a plan's height for reserved memory; only a program which follows the plan has it",
+    "bounds of the pool and of swapping use a plan's height as reserved memory, which needs a program that follows the plan",
     "8-bit optimizers are not in torch.optim and not traced here: pass one as vramcast.estimate(optimizer=...)",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One variant of the job; sizes in bytes, None where it could not be traced.
+    """One variant of the job; sizes are in bytes, or None if it could not be traced.
 
     Attributes:
-        name: What is changed.
-        price: What it costs in time or exactness, as far as it is known.
-        reserved: Peak of segments, or the height of a plan.
-        bound: The process peak's bound at the estimate's level.
-        fits_card: Whether it fits on the card which was asked for, at that level.
-        fits: The same for each known device.
-        reason: Why it could not be traced; None: it was.
+        name: The change.
+        price: Its known cost in time or exactness.
+        reserved: Peak of segments in bytes, or the height of a plan.
+        bound: Bound of the process peak in bytes, at the estimate's level.
+        fits_card: Whether the variant fits on the job's card at that level.
+        fits: Whether it fits at that level, by known device.
+        reason: Reason why it could not be traced; None if it was.
     """
 
     name: str
@@ -42,25 +42,40 @@ class Row:
 
     @property
     def smallest_device(self) -> str | None:
-        """The known device with the least memory on which it fits; None: on none, or unknown."""
+        """The smallest known device on which the variant fits; None if there is none, or it is unknown."""
         fitting = [key for key, fits in (self.fits or {}).items() if fits]
         return min(fitting, key=lambda key: DEVICES[key].total_bytes, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The variants of one job.
+    """The variants of one job, as `vramcast.advise` returns them; `print(advice)` shows a table.
 
     Attributes:
-        rows: By bound, the least first; those which could not be traced come last.
-        level: Of the bounds.
+        rows: The variants by bound, smallest first; those that could not be traced come last. A row has `name`, `price`,
+            `reserved` and `bound` in bytes, `fits_card`, `fits` by device, `smallest_device`, and `reason` if it could not be
+            traced.
+        level: Confidence level of the bounds, in (0, 1).
+
+    Example:
+        >>> bounds = [row.bound for row in advice.rows if row.bound is not None]
+        >>> bounds == sorted(bounds), advice.level
+        (True, 0.99)
     """
 
     rows: tuple[Row, ...]
     level: float
 
     def to_dict(self) -> list[dict[str, Any]]:
-        """Return the rows as JSON."""
+        """Return the rows as JSON values.
+
+        Returns:
+            A dict for each row, with its attributes; sizes in bytes.
+
+        Example:
+            >>> advice.to_dict()[0]["name"] == advice.rows[0].name
+            True
+        """
         return to_plain(self.rows)  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
@@ -72,7 +87,7 @@ class Advice:
                 fits = f"{'fits' if row.fits_card else 'no':<5} {row.smallest_device or 'none':<{_CARD_WIDTH}}"
                 lines.append(f"{row.name:<{_NAME_WIDTH}} {sizes}   {fits} {_cut(row.price)}")
         untraced = [f"not traced: {row.name}: {row.reason}" for row in self.rows if row.reason is not None]
-        level = f"bounds are at level {self.level:g}; the job's own card, and the smallest known one on which a row fits"
+        level = f"bounds are at level {self.level:g}; 'card' is the job's own, 'fits from' the smallest known card that fits"
         return "\n".join([*lines, *untraced, *(f"note: {text}" for text in (level, *_NOTES))])
 
 

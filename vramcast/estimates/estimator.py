@@ -1,4 +1,4 @@
-"""`estimate(model, batch)`: one job, one answer; and `Estimator`, which answers many in one way."""
+"""`estimate` and `estimate_command` for one job, and `Estimator` for many."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ from vramcast.tracer.protocol.run_options import AS_USUAL, RunOptions
 if TYPE_CHECKING:
     from vramcast.learner.model import Learned
 
-_LEAST_TIMEOUT_S: Final = 1e-3  # arbitrary: nothing ends sooner
+_LEAST_TIMEOUT_S: Final = 1e-3  # arbitrary: no job ends sooner
 _MOST_TIMEOUT_S: Final = 2_147_483.0  # spec: poll(2) counts milliseconds in a C int: 24 days
-_SHORT_S: Final = 60.0  # arbitrary: a run which may be made twice without being asked for
+_SHORT_S: Final = 60.0  # arbitrary: a run this short is repeated without an option
 _SHOWN_REASON: Final = 500  # arbitrary: characters of one tracer's error in a warning
 _TRACERS: Final[dict[str, Callable[[], Tracer]]] = {
     "nullgpu": lambda: NullGpuTracer.shared(),
@@ -68,24 +68,28 @@ _TRACERS: Final[dict[str, Callable[[], Tracer]]] = {
 
 @dataclass(frozen=True)
 class Estimator:
-    """How jobs are estimated. An `Estimate` remembers the one which made it.
+    """Settings to estimate many jobs the same way; an `Estimate` keeps the `Estimator` that made it.
 
     Attributes:
-        device: The card of jobs which are given by model or command: its name, or a `Device`.
+        device: Card of the jobs given by model or command: its name (see `vramcast.devices.DEVICES`), or a `Device`.
         tracer: nullgpu, fake, cpu or auto, as for `estimate`; or any `vramcast.tracer.observation.Tracer`.
-        level: Confidence level of `upper_bound`, in (0, 1).
-        artifact: Folder of a learned correction (`vramcast train`); default: $VRAMCAST_ARTIFACT, else none.
-        timeout_s: The answer is there after so many seconds, however often the job runs: it is stopped till then.
-        stack: Software of the card's machine where it differs from this one's, as for `estimate`.
-        bracket: Whether a job whose peaks the card's speed may change also runs on an infinitely slow card; None: one of
-            several ranks whose first run was short.
-        learned: A loaded artifact, by name, instead of one in a folder.
+        level: Confidence level of `Estimate.upper_bound`, in (0, 1).
+        artifact: Folder of a learned correction (`vramcast train`); default: $VRAMCAST_ARTIFACT, or else the shipped artifact
+            if it covers the job's class.
+        timeout_s: Time limit for an answer in seconds, over all runs of the job; the job is stopped at the limit.
+        stack: Software of the card's machine where it differs from this machine, as for `estimate`.
+        bracket: Whether a job whose peaks may depend on the card's speed also runs on an infinitely slow card. None: only if it
+            has several ranks and its first run was short.
+        learned: Name and content of a loaded artifact, instead of a folder.
+
     Raises:
-        UsageError: one of them is wrong.
+        UsageError: An attribute is wrong.
+
     Example:
-        >>> estimator = Estimator(device="a100-40gb", level=0.95)
-        >>> small, large = (estimator.estimate(model, TensorSpec((n, 3, 224, 224))) for n in (16, 64))
-        >>> estimator.command(["torchrun", "--nproc_per_node=2", "train.py"]).fits()
+        >>> estimator = vramcast.Estimator(device="a100-40gb", level=0.95)
+        >>> found = estimator.estimate(model, batch)
+        >>> found.level
+        0.95
     """
 
     device: str | Device = "h200"
@@ -103,7 +107,7 @@ class Estimator:
             raise UsageError(f"tracer {shown(self.tracer)} is unknown: use one of {', '.join(TRACERS)}.")
         level = number("level", self.level)
         if not 0 < level < 1:
-            raise UsageError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
+            raise UsageError(f"level is {level}: it must be between 0 and 1, for example 0.99.")
         timeout_s = number("timeout_s (--timeout)", self.timeout_s, least=_LEAST_TIMEOUT_S, most=_MOST_TIMEOUT_S)
         for name, value in (("level", level), ("timeout_s", timeout_s)):
             object.__setattr__(self, name, value)
@@ -113,7 +117,7 @@ class Estimator:
 
     @cached_property
     def card(self) -> Device:
-        """The card of jobs which are given by model or command."""
+        """Card of the jobs given by model or command."""
         return self.device if isinstance(self.device, Device) else find_device(self.device)
 
     @cached_property
@@ -121,65 +125,160 @@ class Estimator:
         folder = artifacts.chosen(self.artifact) if self.learned is None else None
         return (folder.name, artifacts.load(folder)) if folder is not None else self.learned
 
-    # -------------------------------------------------------------------------------------------- what is asked
+    # -------------------------------------------------------------------------------------------- jobs
     def estimate(self, model: Any, batch: Batch, **options: Any) -> Estimate:
-        """Return the estimate of a model; `options` are those of `vramcast.estimate` which say how it is trained.
+        """Estimate a model.
+
+        Args:
+            model: An `nn.Module`, or a callable that builds one, as for `vramcast.estimate`.
+            batch: An example batch or `TensorSpec`s, as for `vramcast.estimate`.
+            options: Those arguments of `vramcast.estimate` that describe the training, the ranks, the allocator or the card's
+                size: `labels`, `loss`, `optimizer`, `precision`, `mode`, `memory` and so on.
+
+        Returns:
+            The estimate, with sizes in bytes.
 
         Raises:
             UsageError: An argument is wrong.
+            ArtifactError: The artifact is absent or damaged.
             CannotEstimate: No number can be given.
+
+        Example:
+            >>> estimator.estimate(model, batch, mode="infer").peak_at["phase"]
+            'forward'
         """
         return self.estimate_job(job_of_model(model, batch, self.card, stack=self.stack, **options))
 
     def command(self, command: Sequence[str], *, steps: int = 3, **options: Any) -> Estimate:
-        """Return the estimate of a training command, `["torchrun", "train.py", "--epochs", "10"]`.
+        """Estimate a training command, such as `["torchrun", "train.py", "--epochs", "10"]`.
 
         Args:
-            command: Its words, as people type them; launchers are read, and not run.
-            steps: Training steps which are wanted.
-            options: `until`, `budget_s`, `world_size`, `nproc_per_node`, `ranks`, `memory` and `alloc_conf` of
-                `vramcast.jobs.text.JobText`.
+            command: The words of the command as you type it. A launcher is read and not run.
+            steps: Least number of training steps to observe, if the command makes as many.
+            options: The options `until`, `budget_s`, `world_size`, `nproc_per_node`, `ranks`, `memory` and `alloc_conf` of
+                `vramcast run`.
+
+        Returns:
+            The estimate, with sizes in bytes.
+
         Raises:
-            UsageError: An argument is wrong.
+            UsageError: An argument is wrong, or the command runs no Python program.
+            ArtifactError: The artifact is absent or damaged.
             CannotEstimate: No number can be given.
+
+        Example:
+            >>> estimator.command(["train.py"]).course.ended
+            ''
         """
         text = JobText(command=tuple(command), training=Training(steps=steps), stack=self.stack, **options)
         return self.estimate_job(text.job(self.card))
 
     def estimate_job(self, job: Job, options: RunOptions = AS_USUAL) -> Estimate:
-        """Return the estimate of a job, on its own card.
+        """Estimate a job on its own card.
 
-        A job which does not fit there is traced again on an unlimited card, so that its peaks say what it needs.
+        A job that does not fit there is traced again on an unlimited card, so that its peaks show the memory it needs.
+
+        Args:
+            job: The job, for example the `job` of another estimate.
+            options: How the job is traced.
+
+        Returns:
+            The estimate, with sizes in bytes.
 
         Raises:
             ArtifactError: The artifact is absent or damaged.
-            CannotEstimate: No number can be given: a command asked the card for nothing, for example.
+            CannotEstimate: No number can be given; for example, a command requested no memory from the card.
+
+        Example:
+            >>> estimator.estimate_job(found.job.with_batch(8)).allocated < found.allocated
+            True
         """
-        _ = self._artifact  # a wrong one is reported before the job is traced
+        _ = self._artifact  # report a wrong one before the job is traced
         found = self.apply_artifact(self.uncorrected(job, options))
         if job.command is not None and not found.allocated:
-            raise NothingAsked(_nothing_asked(job.command, found.course))
+            raise NothingAsked(_nothing_requested(job.command, found.course))
         return found
 
     def try_estimate(self, job: Job) -> Estimate | CannotEstimate:
-        """Return the estimate of a job, or why none can be given."""
+        """Estimate a job, and return the error instead of raising it.
+
+        Args:
+            job: The job.
+
+        Returns:
+            The estimate with sizes in bytes, or the error that `estimate_job` raises.
+
+        Raises:
+            ArtifactError: The artifact is absent or damaged.
+
+        Example:
+            >>> isinstance(estimator.try_estimate(found.job), vramcast.CannotEstimate)
+            False
+        """
         try:
             return self.estimate_job(job)
         except CannotEstimate as error:
             return error
 
     def sweep(self, job: Job, batch_sizes: Iterable[int]) -> dict[int, Estimate | CannotEstimate]:
-        """Return the estimates of a job with other batch sizes; where one cannot be given, why."""
+        """Estimate a job at several batch sizes, in parallel.
+
+        Args:
+            job: The job.
+            batch_sizes: First dimensions of the batch, each >= 0.
+
+        Returns:
+            By batch size, the estimate with sizes in bytes, or the error if no number can be given.
+
+        Raises:
+            UsageError: A batch size is not a whole number, or is negative.
+            ArtifactError: The artifact is absent or damaged.
+
+        Example:
+            >>> by_size = estimator.sweep(found.job, [8, 16])
+            >>> by_size[8].allocated < by_size[16].allocated
+            True
+        """
         sizes = list(batch_sizes)
         return dict(zip(sizes, in_parallel(lambda size: self.try_estimate(job.with_batch(size)), sizes), strict=True))
 
     def changed(self, **changes: Any) -> Estimator:
-        """Return an estimator like this one, but for some of its attributes."""
+        """Return a copy with some attributes changed.
+
+        Args:
+            changes: New values by attribute.
+
+        Returns:
+            The new estimator.
+
+        Raises:
+            UsageError: A value is wrong.
+
+        Example:
+            >>> estimator.changed(level=0.99).level
+            0.99
+        """
         return replace(self, **changes)
 
-    # -------------------------------------------------------------------------------------------- how it is answered
+    # -------------------------------------------------------------------------------------------- answers
     def uncorrected(self, job: Job, options: RunOptions = AS_USUAL) -> Estimate:
-        """Return the estimate of `job` without any learned correction: what one is learned from and compared with."""
+        """Estimate a job without any learned correction; learning and comparisons start from this estimate.
+
+        Args:
+            job: The job.
+            options: How the job is traced.
+
+        Returns:
+            The estimate, with sizes in bytes and the bound of the built-in rule.
+
+        Raises:
+            UsageError: The allocator's settings are wrong.
+            CannotEstimate: No number can be given.
+
+        Example:
+            >>> estimator.uncorrected(found.job).reserved == found.reserved
+            True
+        """
         _check_settings(job)
         deadline = Deadline.after(self.timeout_s)
         try:
@@ -195,15 +294,29 @@ class Estimator:
                 raise
             raise DoesNotFit(
                 f"The job does not fit on {job.device.name}: one batch alone takes {gib(job.input_bytes)} of its "
-                f"{gib(job.total_bytes)}. How much it needs is not known, for it could not be traced ({_first_line(error)})."
+                f"{gib(job.total_bytes)}. Its peak is unknown because it could not be traced ({_first_line(error)})."
             ) from None
 
     def apply_artifact(self, estimate: Estimate) -> Estimate:
-        """Return an estimate of first principles with the bound of the artifact in use.
+        """Replace the bound of an uncorrected estimate by that of the artifact in use.
 
-        That is the chosen one; where nobody chose, the shipped one if it covers the job's class.
+        The artifact in use is the chosen one; without a choice, it is the shipped one if it covers the job's class.
+
+        Args:
+            estimate: An estimate made by `uncorrected`.
+
+        Returns:
+            The estimate with the artifact's bound, or unchanged if no artifact applies.
+
+        Raises:
+            ArtifactError: The artifact is absent or damaged.
+
+        Example:
+            >>> plain = estimator.uncorrected(found.job)
+            >>> estimator.apply_artifact(plain).upper_bound == found.upper_bound
+            True
         """
-        if not estimate.allocated:  # a job which asked nothing of the card is not corrected
+        if not estimate.allocated:  # a job that requested nothing from the card is not corrected
             return estimate
         if self._artifact is not None:
             return self._with_bound_of(*self._artifact, estimate)
@@ -211,8 +324,8 @@ class Estimator:
         if shipped is None:
             return estimate
         if missing := shipped.lacks(estimate.traits):
-            said = f"the shipped artifact has too few jobs with {', '.join(missing)}: the bound is the built-in rule's"
-            return replace(estimate, warnings=(*estimate.warnings, said))
+            text = f"the shipped artifact has too few jobs with {', '.join(missing)}: the built-in rule gives the bound"
+            return replace(estimate, warnings=(*estimate.warnings, text))
         rule = estimate.bound if isinstance(estimate.bound, PublicBound) and estimate.bound.knows_more else None
         return self._with_bound_of(artifacts.SHIPPED, shipped, estimate, at_least=rule)
 
@@ -227,12 +340,12 @@ class Estimator:
         warnings = estimate.warnings
         if bound.is_out_of_distribution:
             outside = ", ".join(learned.outside(subject)[:3])
-            warnings += (
-                f"the job is unlike those which '{name}' was learned from ({outside}, ...): its bound is wider for it",
-            )
+            warnings += (f"the job differs from those that '{name}' was trained on ({outside}, ...), which widens its bound",)
         if not bound.promises(self.level):
-            show = "they show" if at_least is None else "they and public runs show"
-            warnings += (f"'{name}' has too few models behind it to promise level {self.level:g}: the bound is what {show}",)
+            source = "" if at_least is None else ", also from public runs"
+            warnings += (
+                f"'{name}' was calibrated on too few models to guarantee level {self.level:g}: the bound is empirical{source}",
+            )
         learn_s = time.perf_counter() - started
         seconds = {**estimate.seconds, "learn": learn_s, "total": estimate.seconds["total"] + learn_s}
         estimator = estimate.estimator.changed(learned=self._artifact)
@@ -245,12 +358,12 @@ class Estimator:
         return replace(self, tracer=tracer)._by(chosen, job, options, deadline, start_s=start_s)
 
     def _by_the_first(self, job: Job, options: RunOptions, deadline: Deadline) -> Estimate:
-        """Trace with the null GPU, else with fake tensors, else on the CPU; the reason is the answer's first warning.
+        """Trace with the null GPU, or else with fake tensors, or else on the CPU; the first warning gives the reason.
 
         Raises:
-            JobError: the job's own code raised: on the null GPU as it would on a card, or on all three.
-            TimeLimit: one of them took too long.
-            CannotEstimate: none could trace it, for another reason.
+            JobError: The job's own code raised: on the null GPU as it would on a card, or with all three tracers.
+            TimeLimit: A tracer took too long.
+            CannotEstimate: No tracer could trace the job, for another reason.
         """
         try:
             return self._named("nullgpu", job, options, deadline)
@@ -258,13 +371,13 @@ class Estimator:
             if not _may_be_the_tracers_fault(error):
                 raise
             first = error
-        reasons = f"the null GPU could not ({shorten(str(first), _SHOWN_REASON)})"
+        reasons = f"the null GPU failed ({shorten(str(first), _SHOWN_REASON)})"
         try:
             found = self._named("fake", job, options, deadline)
         except CannotEstimate as error:
             if isinstance(error, TimeLimit):
                 raise
-            reasons += f"; fake tensors could not ({error})"
+            reasons += f"; fake tensors failed ({error})"
             try:
                 found = self._named("cpu", job, options, deadline)
             except JobError as error:
@@ -272,7 +385,7 @@ class Estimator:
         return replace(found, warnings=(f"traced by the {found.tracer} tracer: {reasons}", *found.warnings))
 
     def _by(self, tracer: Tracer, job: Job, options: RunOptions, deadline: Deadline, *, start_s: float = 0.0) -> Estimate:
-        """Return the estimate which follows from what one tracer sees, which is the one of this estimator."""
+        """Estimate a job from the observations of one tracer, which is this estimator's."""
         on_card, growth = observed_on_card(tracer, job, options, timeout_s=deadline.left_s()), None
         if options.answers == "drawn" and not options.slow:
             found_loops = watched(tracer, job, options, on_card, deadline)
@@ -282,24 +395,24 @@ class Estimator:
         return self._with_slow_card(found, tracer, options, deadline)
 
     def _with_slow_card(self, found: Estimate, tracer: Tracer, options: RunOptions, deadline: Deadline) -> Estimate:
-        """Return `found` with its peaks on an infinitely slow card, where the card's speed may change them and it is wanted."""
+        """Add the peaks on an infinitely slow card, if the speed may change them and the caller wants them."""
         if options.answers != "drawn" or not found.streams.decides or found.course.is_interrupted:
             return found
         took_s = found.seconds["trace"]
         is_wanted = found.world_size > 1 and took_s <= _SHORT_S if self.bracket is None else self.bracket
         if not is_wanted:
-            said = "when blocks of several streams come back depends on the card's speed, which is taken for infinite"
-            return replace(found, warnings=(*found.warnings, f"{said}: --bracket gives the peaks of a slow card too"))
+            text = "stream timing affects the peak, and an infinitely fast card is assumed: --bracket adds a slow card's peaks"
+            return replace(found, warnings=(*found.warnings, text))
         try:
-            # arbitrary: a job which asks again and again whether something has happened never ends there
+            # arbitrary: a job that polls for an event never ends there
             timeout_s = min(deadline.left_s(), 10 + 5 * took_s)
             other = observed_on_card(tracer, found.job, replace(options, slow=True), timeout_s=timeout_s)
-            why = "" if found.course.ended else course_of(other.trace).ended  # else its peaks are those until then
+            why = "" if found.course.ended else course_of(other.trace).ended  # an early end gives only the peaks so far
         except CannotEstimate as error:
             why = str(error)
         if why:
-            said = f"on an infinitely slow card the job does not come as far ({shorten(why, _SHOWN_REASON)})"
-            return replace(found, warnings=(*found.warnings, f"{said}: the bound does not cover a slow one"))
+            text = f"on an infinitely slow card the job stopped earlier ({shorten(why, _SHOWN_REASON)})"
+            return replace(found, warnings=(*found.warnings, f"{text}: the bound does not cover slow cards"))
         slow = Peaks(other.allocated, other.reserved)
         seconds = {**found.seconds, "total": found.seconds["total"] + sum(other.seconds.values())}
         return replace(found, slow_card_peaks=slow, seconds=seconds)
@@ -307,10 +420,10 @@ class Estimator:
     def _with_ceiling(
         self, found: Estimate, tracer: Tracer, options: RunOptions, on_card: OnCard, deadline: Deadline
     ) -> Estimate:
-        """Return `found` with the most that other values would lead to, where something depends on those which nobody knows.
+        """Add the largest reserved peak over other values, if the job depends on values that are unknown here.
 
         The job runs again on an unlimited card: with the largest shapes and numbers, with the smallest numbers, and with each
-        yes for a no. A job which raises where an answer is the other one ends there on a GPU too: that way needs no bound.
+        branch reversed. If a job raises on such an answer, it ends there on a GPU too, so that branch needs no bound.
         """
         if options.answers != "drawn":
             return found
@@ -325,11 +438,11 @@ class Estimator:
     def _another(
         self, found: Estimate, tracer: Tracer, way: RunOptions, deadline: Deadline, most_s: float
     ) -> Estimate | CannotEstimate:
-        """Return the estimate of a job that is answered otherwise, or why there is none."""
+        """Estimate a job with other answers; return the error if that fails."""
         if found.course.is_interrupted:
             return CannotEstimate(found.course.ended)
         try:
-            # arbitrary: the other way may be an endless loop
+            # arbitrary: other answers may lead to an endless loop
             return self._by(tracer, found.job, way, Deadline.after(min(deadline.left_s(), most_s)))
         except CannotEstimate as error:
             return error
@@ -363,51 +476,63 @@ def estimate(
     world_size: int | None = None,
     nproc_per_node: int | None = None,
 ) -> Estimate:
-    """Return how much GPU memory training (or running) `model` on `batch` takes.
+    """Estimate the GPU memory of training or running `model` on `batch`.
 
     Args:
-        model: An `nn.Module`, or a callable which builds one. It is only read: its weights are neither copied nor sent,
-            and its state, gradients, buffers, hooks and random numbers stay as they are.
-        batch: An example batch: a tensor or NumPy array, a tuple (positional arguments), a dict or what a tokenizer returns
-            (keyword arguments), a dataclass, named tuple or other object (one argument), with `TensorSpec`s for tensors where
-            you like. `(x, y)` for a model whose forward takes one argument means input and labels.
-        labels: What the loss compares the output with, if not in `batch`.
-        loss: `loss(output, labels)`, or `loss(output, batch)` without labels. Default: the model's own `.loss`,
-            cross-entropy for scores and integer labels, mean squared error for floating ones, else the mean of the output.
-        optimizer: `"adamw"` (any class of torch.optim by name; `"sgdm"` is SGD with momentum 0.9; options as
-            `"adamw:fused=true"`), a class, or a callable which takes the parameters.
-        lr: The learning rate; it never changes the memory.
-        precision: fp32, bf16 or fp16 (the whole model), amp-bf16 or amp-fp16 (autocast; fp16 with a GradScaler).
+        model: An `nn.Module`, or a callable that builds one. The model is only read: its weights are neither copied nor sent,
+            and its state, gradients, buffers, hooks and random numbers stay unchanged.
+        batch: An example batch: a tensor or NumPy array, a tuple (positional arguments), a dict or the output of a tokenizer
+            (keyword arguments), or a dataclass, named tuple or other object (one argument). Any tensor may be a `TensorSpec`.
+            For a model whose forward takes one argument, `(x, y)` means input and labels.
+        labels: Labels that the loss compares with the output, if they are not in `batch`.
+        loss: A callable, `loss(output, labels)`, or `loss(output, batch)` without labels. Default: the model's own `.loss`;
+            otherwise cross-entropy for scores and integer labels, mean squared error for floating-point labels, or else the
+            mean of the output.
+        optimizer: Name of a class in torch.optim in any case (`"adamw"`; `"sgdm"` is SGD with momentum 0.9), with options as in
+            `"adamw:fused=true"`; or a class; or a callable that takes the parameters.
+        lr: Learning rate. It never changes the memory.
+        precision: fp32, bf16 or fp16 for the whole model, or amp-bf16 or amp-fp16 for autocast (amp-fp16 with a GradScaler).
         mode: train or infer.
-        steps: Training steps to run, 3 by default: the optimizer's state appears at the end of the first.
-        zero_grad: Where gradients are dropped (set to None): at the step's start, before backward, or after the step.
-        overlap_inputs: Whether the last step's inputs still live when the next ones are moved to the device; False for
+        steps: Number of training steps to run. The optimizer's state appears at the end of the first.
+        zero_grad: Point at which gradients are set to None: step-start, before-backward or after-step.
+        overlap_inputs: Whether the inputs of a step are still alive when those of the next step move to the device; False for
             `for x, y in loader: x, y = x.to(device), y.to(device)`.
-        device: The card, see `vramcast.devices.DEVICES`.
-        memory: Its size, if not the device's own: bytes or `"12GiB"`.
-        alloc_conf: PYTORCH_CUDA_ALLOC_CONF of the job; "": torch's defaults; None: what the environment here says.
-        checkpointing: Switch the model's gradient checkpointing on.
-        channels_last: Convert model and images to channels_last.
-        cudnn_benchmark: torch.backends.cudnn.benchmark of the job.
-        stack: Software of the card's machine where it differs from this one's: `"torch==2.8.0"`, or any of
-            `"torch==2.8.0,cudnn==9.10.2,cuda==12"`. It decides which cuDNN is asked and which CUDA context is counted.
-        tracer: nullgpu (the real CUDA code; Linux with a CUDA build of torch), fake (fake tensors, any build of torch), cpu
-            (the real step on the CPU: the job must fit in this machine's memory), or auto: the first which runs here.
+        device: Name of the card (see `vramcast.devices.DEVICES`), or a `Device`.
+        memory: Size of the card if it differs from the device's own: bytes, or text such as `"12GiB"`.
+        alloc_conf: PYTORCH_CUDA_ALLOC_CONF of the job; "" for torch's defaults; None for the value in this environment.
+        checkpointing: Whether to switch on the model's gradient checkpointing.
+        channels_last: Whether to convert the model and its images to channels_last.
+        cudnn_benchmark: Value of torch.backends.cudnn.benchmark in the job.
+        stack: Software of the card's machine where it differs from this machine: `"torch==2.8.0"`, or any of
+            `"torch==2.8.0,cudnn==9.10.2,cuda==12"`. It selects the cuDNN that answers and the size of the CUDA context.
+        tracer: nullgpu (the real CUDA code; needs Linux and a CUDA build of torch), fake (fake tensors, any build of torch),
+            cpu (the real step on the CPU: the job must fit in this machine's memory), or auto: the first of these that works.
         level: Confidence level of `upper_bound`, in (0, 1).
-        timeout_s: The job is stopped after so many seconds, all its runs together.
-        artifact: Folder of a learned correction (`vramcast train`), for the quantiles; default: $VRAMCAST_ARTIFACT, else none.
-        parallel: How the model is spread over ranks, of which each has a batch like `batch`: ddp, fsdp (FSDP2, block by block),
-            or hsdp:RxS (R replicas of S shards); None: it runs alone.
-        world_size: How many ranks; for hsdp R times S.
-        nproc_per_node: Of them on each machine; default: as many as divide them, at most 8.
+        timeout_s: Time limit in seconds, over all runs of the job.
+        artifact: Folder of a learned correction (`vramcast train`) for the quantiles; default: $VRAMCAST_ARTIFACT, or else the
+            shipped artifact if it covers the job's class.
+        parallel: How the model is spread over ranks, each with a batch like `batch`: ddp, fsdp (FSDP2, block by block), or
+            hsdp:RxS (R replicas of S shards); None for a single rank.
+        world_size: Number of ranks; for hsdp, R times S.
+        nproc_per_node: Number of ranks on each machine; default: the largest divisor of `world_size` that is at most 8.
+
+    Returns:
+        The estimate, with sizes in bytes.
+
     Raises:
         UsageError: An argument is wrong.
         ArtifactError: The artifact is absent or damaged.
         CannotEstimate: No number can be given: the null GPU cannot run here, the job raised, or its process died.
+
     Example:
-        >>> images, labels = TensorSpec((32, 3, 224, 224)), TensorSpec((32,), "int64", high=1000)
-        >>> estimate(resnet50(), (images, labels), optimizer="adamw", device="a100-40gb").fits()
+        >>> import torch, vramcast
+        >>> model = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 10))
+        >>> batch = vramcast.TensorSpec((64, 1024)), vramcast.TensorSpec((64,), "int64", high=10)
+        >>> est = vramcast.estimate(model, batch, optimizer="adamw", device="a100-40gb")
+        >>> est.fits()
         True
+        >>> vramcast.gib(est.reserved), est.level
+        ('... MiB', 0.99)
     """
     return Estimator(device, tracer, level, artifact, timeout_s, stack).estimate(
         model, batch, labels=labels, loss=loss, optimizer=optimizer, lr=lr, precision=precision, mode=mode, steps=steps,
@@ -428,44 +553,52 @@ def estimate_command(
     bracket: bool | None = None,
     **options: Any,
 ) -> Estimate:
-    """Return how much GPU memory a training command takes: `vramcast run -- COMMAND` in Python.
+    """Estimate the GPU memory of a training command: the Python form of `vramcast run -- COMMAND`.
 
     Args:
-        command: What people type, as words or as one text: `train.py --epochs 10`, `python -m package.train`,
-            `torchrun --nproc_per_node=1 train.py`, `accelerate launch train.py`, `deepspeed train.py`. Launchers are read, and
-            not run. The script itself runs in the current folder, with the current environment.
-        device: The card, see `vramcast.devices.DEVICES`.
-        stack: As for `estimate`.
+        command: The command as you type it, as a list of words or one string: `train.py --epochs 10`,
+            `python -m package.train`, `torchrun --nproc_per_node=1 train.py`, `accelerate launch train.py` or
+            `deepspeed train.py`. A launcher is read and not run. The script itself runs in the current folder, with the current
+            environment.
+        device: Name of the card (see `vramcast.devices.DEVICES`), or a `Device`.
+        stack: Software of the card's machine where it differs from this machine, as for `estimate`.
         level: Confidence level of `upper_bound`, in (0, 1).
-        timeout_s: The job is stopped after so many seconds, all its runs together.
-        artifact: As for `estimate`.
-        bracket: As for `Estimator`.
-        options: Those of `Estimator.command`: `steps`, `until`, `budget_s`, `memory`, `alloc_conf`, `world_size`,
-            `nproc_per_node`, `ranks`.
+        timeout_s: Time limit in seconds, over all runs of the job.
+        artifact: Folder of a learned correction, as for `estimate`.
+        bracket: Whether the job may also run on an infinitely slow card, as for `Estimator`.
+        options: Options of `Estimator.command`: `steps`, `until`, `budget_s`, `memory`, `alloc_conf`, `world_size`,
+            `nproc_per_node` and `ranks`.
+
+    Returns:
+        The estimate, with sizes in bytes.
+
     Raises:
-        UsageError: An argument is wrong, or no Python program stands behind the command.
-        CannotEstimate: No number can be given: the script raised, say, or asked the card for nothing.
+        UsageError: An argument is wrong, or the command runs no Python program.
+        ArtifactError: The artifact is absent or damaged.
+        CannotEstimate: No number can be given; for example, the script raised, or requested no memory from the card.
+
     Example:
-        >>> found = estimate_command("torchrun --nproc_per_node=8 train.py --epochs 10", device="h100", ranks="all")
-        >>> [one.reserved for one in found.ranks]
+        >>> found = vramcast.estimate_command("train.py --epochs 10", device="h100", steps=2)
+        >>> found.steps >= 2, found.course.not_reached
+        (True, ())
     """
     words = shlex.split(command) if isinstance(command, str) else list(command)
     return Estimator(device, "nullgpu", level, artifact, timeout_s, stack, bracket).command(words, **options)
 
 
 def _check_settings(job: Job) -> None:
-    """Say before the job is traced what is wrong with the allocator's settings.
+    """Check the allocator's settings before the job is traced.
 
     Raises:
-        OtherAllocator: they leave memory to another allocator.
-        UsageError: torch would refuse them, or read them as nobody means them (it takes a negative size for no limit).
+        OtherAllocator: The settings select another allocator.
+        UsageError: torch would reject the settings, or misread them (it takes a negative size for no limit).
     """
     torch = job.stack.torch if job.stack is not None else None
     if job.alloc_conf is None:
         value = allocator_settings.of_environment(os.environ, torch).value
         if value != allocator_settings.of_environment(os.environ).value:
             raise UsageError(
-                f"PYTORCH_ALLOC_CONF has no effect under torch {torch}, and the installed one may read it: unset it, or say "
+                f"PYTORCH_ALLOC_CONF has no effect in torch {torch}, but the installed torch may read it: unset it, or pass "
                 "alloc_conf."
             )
     else:
@@ -476,22 +609,22 @@ def _check_settings(job: Job) -> None:
     except UnknownSetting:
         if torch is not None:
             raise
-        # The installed torch may be newer, and says so itself.
+        # The installed torch may be newer, and reports the setting itself.
     except UsageError as error:
         place = "the environment's PYTORCH_CUDA_ALLOC_CONF" if job.alloc_conf is None else "alloc_conf"
         raise UsageError(f"{place} is '{value}': {error}") from None
 
 
-def _nothing_asked(command: Command, course: Course) -> str:
-    """Return what to say of a command which took nothing of the card."""
+def _nothing_requested(command: Command, course: Course) -> str:
+    """Return the error text for a command that took no memory from the card."""
     program = "The code" if command.is_code else f"'{command.program}'"
-    said = f"{program} ended without asking the GPU for memory"
+    text = f"{program} ended without requesting GPU memory"
     if course.ended:
-        return f"{said} ({course.ended})"
+        return f"{text} ({course.ended})"
     if course.frameworks:
         others = " and ".join(course.frameworks)
-        return f"{said} by PyTorch: it imports {others}, and only what PyTorch's allocator takes can be estimated."
-    return f"{said}: does it train, on device 'cuda'?"
+        return f"{text} through PyTorch: it imports {others}, but only memory of PyTorch's allocator can be estimated."
+    return f"{text}: check that it trains on device 'cuda'."
 
 
 def _first_line(error: Exception) -> str:
@@ -499,9 +632,9 @@ def _first_line(error: Exception) -> str:
 
 
 def _may_be_the_tracers_fault(error: CannotEstimate) -> bool:
-    """Return whether the null GPU itself may be the cause of a failure, so that another tracer may know better.
+    """Return whether the null GPU itself may be the cause of a failure, so that another tracer is worth a try.
 
-    What the job raised where the null GPU had told it nothing untrue, a card would make it raise too; the others check less.
+    If the null GPU gave the job no untrue answer, the job would raise on a card too; the other tracers check less.
     """
     if isinstance(error, JobError):
         return error.after_reads
@@ -512,8 +645,8 @@ def _estimate(estimator: Estimator, job: Job, on_card: OnCard, start_s: float) -
     seen = on_card.seen
     if seen.foreign:
         raise CannotEstimate(
-            f"NVIDIA's own libraries were loaded beside the null GPU ({', '.join(seen.foreign)}): the numbers cannot be "
-            "trusted. Please report the torch version and how it was installed."
+            f"NVIDIA's own libraries were loaded together with the null GPU ({', '.join(seen.foreign)}), so the numbers are "
+            "unreliable: please report the torch version and how it was installed."
         )
     unbounded_calls = words(seen.ledger, Entered.OPEN)
     unbounded = (Entry.of(Entered.OPEN, Code.UNBOUNDED, 1, name=name).words for name in unbounded_calls)

@@ -1,4 +1,4 @@
-"""Plans of a job's memory which an independent checker has proved: no other plan leaves this package."""
+"""Plans of a job's memory, each proved by an independent checker before it is returned."""
 
 from __future__ import annotations
 
@@ -13,19 +13,27 @@ from vramcast.simulator.planning.repetition import Repetition
 from vramcast.simulator.planning.swap import SwapPlan
 from vramcast.tracer.format.trace import Action, Trace
 
-_FULL: Final = 0.9  # arbitrary: the share of the peak which an iteration of training reaches, and a loop inside of one does not
+_FULL: Final = 0.9  # arbitrary: the share of the peak that an iteration of training reaches, and an inner loop does not
 
 
 def plan_pool(trace: Trace, *, work: int = pool.WORK) -> PoolPlan:
-    """Return where each block of `trace` goes, in the order of requests.
+    """Place all blocks of a trace in one memory pool, by their lifetimes.
 
-    Where the trace shows two equal iterations (four steps of training), the plan goes on behind the trace for ever.
+    If the trace has two equal iterations (four training steps), the plan repeats beyond the end of the trace.
 
     Args:
-        trace: Of the job from its start.
-        work: How long to search, see `pool.plan`.
+        trace: Trace of the job from its start.
+        work: Search effort, in steps of the search; see `pool.plan`.
+
+    Returns:
+        The plan: an offset in bytes for each block, in the order of requests, and the pool's height in bytes.
+
     Raises:
-        CannotEstimate: The checker refutes the plan.
+        CannotEstimate: The checker rejected the plan.
+
+    Example:
+        >>> vramcast.plan_pool(est.trace).height_bytes <= est.reserved
+        True
     """
     lifetimes = Lifetimes.of(trace)
     plan = pool.plan(lifetimes, iterations(trace, lifetimes), work=work)
@@ -34,12 +42,12 @@ def plan_pool(trace: Trace, *, work: int = pool.WORK) -> PoolPlan:
 
 
 def has_reads(trace: Trace) -> bool:
-    """Return whether the trace says when blocks are read, without which nothing can be swapped."""
+    """Return whether the trace records reads of blocks, which a swap plan needs."""
     return bool((trace.action == Action.READ).any())
 
 
 def iterations(trace: Trace, lifetimes: Lifetimes) -> Repetition | None:
-    """Return the equal iterations of training in `trace`; None where nothing that reaches its peak repeats."""
+    """Return the equal training iterations in a trace; None if nothing that reaches its peak repeats."""
     found = repetition.find(trace)
     if found is None:
         return None
@@ -49,11 +57,24 @@ def iterations(trace: Trace, lifetimes: Lifetimes) -> Repetition | None:
 
 
 def plan_swap(trace: Trace, *, limit_bytes: int | None = None, link: str = "pcie4") -> SwapPlan:
-    """Return what to copy to the host and when; see `swap.plan`.
+    """Plan which blocks to copy to the host, and when; see `swap.plan`.
+
+    Args:
+        trace: Trace of the job with its accesses (`RunOptions(accesses=True)`).
+        limit_bytes: Memory that the blocks may take, in bytes; None: the smallest peak at which no operator waits for a copy.
+        link: Link between host and card, such as `pcie4`.
+
+    Returns:
+        The plan: the copies, their times in microseconds, and the peak in bytes.
 
     Raises:
         UsageError: The trace has no accesses, the limit or the link is wrong, or optuna is missing.
-        CannotEstimate: The checker refutes the plan.
+        CannotEstimate: The checker rejected the plan.
+
+    Example:
+        >>> watched = est.estimator.estimate_job(est.job, vramcast.RunOptions(accesses=True))
+        >>> vramcast.plan_swap(watched.trace).peak_bytes <= est.allocated
+        True
     """
     plan = swap.plan(trace, limit_bytes=limit_bytes, link=link)
     if plan.feasible:
@@ -63,4 +84,4 @@ def plan_swap(trace: Trace, *, limit_bytes: int | None = None, link: str = "pcie
 
 def _proved(kind: str, faults: Sequence[str]) -> None:
     if faults:
-        raise CannotEstimate(f"The {kind} plan is wrong, says its checker: {faults[0]}. Please report the job.")
+        raise CannotEstimate(f"The checker rejected the {kind} plan: {faults[0]}. Please report the job.")

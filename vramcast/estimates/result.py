@@ -1,4 +1,4 @@
-"""The answer: `Estimate`, with its three peaks, its bound, and where the bytes are."""
+"""`Estimate`: the three peaks of a job, their bound, and a breakdown of the bytes."""
 
 from __future__ import annotations
 
@@ -62,16 +62,17 @@ class Peaks:
 
 @dataclass(frozen=True, slots=True)
 class CardSpeed:
-    """What the card's speed can change.
+    """The effect of the card's speed on the peaks.
 
-    Blocks which several streams use, and the tensors of collectives, come back when an event has happened: on an infinitely
-    fast card at once, on an infinitely slow one when the host has waited for it. A job's peaks are those of the fast end, which
-    logged runs support; a second run gives the slow end, which the bound covers (docs/multi-gpu.md, "Streams and time").
+    A block shared by several streams, or a tensor of a collective, returns to the allocator once an event has completed: at
+    once on an infinitely fast card, and only after the host has waited for it on an infinitely slow one. The estimate uses the
+    fast end, which logged runs support. A second run gives the slow end, which the bound covers (docs/multi-gpu.md, "Streams
+    and time").
 
     Attributes:
-        decides: Whether it decided anything at all: else both ends are one.
-        fast: Peaks on an infinitely fast card: the estimate's own.
-        slow: Those on an infinitely slow one; None: the job was not run on it.
+        decides: Whether the speed changed anything; if not, both ends are equal.
+        fast: Peaks on an infinitely fast card, in bytes: those of the estimate.
+        slow: Peaks on an infinitely slow card, in bytes; None if the job was not run on one.
     """
 
     decides: bool
@@ -80,7 +81,7 @@ class CardSpeed:
 
 
 class Maker(Protocol):
-    """What an estimate remembers of the `Estimator` that made it: how others that are compared with it are made."""
+    """The part of an `Estimator` that an estimate keeps, to make further estimates the same way."""
 
     @property
     def level(self) -> float:
@@ -91,53 +92,69 @@ class Maker(Protocol):
         """See `Estimator`."""
 
     def estimate_job(self, job: Job, options: RunOptions = AS_USUAL) -> Estimate:
-        """Return the estimate of another job."""
+        """Estimate another job."""
 
     def apply_artifact(self, estimate: Estimate) -> Estimate:
-        """Return an estimate with the bound of the artifact in use."""
+        """Return the estimate with the bound of the artifact in use."""
 
     def changed(self, **changes: Any) -> Maker:
-        """Return one that makes them otherwise."""
+        """Return a copy with other settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate(Viewable):
-    """What a job takes from a card. Sizes are integer bytes unless the name says otherwise.
+    """The GPU memory of one job on one card: three peaks, a bound, and every event behind them.
+
+    All sizes are integer bytes. `vramcast.estimate` and `Estimator` return it.
 
     Attributes:
-        job: What was estimated: its model or command, its batch, how it is trained, on which card.
-        trace: Every request for memory of the job, answered: one row an event.
-        allocated: Peak of live blocks, as `torch.cuda.max_memory_allocated()` would say.
-        reserved: Peak of the allocator's segments, as `torch.cuda.max_memory_reserved()` would say.
-        process: What the job takes from the card, as nvidia-smi would say: reserved + CUDA context + libraries.
-        min_feasible: The smallest card on which the job runs, the allocator releasing and retrying; None: unknown.
-        out_of_memory: torch's own message when the job does not fit on the card it was asked for; the peaks are then
-            those of an unlimited card.
-        context: What the process takes in addition to PyTorch's segments, with its plausible range: CUDA's context, libraries.
-        tracer: Which tracer observed the job: nullgpu, fake or cpu.
-        torch: Version of the torch that ran it.
+        job: The job: its model or command, batch, training settings and card.
+        trace: Every allocator event of the job: one row per request or free, with the address that answered it.
+        allocated: Peak of live blocks, in bytes; the counterpart of `torch.cuda.max_memory_allocated()`.
+        reserved: Peak of the allocator's segments, in bytes; the counterpart of `torch.cuda.max_memory_reserved()`.
+        process: Peak of the whole process, in bytes, as nvidia-smi reports it: reserved + CUDA context + libraries.
+        min_feasible: Smallest card, in bytes, on which the job runs when the allocator releases memory and retries; None if
+            unknown.
+        out_of_memory: torch's out-of-memory message if the job does not fit on its card, else None. The peaks are then those
+            of an unlimited card.
+        context: Memory of the process outside PyTorch's segments (CUDA context, libraries), in bytes, with its plausible range
+            and source.
+        tracer: Name of the tracer that observed the job: nullgpu, fake or cpu.
+        torch: Version of the torch that ran the job, for example `2.11.0+cu130`.
         cuda_major: CUDA's major version on the card's machine.
-        steps: Training steps that were observed; forward passes in mode infer.
-        stack: torch, CUDA and cuDNN of the card's machine, as far as they are known, and who says so.
-        alloc_conf: The allocator's settings in force, and who chose them.
-        libraries: Which libraries the job used that take memory of their own.
-        unknown: Calls which were refused or answered with an assumption, by name: each widens the bound.
-        noop_calls: Calls, by name, that return nothing and were left out.
-        host_reads: How often the host read a number of the card that nobody computed.
-        max_shape_reserved_bytes: The reserved peak where every shape that depends on something large is the largest possible;
-            None: there is no such shape. Every bound covers it.
-        slow_card_peaks: The peaks on an infinitely slow card, where the job was run on it too; None: it was not. Every bound
+        steps: Number of observed training steps, or of forward passes in mode infer.
+        stack: Known versions of torch, CUDA and cuDNN on the card's machine, with their source.
+        alloc_conf: Allocator settings in force (PYTORCH_CUDA_ALLOC_CONF), with their source.
+        libraries: Names of the used libraries that take memory of their own: cublas, cudnn, nccl.
+        unknown: Names of the calls that were rejected or answered with an assumption. Each of them widens the bound.
+        noop_calls: Names of the calls that were skipped because they return nothing.
+        host_reads: Number of times the host read a value from the card that was never computed.
+        max_shape_reserved_bytes: Reserved peak in bytes with the largest possible shape wherever a shape depends on values;
+            None if no shape does. Every bound covers it.
+        slow_card_peaks: Peaks on an infinitely slow card, in bytes; None if the job was not traced for one. Every bound
             covers them.
-        unbounded_calls: Calls, by name, of which no largest shape exists, or none could be traced: no bound covers them.
-        warnings: What the reader should know.
-        seconds: How long the estimate took, by part: start, trace, simulate, learn where an artifact was used, total.
-        max_resident_bytes: Peak of the main memory of the process that traced the job.
-        traits: The job's class, which decides how far first principles may lie off; see `vramcast.learner.traits`.
-        other_rank: Of a job of several ranks another one than the fullest, which reserves least: its number and its trace.
-        growth: What a loop of the job keeps from step to step, and with which step the card is full; None: all settle.
-        estimator: How it was made: estimates of other jobs which are to be compared with it are made by the same one.
-        bound: What stands above the peaks, which stay those of first principles: with a learned one `quantile(0.5)` is the
-            corrected process peak.
+        unbounded_calls: Names of the calls that have no largest shape, or whose largest shape could not be traced. No bound
+            covers them.
+        warnings: Remarks for the reader, one sentence each.
+        seconds: Time spent on the estimate, in seconds, by part: start, trace, simulate, total, and learn if an artifact was
+            applied.
+        max_resident_bytes: Peak of host memory (resident set) of the process that traced the job, in bytes.
+        traits: The job's class, by trait, which selects its calibration; see `vramcast.learner.traits`.
+        other_rank: Number and trace of the rank that reserves least, for a job of several ranks; else None. The estimate
+            itself is for the rank that reserves most.
+        growth: Memory that a loop of the job keeps from step to step, and the step that fills the card; None if every loop
+            settles.
+        estimator: The `Estimator` that made the estimate; comparisons use it for their other estimates.
+        bound: Source of `quantile` and `upper_bound`. With a learned artifact, `quantile(0.5)` is the corrected process peak;
+            the peaks above stay uncorrected.
+
+    Example:
+        >>> est.allocated <= est.reserved <= est.process <= est.upper_bound
+        True
+        >>> est.peak_at["phase"]
+        'optimizer'
+        >>> est.breakdown["parameters"]  # 4,239,370 parameters of 4 bytes, rounded up to blocks
+        16957952
     """
 
     job: Job
@@ -170,43 +187,43 @@ class Estimate(Viewable):
     other_rank: tuple[int, Trace] | None = field(default=None, repr=False)
     growth: Growth | None = None
 
-    # -------------------------------------------------------------------------------------------- what was seen
+    # -------------------------------------------------------------------------------------------- observed facts
     @property
     def course(self) -> Course:
-        """How far a training command was followed, with the peaks of each phase; of a model's job it is empty."""
+        """How far a training command was followed, with the peaks of each phase; empty for a model."""
         return course_of(self.trace)
 
     @property
     def world_size(self) -> int:
-        """How many ranks the job has."""
+        """Number of ranks of the job."""
         return world_size_of(self.trace)
 
     @property
     def ranks(self) -> tuple[RankPeaks, ...]:
-        """The ranks which were traced, each with its peaks; of a job of one rank none. The estimate is of the fullest."""
+        """The traced ranks, each with its peaks in bytes; empty for a single rank. The estimate is for the fullest."""
         return ranks_of(self.trace)
 
     @property
     def processes(self) -> tuple[ProcessPeak, ...]:
-        """The processes that used the card, the traced one first; of a job of one process none.
+        """The processes that used the card, the traced one first; empty for a single process.
 
-        `process` covers those that lived at once.
+        `process` covers all processes that were alive at the same time.
         """
         return processes_of(self.trace)
 
     @property
     def sharding(self) -> tuple[Held, ...]:
-        """What the rank which the estimate is of holds of each module's parameters; of a job of one rank nothing."""
+        """The shard of each module's parameters on the estimated rank; empty for a single rank."""
         return sharding_of(self.trace)
 
     @property
     def communicators(self) -> tuple[Communicator, ...]:
-        """NCCL's communicators of the process, with what each is taken to hold of the card."""
+        """The process's NCCL communicators, each with the bytes of the card that it is assumed to hold."""
         return sizes_of(calls_in(self.trace.ledger), self.job.device, self.stack.torch)
 
     @property
     def streams(self) -> CardSpeed:
-        """What the card's speed can change of the peaks, through blocks which several streams use."""
+        """The effect of the card's speed on the peaks, through blocks shared by several streams."""
         fast = Peaks(self.allocated, self.reserved)
         decides = any(entry.kind is Entered.SPEED for entry in self.trace.ledger)
         return CardSpeed(decides, fast, self.slow_card_peaks if decides else fast)
@@ -218,10 +235,23 @@ class Estimate(Viewable):
         return self.estimator.level
 
     def quantile(self, level: float) -> int:
-        """Return the bytes of the card which the job stays below with probability `level`.
+        """Return the bytes that the process peak stays below with probability `level`.
 
-        By the artifact in use (`vramcast.estimates.bounds.learned`), else by the residuals of public runs
-        (`vramcast.estimates.bounds.public`).
+        The quantile comes from the artifact in use (`vramcast.estimates.bounds.learned`), or else from the residuals of public
+        runs (`vramcast.estimates.bounds.public`).
+
+        Args:
+            level: Probability, in (0, 1).
+
+        Returns:
+            Bytes of the card. Below 0.5, the result may be less than the point estimate `process`.
+
+        Raises:
+            ValueError: `level` is not in (0, 1).
+
+        Example:
+            >>> est.quantile(0.5) <= est.quantile(0.95) <= est.quantile(0.99)
+            True
         """
         return self._quantile(level, self.job.device, self.context)
 
@@ -233,7 +263,7 @@ class Estimate(Viewable):
         return max(found, PublicBound(above_bytes, self.libraries, self.unknown).quantile(level, card, context))
 
     def _other_runs(self) -> dict[str, int]:
-        """Return what other runs of the job reserve, by what they differ in."""
+        """Return the reserved peaks of the job's other runs, by what differs in them."""
         slow, growth = self.slow_card_peaks, self.growth
         found = {
             "values": self.max_shape_reserved_bytes,
@@ -244,14 +274,25 @@ class Estimate(Viewable):
 
     @property
     def upper_bound(self) -> int:
-        """The process peak's bound at `level`."""
+        """Bound of the process peak at `level`, in bytes; at least `process`."""
         return max(self.quantile(self.level), self.process)
 
     def margin(self, level: float | None = None) -> tuple[MarginPart, ...]:
-        """Return what the bound's margin above the point consists of, largest part first, and what would make it smaller.
+        """Split the margin between the point estimate and the bound into parts.
 
         Args:
-            level: Of the bound; default: the estimate's own.
+            level: Level of the bound, in (0, 1); default: the estimate's own.
+
+        Returns:
+            The parts, largest first. Each has its size in bytes, its cause, a remedy, and the bytes by which the bound would
+            shrink with that remedy.
+
+        Raises:
+            ValueError: `level` is not in (0, 1).
+
+        Example:
+            >>> [one.part for one in est.margin()]
+            ['context', ...]
         """
         level = self.level if level is None else level
         found = self.bound.margin(level, self.job.device, self.context)
@@ -263,17 +304,29 @@ class Estimate(Viewable):
 
     @property
     def card_bytes(self) -> int:
-        """The size of the card which the job was estimated for."""
+        """Size of the job's card, in bytes."""
         return self.job.total_bytes
 
     def need(self, on: str | Device | None = None, *, level: float | None = None) -> Need:
-        """Return what the job needs of a card.
+        """Return the memory that the job needs on a card.
 
         Args:
-            on: A device; default: the one the job was traced for. For another one the same reserved peak is held against
-                its size and context: trace for that device (`estimate(..., device=on)`) to have its own kernel and
-                workspace choices.
-            level: Of the bound, in (0, 1); default: the estimate's own.
+            on: Name of a card or a `Device`; default: the job's own card. For another card, the same reserved peak is combined
+                with that card's size and context. To get its own kernel and workspace choices, trace the job for it:
+                `estimate(..., device=on)`.
+            level: Level of the bound, in (0, 1); default: the estimate's own.
+
+        Returns:
+            The card, the point estimate and the bound in bytes, and whether the job runs out of memory.
+
+        Raises:
+            UsageError: The card is unknown.
+            ValueError: `level` is not in (0, 1).
+
+        Example:
+            >>> need = est.need("rtx-4090")
+            >>> need.point_bytes <= need.bound_bytes <= need.card.total_bytes
+            True
         """
         own = self.job.device.with_memory(self.job.total_bytes)
         card = own if on is None else on if isinstance(on, Device) else device(on)
@@ -288,30 +341,59 @@ class Estimate(Viewable):
         return Need(card, point_bytes, bound_bytes, was_full or point_bytes > card.total_bytes)
 
     def verdict_on(self, on: str | Device | None = None, *, level: float | None = None) -> Verdict:
-        """Return whether the job fits on a card, and why. Args: see `need`."""
+        """Decide whether the job fits on a card, and why.
+
+        Args:
+            on: Name of a card or a `Device`; default: the job's own card. See `need`.
+            level: Level of the bound, in (0, 1); default: the estimate's own.
+
+        Returns:
+            The verdict: *fits*, *does not fit* or *uncertain*, with its reason.
+
+        Raises:
+            UsageError: The card is unknown.
+            ValueError: `level` is not in (0, 1).
+
+        Example:
+            >>> est.verdict_on("rtx-4090").value
+            'fits'
+        """
         return verdict_of(self, self.need(on, level=level), self.level if level is None else level)
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the job fits on its own card, and why."""
+        """Verdict on the job's own card, with its reason."""
         return self.verdict_on()
 
     def fits(self, on: str | Device | None = None, *, level: float | None = None) -> bool:
-        """Return whether the verdict is *fits*: the bound is no larger than the card, and nothing that matters is unknown.
+        """Return whether the job fits on a card: the bound is at most its size, and nothing that matters is unknown.
 
-        Args: see `need`.
+        Args:
+            on: Name of a card or a `Device`; default: the job's own card. See `need`.
+            level: Level of the bound, in (0, 1); default: the estimate's own.
+
+        Returns:
+            True if the verdict is *fits*, False if it is *does not fit* or *uncertain*.
+
+        Raises:
+            UsageError: The card is unknown.
+            ValueError: `level` is not in (0, 1).
+
+        Example:
+            >>> est.fits(), est.fits("rtx-4090")
+            (True, True)
         """
         return self.verdict_on(on, level=level).value == "fits"
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What is unknown and matters, in words: where there is any, no bound holds for the whole job."""
+        """The unknowns that matter, one phrase each. If there are any, no bound holds for the whole job."""
         return tuple(doubts(self))
 
-    # -------------------------------------------------------------------------------------------- where the bytes are
+    # -------------------------------------------------------------------------------------------- breakdown
     @property
     def breakdown(self) -> dict[str, int]:
-        """Bytes by category at the peak of live blocks; with fragmentation and context they sum to `process`."""
+        """Bytes by category at the peak of live blocks, plus fragmentation and context; they sum to `process`."""
         _, row = self.trace.peak_live()
         by_category = self.trace.by_category_at(row) if row >= 0 else {}
         parts = {name: by_category.get(category, 0) for category, name in _NAMES.items()}
@@ -325,12 +407,12 @@ class Estimate(Viewable):
 
     @property
     def workspace_bytes(self) -> int:
-        """Peak of what libraries were handed as workspace."""
+        """Peak of library workspaces, in bytes."""
         return int(curves.live_bytes(self.trace, Category.WORKSPACE).max(initial=0))
 
     @property
     def timeline(self) -> list[tuple[int, str, int, int]]:
-        """(step, phase, live bytes, reserved bytes) after every event which changed one of them."""
+        """A list of (step, phase, live bytes, reserved bytes), one tuple for each event that changed one of the sizes."""
         rows = curves.changed_rows(self.trace)
         names = [phase.name.lower() for phase in Phase]
         phases = [names[code] for code in self.trace.phase[rows].tolist()]
@@ -339,13 +421,13 @@ class Estimate(Viewable):
 
     @property
     def by_module(self) -> dict[str, int]:
-        """Live bytes at the peak by the module which asked for them, largest first; "" is outside of all modules."""
+        """Live bytes at the peak by requesting module, largest first; the key "" stands for code outside all modules."""
         _, row = self.trace.peak_live()
         return curves.bytes_by_module(self.trace, row)
 
     @property
     def peak_at(self) -> dict[str, Any]:
-        """Where the peak of live blocks is reached: step, phase, module, operator."""
+        """Position of the peak of live blocks: step, phase, module and op; None where unknown."""
         _, row = self.trace.peak_live()
         if row < 0:
             return {"step": None, "phase": None, "module": None, "op": None}
@@ -357,42 +439,64 @@ class Estimate(Viewable):
             "op": operator.name or None,
         }
 
-    # -------------------------------------------------------------------------------------------- other circumstances
+    # -------------------------------------------------------------------------------------------- other settings
     def what_if(self, settings: Iterable[str] = ("",), cards: Iterable[int | str | None] = (None,)) -> list[Case]:
-        """Return what the job's requests come to under other allocator settings and on other cards, without running it again.
+        """Replay the job's requests under other allocator settings and on other cards, without running the job again.
 
         Args:
-            settings: Values of PYTORCH_CUDA_ALLOC_CONF; "" is torch's default.
-            cards: Keys of `vramcast.devices.DEVICES`, sizes (`12 << 30`, `"12GiB"`), or None: an unlimited card.
+            settings: Values of PYTORCH_CUDA_ALLOC_CONF; "" means torch's defaults.
+            cards: Keys of `vramcast.devices.DEVICES`, sizes (bytes or `"12GiB"`), or None for an unlimited card.
+
         Returns:
-            A case for each setting on each card, in that order; `vramcast.case_table` prints them.
+            A case for each setting on each card, in that order, with peaks in bytes; `vramcast.case_table` prints them.
+
         Raises:
-            UsageError: A setting or a card is not known.
+            UsageError: A setting or a card is unknown.
+
+        Example:
+            >>> cases = est.what_if(["", "expandable_segments:True"], ["24GiB"])
+            >>> [(case.settings, case.out_of_memory) for case in cases]
+            [('default', None), ('expandable_segments:True', None)]
         """
         sizes = [card_bytes(card) if isinstance(card, str) else card for card in cards]
         return what_if(self.trace, [Settings.parse(text) for text in settings], sizes)
 
     def fragmentation(self) -> Fragmentation:
-        """Return which blocks and modules keep half-empty segments when most is reserved."""
+        """Find the blocks and modules that keep segments half empty when the reserved peak is reached.
+
+        Returns:
+            Pinned bytes by segment, block and module.
+
+        Example:
+            >>> found = est.fragmentation()
+            >>> found.pinned_bytes <= found.reserved_bytes
+            True
+        """
         return fragmentation(self.trace)
 
     # -------------------------------------------------------------------------------------------- output
     def save_snapshot(self, path: str | os.PathLike[str]) -> None:
-        """Write the allocator's history as a snapshot that pytorch.org/memory_viz opens.
+        """Write the allocator's history as a snapshot for pytorch.org/memory_viz.
+
+        Args:
+            path: The file to write, a pickle.
 
         Raises:
             OutputError: The file cannot be written.
+
+        Example:
+            >>> est.save_snapshot("snapshot.pickle")
         """
         write_snapshot(self.trace, path)
 
-    # Not inherited: IPython takes a class's own __repr__, which a dataclass has, before what its bases have.
+    # Not inherited: IPython prefers a class's own __repr__, which a dataclass has, to any method of its bases.
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """Write what IPython shows as text, and a notebook keeps with the HTML: not the arrays of the trace."""
+        """Print the text form in IPython, instead of the arrays of the trace."""
         printer.text(str(self))
 
     @property
     def title(self) -> str:
-        """What runs, on which card."""
+        """A title: the program and the card."""
         job = self.job
         program = job.command and ("Python code" if job.command.is_code else job.command.program)
         return f"{job.target or program or 'job'} on {job.device.name}"

@@ -1,8 +1,8 @@
-"""The door through which an answer is drawn.
+"""Link from an `Estimate` to its views: text, JSON, pages, pictures.
 
-An `Estimate` is data, and what draws it (text, JSON, pages, pictures) stands above it, in `vramcast/report`: nothing here
-imports that. The package's root does, `vramcast/__init__.py`, which Python runs before any other module of the package: it
-registers the view. So `str(estimate)` works however a program came by its estimate, and loads the view at its first use.
+The views are in `vramcast/report`, a higher layer, so this module does not import them. The package's root registers them
+(`vramcast/__init__.py`, which Python runs before any other module of the package), so `str(estimate)` works wherever the
+estimate came from. The view is loaded at its first use.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vramcast.estimates.advice_rows import Advice
 
-# Returns what draws an estimate: it has functions named as `vramcast.report` has them, each of an estimate.
+# Returns an object with the functions of `vramcast.report`, each of which takes an estimate.
 _views: list[Callable[[], Any]] = []
 
 
 def register(view: Callable[[], Any]) -> None:
-    """Let `view()` draw all estimates from now on; it is called when one is drawn."""
+    """Register a function that returns the view; it is called whenever an estimate is drawn."""
     _views[:] = [view]
 
 
 class Viewable:
-    """What an estimate shows of itself."""
+    """The drawing methods of an estimate."""
 
     __slots__ = ()
 
@@ -37,41 +37,75 @@ class Viewable:
         return str(self._view.text(self))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the estimate as the JSON object of the contract ("schema": 1); unknown is None, never 0."""
+        """Return the estimate as a JSON object.
+
+        Returns:
+            A dict that follows vramcast/schema/estimate.schema.json ("schema": 1), with sizes in bytes. An unknown value is
+            None, never 0.
+
+        Example:
+            >>> est.to_dict()["peaks"]["process"] == est.process
+            True
+        """
         found: dict[str, Any] = self._view.to_dict(self)
         return found
 
     def to_json(self) -> str:
-        """Return `to_dict` as one line of JSON."""
+        """Return the result of `to_dict` as one line of JSON.
+
+        Returns:
+            JSON text without a line break.
+
+        Example:
+            >>> est.to_json()
+            '{"schema": 1, ...}'
+        """
         return json.dumps(self.to_dict())
 
     def plot(self, path: str | os.PathLike[str]) -> None:
-        """Draw the timeline with the card's line.
+        """Draw live and reserved bytes over time, with the size of the card.
 
         Args:
-            path: Its ending chooses the view, as for `vramcast estimate --plot`; a .png needs matplotlib.
+            path: The file to write. Its extension selects the format: .html, .png (needs matplotlib), .txt or .json.
+
         Raises:
-            UsageError: Another ending, or a .png without matplotlib.
+            UsageError: The extension is unknown, or matplotlib is missing.
             OutputError: The file cannot be written.
+
+        Example:
+            >>> est.plot("timeline.html")
         """
         self._view.plot(self, path)
 
     def plot_text(self) -> str:
-        """Return what `plot` writes to a .txt."""
+        """Return the timeline as text.
+
+        Returns:
+            The text that `plot` writes to a .txt file.
+
+        Example:
+            >>> print(est.plot_text())
+            <BLANKLINE>
+            ...
+        """
         return str(self._view.plot_text(self))
 
     def save_report(self, path: str | os.PathLike[str], *, advice: Advice | None = None) -> None:
-        """Write the report, one HTML page: the answer, the timeline, who holds the bytes, what was assumed.
+        """Write a report as one HTML page: the answer, the timeline, the owners of the bytes, and the assumptions.
 
         Args:
-            path: Ends in .html.
-            advice: What `vramcast.advise` gave for this estimate, for its table.
+            path: The file to write, with the extension .html.
+            advice: Result of `vramcast.advise` for this estimate, shown as a table; None for no table.
+
         Raises:
-            UsageError: Another ending.
+            UsageError: The extension is not .html.
             OutputError: The file cannot be written.
+
+        Example:
+            >>> est.save_report("report.html")
         """
         self._view.save(self, path, advice=advice)
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: the answer, the bar of the card, the margin and the timeline."""
+        """Return the HTML for a notebook: the answer, the card's bar, the margin and the timeline."""
         return str(self._view.draw_fragment(self))

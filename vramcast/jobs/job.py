@@ -51,21 +51,29 @@ _TENSOR = re.compile(rf"({_DIMENSION}(?:x{_DIMENSION})*)(?::([a-z]+\d*)(?:<({_DI
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A tensor of a batch: `TensorSpec((32, 3, 224, 224))`, `TensorSpec((8, 128), "int64", high=30522)`.
+    """The shape, dtype and values of one tensor of a batch.
 
-    Its values matter only where the model's way depends on them, as on an attention mask.
+    Values matter only if the model branches on them, as on an attention mask.
 
-    Args:
-        shape: Its dimensions, each >= 0.
-        dtype: torch's name of the type, with or without `torch.`.
-        high: For integers: values are below it (token ids below the vocabulary's size); documents what the model accepts.
-        fill: What every element is; None: integers lie below `high` (0 without it), floats between 0 and 1.
-        content: Instead of `fill`, all elements in row-major order, as the machine keeps them.
-        least: The smallest shape, where it varies from batch to batch (padded to the longest line): estimates are of `shape`,
-            and bounds of jobs whose batches vary. None: all batches are alike.
+    Attributes:
+        shape: Dimensions, each >= 0.
+        dtype: torch's name of the dtype, with or without `torch.`: `float32`, `bfloat16`, `int64`, `bool` and so on.
+        high: Exclusive upper limit of integer values, such as the vocabulary's size for token ids.
+        fill: Value of every element. None: integers below `high` (0 without it), floats between 0 and 1.
+        content: All elements in row-major order as raw bytes of the machine, instead of `fill`; `size_bytes` long.
+        least: Smallest shape, if the shape varies between batches (padded to the longest line): the estimate is for `shape`,
+            and the bound is that of jobs with varying batches. None: all batches have the same shape.
+
     Raises:
-        UsageError: a negative dimension, a `least` which is no smaller shape, more bytes than an int64 counts, an unknown
-            dtype, a value which the dtype cannot hold, or content of another size.
+        UsageError: A dimension is negative, `least` is larger than `shape`, the size in bytes exceeds an int64, the dtype is
+            unknown, the dtype cannot hold a value, or `content` has another size.
+
+    Example:
+        >>> images = vramcast.TensorSpec((32, 3, 224, 224))
+        >>> images.size_bytes
+        19267584
+        >>> vramcast.TensorSpec.parse("8x128:int64<30522")
+        TensorSpec(shape=(8, 128), dtype='int64', high=30522, fill=None, least=None)
     """
 
     shape: tuple[int, ...]
@@ -118,12 +126,12 @@ class TensorSpec:
 
     @property
     def size_bytes(self) -> int:
-        """Elements times bytes an element."""
+        """Size in bytes: number of elements x bytes per element."""
         return math.prod(self.shape) * DTYPE_BYTES[self.dtype]
 
     @property
     def varies(self) -> bool:
-        """Whether its shape is another one from batch to batch."""
+        """Whether the shape varies between batches."""
         return self.least is not None
 
     @property
@@ -132,7 +140,15 @@ class TensorSpec:
         return not self.dtype.startswith(("float", "bfloat", "complex"))
 
     def integers(self) -> set[int]:
-        """Return which integers the elements are declared to be; none where there are no elements, or no integers."""
+        """Return the integer values declared for the elements.
+
+        Returns:
+            The distinct values; empty if there are no elements, no declared values, or no integers.
+
+        Example:
+            >>> vramcast.TensorSpec((8, 128), "int64", fill=1).integers()
+            {1}
+        """
         if not self.is_integer or not self.size_bytes:
             return set()
         if self.content is None:
@@ -141,12 +157,21 @@ class TensorSpec:
 
     @classmethod
     def parse(cls, text: str) -> TensorSpec:
-        """Return the tensor that `32x3x224x224`, `8x128:int64<30522`, `8x128:int64=1` (all ones) or `32:int64` says.
+        """Parse a tensor as the command line writes it.
 
-        `8x16..128:int64` is one whose second dimension lies between 16 and 128.
+        Args:
+            text: Dimensions with an optional dtype, limit or value: `32x3x224x224`, `32:int64`, `8x128:int64<30522`,
+                `8x128:int64=1` (all ones), or `8x16..128:int64` for a second dimension between 16 and 128.
+
+        Returns:
+            The tensor.
 
         Raises:
-            UsageError: the text is none of these forms.
+            UsageError: The text has none of these forms.
+
+        Example:
+            >>> vramcast.TensorSpec.parse("8x16..128:int64").least
+            (8, 16)
         """
         match = _TENSOR.fullmatch(text.strip())
         if match is None:
@@ -161,7 +186,21 @@ class TensorSpec:
         return cls(shape, match[2] or "float32", int(match[3]) if match[3] else None, fill, least=smallest)
 
     def with_batch(self, batch_size: int) -> TensorSpec:
-        """Return the same tensor with another first dimension; content is repeated or cut."""
+        """Return a copy with another first dimension; its content is repeated or cut.
+
+        Args:
+            batch_size: The new first dimension, >= 0.
+
+        Returns:
+            The new tensor.
+
+        Raises:
+            UsageError: The batch size is not a whole number, or is negative.
+
+        Example:
+            >>> vramcast.TensorSpec((64, 1024)).with_batch(8).shape
+            (8, 1024)
+        """
         content = self.content
         if content is not None:
             row_bytes = len(content) // self.shape[0] if self.shape[0] else 0
@@ -172,11 +211,11 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A part of a batch which is an object of the user's own.
+    """A part of a batch that is an object of a user-defined class.
 
     Attributes:
-        maker: What makes it, called with its fields; pickled by `tracer.program.meta_pickle.dumps`.
-        fields: Its parts by name; none: it moves by its own `to(device)`, if it has one.
+        maker: A callable that makes the object from its fields, pickled by `tracer.program.meta_pickle.dumps`.
+        fields: The object's parts by name. Without parts, the object's own `to(device)` moves it, if it has one.
     """
 
     maker: bytes = field(repr=False)
@@ -206,12 +245,12 @@ def specs_in(*batches: Batch) -> list[TensorSpec]:
 
 
 def parse_batch(specs: Sequence[str]) -> Batch:
-    """Return the batch which texts as `TensorSpec.parse` reads them say: one tensor, a tuple, or a dict where they have names.
+    """Parse the tensors of a batch: one tensor, a tuple, or a dict if they have names.
 
     Args:
         specs: `32x3x224x224`, or `input_ids=8x128:int64<30522` for a keyword.
     Raises:
-        UsageError: there is none, one is not understood, only some have names, or one name comes twice.
+        UsageError: There is no tensor, a text is malformed, only some tensors have names, or a name occurs twice.
     """
     if not specs:
         raise UsageError("--batch is missing: give each input tensor, for example --batch 32x3x224x224.")
@@ -231,46 +270,52 @@ def parse_batch(specs: Sequence[str]) -> Batch:
 
 
 def current_folder() -> str:
-    """Return the folder in which a job of this process runs.
+    """Return the working folder, in which a job of this process runs.
 
     Raises:
-        UsageError: it was removed.
+        UsageError: The folder was removed.
     """
     try:
         return os.getcwd()
     except OSError as error:
-        raise UsageError(f"The current folder cannot be told ({error.strerror}): change to one which is there.") from None
+        raise UsageError(f"Cannot determine the current folder ({error.strerror}): change to one that exists.") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """How a model is trained, or run. A wrong value is a UsageError.
+    """Settings for training or running a model. A wrong value raises a UsageError.
 
-    The command line has an option for each field, whose help the field's metadata has.
+    The command line has an option for each field; the field's metadata holds its help.
 
     Attributes:
         optimizer: A name of torch.optim in any case (`adamw`, `sgdm` = SGD with momentum 0.9, `adamw:fused=true`), or a
             class or callable (params), pickled.
-        lr: The learning rate, which moves no memory.
-        steps: Training steps which are traced. Peaks settle in the second: the optimizer's state appears at the end of the
+        lr: The learning rate, which does not change the memory.
+        precision: fp32, bf16 or fp16 for the whole model; amp-bf16 or amp-fp16 for autocast.
+        mode: train or infer.
+        steps: Number of traced training steps. Peaks settle in the second: the optimizer's state appears at the end of the
             first.
-        zero_grad: Where gradients are dropped. `step-start` is the order of PyTorch's "Training with PyTorch" tutorial.
-        overlap_inputs: Whether the last step's inputs still live when the next ones are moved to the device, as in
-            `x = batch[0].to(device)`. In `for x, y in loader: x, y = x.to(device), y.to(device)` they do not: the loop
-            variable names the new host tensor first.
+        zero_grad: Point at which gradients are dropped. `step-start` is the order of PyTorch's "Training with PyTorch"
+            tutorial.
+        overlap_inputs: Whether the inputs of a step are still alive when those of the next step move to the device, as in
+            `x = batch[0].to(device)`. They are not in `for x, y in loader: x, y = x.to(device), y.to(device)`, where the loop
+            variable refers to the new host tensor first.
+        checkpointing: Whether to switch on the model's gradient checkpointing.
+        channels_last: Whether to convert the model and its images to channels_last.
+        cudnn_benchmark: Value of torch.backends.cudnn.benchmark.
     """
 
     optimizer: str | bytes = field(
-        default="adam", metadata={"help": "of torch.optim, any case; sgdm; adamw:fused=true (default: adam)"}
+        default="adam", metadata={"help": "an optimizer of torch.optim, in any case; sgdm; adamw:fused=true (default: adam)"}
     )
-    lr: float = 1e-3  # arbitrary: values never matter
+    lr: float = 1e-3  # arbitrary: the value never matters
     precision: Precision = "fp32"
     mode: Mode = "train"
     steps: int = field(default=3, metadata={"help": "training steps to trace (default: 3)"})
     zero_grad: ZeroGrad = "step-start"
     overlap_inputs: bool = field(
         default=True,
-        metadata={"help": "the last step's inputs live until the next ones are on the device (default), or are dropped before"},
+        metadata={"help": "keep a step's inputs until the next ones are on the device (default), or drop them before"},
     )
     checkpointing: bool = field(default=False, metadata={"help": "switch the model's gradient checkpointing on"})
     channels_last: bool = False
@@ -283,7 +328,7 @@ class Training:
         for option in fields(self):
             value = getattr(self, option.name)
             if isinstance(option.default, bool) and not isinstance(value, bool):
-                raise UsageError(f"{option.name} is {shown(value)}: it is either True or False.")
+                raise UsageError(f"{option.name} is {shown(value)}: use True or False.")
         object.__setattr__(self, "steps", whole("steps", self.steps, least=1, advice=", 3 show the steady state"))
         object.__setattr__(self, "lr", number("lr", self.lr, least=0.0))
 
@@ -295,7 +340,7 @@ class Training:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTraining:
-    """What is known of a training that ran: `Training`'s fields, None where unknown; not `lr`, which moves no memory."""
+    """The known settings of a past training: `Training`'s fields except `lr`, which does not change memory; None if unknown."""
 
     optimizer: str | None = None
     precision: str | None = None
@@ -308,7 +353,7 @@ class KnownTraining:
     cudnn_benchmark: bool | None = None
 
     def training(self) -> Training:
-        """Return it with `Training`'s defaults for what is unknown."""
+        """Return a `Training` with defaults for the unknown fields."""
         known = {name: getattr(self, name) for name in TRAINING_FIELDS}
         return Training(**{name: value for name, value in known.items() if value is not None})
 
@@ -318,20 +363,20 @@ TRAINING_FIELDS: Final = tuple(one.name for one in fields(KnownTraining))
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A training command, read: the program, and what surrounds it.
+    """A parsed training command: the program, its environment and its ranks.
 
     Attributes:
         words: The program and its arguments: `("train.py", "--epochs", "10")`, `("package.train",)`, `("print(1)",)`.
         is_module: Whether the program is a module's name, as for `python -m`.
-        environment: Variables which a launcher would have set, in order.
-        until: How far it is followed: to the last of `Training.steps`, through the evaluation which comes after them, or to
-            its end.
-        budget_s: So many seconds after the last wanted step it is stopped, and what was seen till then counts; None: it is
-            not.
+        environment: Variables that a launcher would have set, in order.
+        until: How far the command is followed: to the last of `Training.steps`, through the evaluation after them, or to the
+            end.
+        budget_s: Seconds after the last wanted step at which the command is stopped and the trace up to then counts; None: no
+            limit.
         is_code: Whether the program is Python code, as for `python -c`.
-        notes: What a reader of the answer should know of how the command was read.
-        world: Its ranks.
-        ranks: Which of them are traced, each in a process of its own.
+        notes: Remarks on how the command was parsed, for the answer's warnings.
+        world: The ranks of the job.
+        ranks: The traced ranks, each in its own process.
     """
 
     words: tuple[str, ...]
@@ -359,22 +404,27 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One job. Exactly one of `target`, `model` and `command` says what runs. A wrong value is a UsageError, whoever gives it.
+    """A job: exactly one of `target`, `model` and `command`, on a device. A wrong value raises a UsageError.
 
     Attributes:
+        device: The card's model.
         target: `torchvision:NAME`, `timm:NAME`, `hf:MODEL_TYPE_OR_CONFIG_JSON`, `package.module:factory`, `file.py:factory`.
-        model: A module's structure (or a callable which builds one), pickled without weights by `tracer.hollow_pickle.dumps`.
+        model: A module's structure, or a callable that builds one, pickled without weights by
+            `tracer.program.meta_pickle.dumps`.
         command: A training script and its arguments.
         batch: TensorSpecs in the shape of the model's input: one, a tuple (positional) or a dict (keywords).
-        labels: What the loss compares the output with; None: the model's own loss, or the mean of its output.
-        loss: None: by the kind of output; else a callable (output, labels) or (output, batch), pickled.
-        training: How it is trained; of a command only `steps` counts.
-        parallel: How a model is spread over ranks; None: it is not. A command says so itself.
-        stack: Software of the card's machine where it differs from what is installed here; decides the cuDNN which is asked
-            and the CUDA context.
-        memory_bytes: The card's size instead of the device's own.
-        alloc_conf: PYTORCH_CUDA_ALLOC_CONF of the job, against what its own code and the caller's environment say; None: what
-            they say (`tracer/protocol/alloc_conf.py`).
+        labels: Labels that the loss compares with the output; None: the model's own loss, or the mean of its output.
+        num_classes: Number of classes of a torchvision, timm or Hugging Face model; None: the model's default.
+        loss: A pickled callable (output, labels) or (output, batch); None: chosen by the kind of output.
+        training: Training settings; for a command, only `steps` counts.
+        parallel: How a model is spread over ranks; None: a single rank. A command sets its own ranks.
+        alloc_conf: PYTORCH_CUDA_ALLOC_CONF of the job, which overrides its own code and the caller's environment; None: their
+            setting applies (`tracer/protocol/alloc_conf.py`).
+        stack: Software of the card's machine where it differs from this machine; it selects the cuDNN that answers and the
+            CUDA context.
+        memory_bytes: The card's size, if it differs from the device's own.
+        search_path: The job's import path (`sys.path`).
+        working_folder: The folder in which the job runs.
     """
 
     device: Device
@@ -401,23 +451,23 @@ class Job:
         if not isinstance(self.alloc_conf, str | None):
             raise UsageError(
                 f"alloc_conf is {shown(self.alloc_conf)}: give text as in PYTORCH_CUDA_ALLOC_CONF, '' for torch's"
-                " defaults, or None for what the environment says."
+                " defaults, or None for the environment's setting."
             )
         if self.num_classes is not None:
             self._set("num_classes", whole("num_classes", self.num_classes, least=0))
             if (self.target or "").partition(":")[0] not in NAMES_CLASSES:
                 raise UsageError(
-                    f"num_classes (--num-classes) is for torchvision:, timm: and hf:, not for '{self.target}': give it as the "
-                    f'factory calls it, for example file.py:factory?{{"classes": {self.num_classes}}}.'
+                    f"num_classes (--num-classes) is for torchvision:, timm: and hf:, not for '{self.target}': pass it as an "
+                    f'argument of the factory, for example file.py:factory?{{"classes": {self.num_classes}}}.'
                 )
         if self.memory_bytes is not None:
-            # Whether a unit was forgotten is asked where people give it: a search of ours may go below any card.
+            # User input is checked for a missing unit elsewhere: our own searches may go below the size of any card.
             self._set("memory_bytes", whole("memory_bytes", self.memory_bytes, least=1))
         if self.parallel is not None:
             self._check_parallel(self.parallel)
         if "cudaMallocAsync" in (self.alloc_conf or ""):
             raise UsageError(
-                "alloc_conf asks for backend:cudaMallocAsync, which leaves memory to the driver's pool: only PyTorch's own "
+                "alloc_conf selects backend:cudaMallocAsync, which leaves memory to the driver's pool: only PyTorch's own "
                 "allocator (backend:native) can be estimated."
             )
 
@@ -426,9 +476,9 @@ class Job:
 
     def _check_parallel(self, parallel: Parallel) -> None:
         if self.command is not None:
-            raise UsageError(f"parallel is '{parallel}': a command says itself how it is spread over ranks: leave it out.")
+            raise UsageError(f"parallel is '{parallel}': a command sets its own ranks. Omit the option.")
         if parallel.kind == "ddp" and self.training.mode == "infer":
-            raise UsageError("parallel is 'ddp': it is for training, and ranks which infer are each alone: leave it out.")
+            raise UsageError("parallel is 'ddp', which is for training: inference ranks run independently. Omit the option.")
 
     @property
     def world(self) -> World:
@@ -438,7 +488,7 @@ class Job:
         return self.parallel.world if self.parallel is not None else ALONE
 
     def with_training(self, **changes: Any) -> Job:
-        """Return the job with these fields of its training changed."""
+        """Return the job with some training settings changed."""
         return replace(self, training=replace(self.training, **changes))
 
     def with_batch(self, batch_size: int) -> Job:
@@ -456,12 +506,12 @@ class Job:
 
     @property
     def input_bytes(self) -> int:
-        """What one batch with its labels takes on the card, in the job's precision; a command's is not known: 0."""
+        """Bytes of one batch with its labels on the card, in the job's precision; 0 for a command, whose batch is unknown."""
         low = self.training.precision in ("bf16", "fp16")
         specs = specs_in(self.batch, self.labels)
         return sum(spec.size_bytes // 2 if low and spec.dtype == "float32" else spec.size_bytes for spec in specs)
 
     @property
     def total_bytes(self) -> int:
-        """The size of the card on which the job runs."""
+        """Size of the job's card, in bytes."""
         return self.memory_bytes if self.memory_bytes is not None else self.device.total_bytes
