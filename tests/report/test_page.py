@@ -77,7 +77,7 @@ def test_where_no_bound_holds_none_is_named(make: Make) -> None:
     text = " ".join(page.words("p"))
     assert "No bound holds, since these calls have no largest shape: nonzero." in text
     assert "at most" not in text
-    assert "What the margin is made of" not in page.words("h2")
+    assert "Parts of the margin" not in page.words("h2")
 
 
 # ------------------------------------------------------------------------------------------------ the page
@@ -86,13 +86,13 @@ def test_the_page_has_its_sections_in_order(make: Make) -> None:
     assert page.words("h1") == ["file.py:model on NVIDIA A100-SXM4-40GB"]
     assert page.words("h2") == [
         "Peaks",
-        "What the margin is made of",
+        "Parts of the margin",
         "Timeline",
-        "What the process holds",
+        "Memory of the process",
         "Modules at the live peak",
         "Largest blocks at the live peak",
-        "What was assumed",
-        "How to repeat it",
+        "Assumptions",
+        "Repeat the estimate",
     ]
 
 
@@ -127,7 +127,7 @@ def test_ranks_phases_and_advice_have_tables_where_there_are_any(make: Make) -> 
     assert "rank 7 440.0 MiB 470.0 MiB 983.2 MiB" in words
     assert "half the batch 300.0 MiB 700.0 MiB fits Tesla T4 twice the launches" in words
     assert "another optimizer not traced it has no name" in words
-    assert {"Ranks", "What would change it"} & set(Page(draw_page(plain)).words("h2")) == set()
+    assert {"Ranks", "Variants of the job"} & set(Page(draw_page(plain)).words("h2")) == set()
     assert COURSE not in plain.trace.header
 
 

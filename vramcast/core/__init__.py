@@ -1,1 +1,1 @@
-"""What every layer may use: errors, units, words, files, and the checks of values that come from outside; no packages."""
+"""Utilities for every layer: errors, units, text, files, and checks of external values. Standard library only."""

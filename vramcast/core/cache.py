@@ -1,11 +1,11 @@
-"""What is kept between runs, and whose it may be: compiled code which is loaded, and answers which are believed.
+"""The cache and its ownership checks: compiled code to load, and stored answers.
 
-    $VRAMCAST_CACHE, else ~/.cache/vramcast      looked into first
-    ~/.cache/vramcast                            the user's own, where the first is somebody's who only lets us read
+    $VRAMCAST_CACHE, or else ~/.cache/vramcast   searched first
+    ~/.cache/vramcast                            the user's own, if the first is read-only
 
-Whoever can write here runs code as everybody who reads. So a folder, and all in it that is used, must belong to the user or to
-root, and nobody else may write to it: anything else is refused. A folder above may be open to all if it is sticky, as /tmp is.
-What is made here is readable for others as far as the umask lets it, and writable for its owner alone.
+A user who can write here runs code as every user who reads it. A folder, and every file used from it, must therefore belong to
+the user or to root and be writable for its owner alone; anything else is rejected. A parent folder may be writable for all if
+it is sticky, like /tmp. New files are readable for others as far as the umask allows, and writable only for their owner.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from vramcast.core.errors import CacheError, CompilerError
 
 VARIABLE: Final = "VRAMCAST_CACHE"
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
-_FOLDER_MODE: Final = 0o755  # less the umask
+_FOLDER_MODE: Final = 0o755  # minus the umask
 _FILE_MODE: Final = 0o644
 
 
 def cache_folder() -> Path:
-    """Return the folder which is looked into first, absolute; made where it is not there.
+    """Return the absolute path of the folder that is searched first; create it if necessary.
 
     Raises:
-        CompilerError: it cannot be made.
-        CacheError: others can write to it.
+        CompilerError: The folder cannot be created.
+        CacheError: Other users can write to it.
     """
     chosen = os.environ.get(VARIABLE)
     folder = Path(chosen).absolute() if chosen else _own_folder()
@@ -41,10 +41,10 @@ def cache_folder() -> Path:
 
 
 def find(name: str) -> Path | None:
-    """Return the file or folder of this name, with all in it; None where it is not there, or cannot be read.
+    """Return the file or folder of this name; None if it does not exist or cannot be read.
 
     Raises:
-        CompilerError, CacheError: see `cache_folder`; also where somebody else can write to what is there.
+        CompilerError, CacheError: See `cache_folder`; or another user can write to it or its content.
     """
     for folder in _folders():
         if _can_read(folder / name):
@@ -53,30 +53,30 @@ def find(name: str) -> Path | None:
 
 
 def find_all(pattern: str) -> list[Path]:
-    """Return all which match a pattern of `Path.glob`, with all in them; those which cannot be read are left out.
+    """Return the files and folders that match a pattern of `Path.glob`, without unreadable ones.
 
     Raises:
-        CompilerError, CacheError: see `find`.
+        CompilerError, CacheError: See `find`.
     """
     return [_checked(path, folder) for folder in _folders() for path in sorted(folder.glob(pattern)) if _can_read(path)]
 
 
 def kept(name: str, make: Callable[[Path], object]) -> Path:
-    """Return the file or folder of this name, made if it is not there. It appears whole or not at all.
+    """Return the file or folder of this name; create it atomically if it does not exist.
 
     Args:
-        name: May have folders in it; says everything which decides the content.
-        make: Writes it to the path that it is given, in an empty folder.
+        name: Path within the cache; it must encode everything that determines the content.
+        make: Function that writes it to a given path in an empty folder.
     Raises:
-        CompilerError: there is no place for it; besides what `make` raises.
-        CacheError: see `find`.
+        CompilerError: It cannot be written; or `make` raises it.
+        CacheError: See `find`.
     """
     if (there := find(name)) is not None:
         return there
     target = _writable_folder() / name
     try:
         _make(target.parent)
-        # Two processes may make it at once: each in a folder of its own, and one rename wins.
+        # Two processes may create it at the same time: each uses its own folder, and one rename wins.
         with tempfile.TemporaryDirectory(prefix=".build-", dir=target.parent) as work:
             made = Path(work) / target.name
             make(made)
@@ -92,17 +92,17 @@ def kept(name: str, make: Callable[[Path], object]) -> Path:
 
 
 def record(name: str) -> Path:
-    """Return the path of a file which grows: where it is already, perhaps only to be read, else a new one, empty.
+    """Return the path of an append-only file: an existing one, which may be read-only, or else a new empty one.
 
     Raises:
-        CompilerError: there is no place for it.
-        CacheError: see `find`.
+        CompilerError: It cannot be written.
+        CacheError: See `find`.
     """
     return find(name) or writable_record(name)
 
 
 def writable_record(name: str) -> Path:
-    """Return the path of a file which grows and which we can write to; see `record`."""
+    """Return the path of a writable append-only file; see `record`."""
     folder = _writable_folder()
     path = folder / name
     try:
@@ -113,11 +113,11 @@ def writable_record(name: str) -> Path:
 
 
 def folder(name: str) -> Path:
-    """Return a folder which a library fills by itself, writable for us; made if it is not there.
+    """Return a writable folder that a library fills by itself; create it if necessary.
 
     Raises:
-        CompilerError: there is no place for it.
-        CacheError: see `find`; what is in it is not looked at.
+        CompilerError: It cannot be written.
+        CacheError: See `find`; the content of the folder is not checked.
     """
     base = _writable_folder()
     path = base / name
@@ -127,12 +127,12 @@ def folder(name: str) -> Path:
     return path
 
 
-# ------------------------------------------------------------------------------------------------ where
+# ------------------------------------------------------------------------------------------------ folders
 def _own_folder() -> Path:
     try:
         return (Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vramcast").absolute()
     except RuntimeError:  # neither $HOME nor an entry for this user
-        raise CompilerError(f"Your home folder is not known, so there is no place for a cache: set {VARIABLE}.") from None
+        raise CompilerError(f"Your home folder is unknown, so there is no place for a cache: set {VARIABLE}.") from None
 
 
 def _folders() -> Iterator[Path]:
@@ -149,20 +149,20 @@ def _folders() -> Iterator[Path]:
 
 
 def _writable_folder() -> Path:
-    """Return the folder for what is new."""
+    """Return the folder for new files."""
     first = cache_folder()
     if _can_write(first):
         return first
     own = _own_folder()
     if own == first:
-        raise _no_place(first, "you may only read it")
+        raise _no_place(first, "it is read-only for you")
     _make(own)
     _check_way(own)
     return own
 
 
 def _make(folder: Path) -> None:
-    """Make a folder and those above; those which are there stay as they are."""
+    """Create a folder and its parents; existing ones are unchanged."""
     try:
         for one in (*reversed(folder.parents), folder):
             if not one.is_dir():
@@ -183,9 +183,9 @@ def _can_read(path: Path) -> bool:
     return os.access(path, os.R_OK | (os.X_OK if os.path.isdir(path) else 0))
 
 
-# ------------------------------------------------------------------------------------------------ whose
+# ------------------------------------------------------------------------------------------------ ownership
 def _check_way(folder: Path) -> None:
-    """Refuse a cache folder which others can write to, or exchange."""
+    """Reject a cache folder that other users can write to or replace."""
     _check(folder)
     real = folder.resolve()
     _check(real)
@@ -193,13 +193,13 @@ def _check_way(folder: Path) -> None:
         mode = above.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise CacheError(
-                f"The cache {folder} is not used: everybody can exchange it, as {above} is open to all "
+                f"The cache {folder} is not used: any user can replace it, because {above} is writable for all "
                 f"({stat.filemode(mode)}). Set {VARIABLE} to a folder of your own."
             )
 
 
 def _checked(path: Path, base: Path) -> Path:
-    """Return `path`, which lies in the cache folder `base`, or refuse it for itself, what is above and what is in it."""
+    """Return `path` in the cache folder `base`, or reject it for its own mode, its parents' or its content's."""
     for above in path.relative_to(base).parents:
         _check(base / above)
     _check(path)
@@ -210,25 +210,25 @@ def _checked(path: Path, base: Path) -> Path:
 
 
 def _check(path: Path) -> None:
-    """Refuse what somebody else owns or can write to. Of a link the owner alone counts: its mode says nothing."""
-    if sys.platform == "win32":  # whose folders have no such modes
+    """Reject a file that another user owns or can write to. For a link only the owner counts: its mode is meaningless."""
+    if sys.platform == "win32":  # its folders have no such modes
         return
     found = path.lstat()
     if found.st_uid not in (0, os.geteuid()):
         reason, remedy = f"it belongs to user {found.st_uid}", "Delete it"
     elif found.st_mode & _OTHERS_WRITE and not stat.S_ISLNK(found.st_mode):
         reason = f"others can write to it ({stat.filemode(found.st_mode)})"
-        remedy = "Delete it (or, if you trust what is in it, chmod -R go-w)"
+        remedy = "Delete it (or, if you trust its content, chmod -R go-w)"
     else:
         return
     raise CacheError(
-        f"The cache {path} is not used: {reason}, and what is in it runs as you. {remedy}, or set {VARIABLE} to a folder of "
+        f"The cache {path} is not used: {reason}, and its code would run as you. {remedy}, or set {VARIABLE} to a folder of "
         "your own."
     )
 
 
 def _close(made: Path) -> None:
-    """Take the right to write from all but the owner: with a umask of 002 a compiler gives it to the group."""
+    """Remove write permission from all but the owner: with a umask of 002, a compiler gives it to the group."""
     made.chmod(stat.S_IMODE(made.stat().st_mode) & ~_OTHERS_WRITE)
     for folder, folders, files in os.walk(made):
         for path in (Path(folder, name) for name in (*folders, *files)):

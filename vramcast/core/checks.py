@@ -1,4 +1,4 @@
-"""Numbers as callers give them: made into what they mean, or refused by name."""
+"""Checks and conversions of numbers from callers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def whole(name: str, value: object, *, least: int = INT64_LEAST, most: int = INT
     """Return `value` as an int: 3, 3.0 and numpy.int64(3) are 3.
 
     Args:
-        name: What the value is, at the beginning of a sentence.
-        value: Neither text nor a bool.
-        least: The least which is accepted.
-        most: The most.
-        advice: Ends the sentence which says that the value is too small or too large.
+        name: Name of the value, at the beginning of a sentence.
+        value: The value, neither text nor a bool.
+        least: The smallest accepted value.
+        most: The largest accepted value.
+        advice: End of the message about a value out of range.
     Raises:
-        UsageError: it is no whole number, or out of range.
+        UsageError: The value is not a whole number, or out of range.
     """
     found = None
     if isinstance(value, float):
@@ -48,15 +48,15 @@ def number(name: str, value: object, *, least: float = -math.inf, most: float = 
     """Return `value` as a finite float.
 
     Args:
-        name: What the value is, at the beginning of a sentence.
-        value: Neither text nor a bool.
-        least: The least which is accepted.
-        most: The most.
+        name: Name of the value, at the beginning of a sentence.
+        value: The value, neither text nor a bool.
+        least: The smallest accepted value.
+        most: The largest accepted value.
     Raises:
-        UsageError: it is no finite number, or out of range.
+        UsageError: The value is not a finite number, or out of range.
     """
     found = math.nan
-    # int and float stand first: whether something follows a protocol takes longer to tell
+    # int and float come first, because a check of a protocol takes longer
     if isinstance(value, int | float | SupportsFloat | SupportsIndex) and not isinstance(value, bool):
         try:
             found = float(value)
@@ -65,13 +65,13 @@ def number(name: str, value: object, *, least: float = -math.inf, most: float = 
     if not math.isfinite(found):
         raise UsageError(f"{name} is {shown(value)}: a finite number is expected.")
     if not least <= found <= most:
-        raise UsageError(f"{name} is {found:g}: it must lie between {least:g} and {most:g}.")
+        raise UsageError(f"{name} is {found:g}: it must be between {least:g} and {most:g}.")
     return found
 
 
 def decimal(text: str) -> int | None:
-    """Return the number in decimal digits, as programs write it; None: it is something else.
+    """Return the value of a text of decimal digits; None for any other text.
 
-    `int` takes more: `1_000`, blanks, signs, and the digits of other scripts.
+    `int` accepts more: `1_000`, blanks, signs, and the digits of other scripts.
     """
     return int(text) if _DIGITS.fullmatch(text) else None

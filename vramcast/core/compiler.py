@@ -1,4 +1,4 @@
-"""C code compiled on the user's machine, and by which compiler; `cache.py` keeps the result."""
+"""Compilation of C code on the user's machine; `cache.py` stores the result."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ SANITIZERS: Final = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"
 
 
 def find_compiler() -> list[str]:
-    """Return the words that begin a command of the C compiler: those of $CC (`gcc -pthread`, `ccache gcc`), cc or gcc.
+    """Return the first words of a C compiler's command: $CC (`gcc -pthread`, `ccache gcc`), cc or gcc.
 
     Raises:
-        CompilerError: there is none.
+        CompilerError: There is no compiler.
     """
     named = os.environ.get("CC", "")
     try:
         words = shlex.split(named) or ["cc" if shutil.which("cc") else "gcc"]
     except ValueError as error:
-        raise CompilerError(f"CC is {named!r}: {error}: write it as a shell would read it, for example gcc -pthread.") from None
+        raise CompilerError(f"CC is {named!r}: {error}: write it as in a shell, for example gcc -pthread.") from None
     if shutil.which(words[0]) is None:
         raise CompilerError(f"No C compiler found ({words[0]}): install one (Debian: apt-get install gcc).")
     return words
@@ -38,7 +38,7 @@ def run_compiler(compiler: Sequence[str], arguments: Sequence[str]) -> None:
     """Run the compiler.
 
     Raises:
-        CompilerError: it refuses; with its words.
+        CompilerError: The compiler failed; the message includes its output.
     """
     run = subprocess.run([*compiler, *arguments], capture_output=True, text=True)
     if run.returncode:
@@ -46,14 +46,14 @@ def run_compiler(compiler: Sequence[str], arguments: Sequence[str]) -> None:
 
 
 def shared_library(source: Path, *, sanitize: bool = False) -> Path:
-    """Return the library made of one C file, from the cache if it is there.
+    """Return the library compiled from one C file, from the cache if possible.
 
     Args:
-        source: Needs no other headers than the C library's and those in its folder.
+        source: The C file; it may use headers of the C library and of its own folder.
         sanitize: Compile with address and undefined-behaviour sanitizers (for CI).
     Raises:
-        CompilerError: no compiler, or the cache folder cannot be written.
-        CacheError: others can write to the cache.
+        CompilerError: There is no compiler, or the cache folder cannot be written.
+        CacheError: Other users can write to the cache.
     """
     flags = [*FLAGS, *(SANITIZERS if sanitize else ())]
     text = b"".join(path.read_bytes() for path in (source, *sorted(source.parent.glob("*.h"))))

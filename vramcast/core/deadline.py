@@ -1,4 +1,4 @@
-"""A limit on the time of one answer, however many runs of a job that takes."""
+"""A time limit for one answer, over all runs of its job."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from vramcast.core.errors import TimeLimit, UsageError
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """When an answer must be there.
+    """The deadline of an answer.
 
     Attributes:
-        limit_s: The seconds that were given.
-        at_s: When they end, by `time.monotonic`.
+        limit_s: The limit in seconds.
+        at_s: The deadline, by `time.monotonic`.
     """
 
     limit_s: float
@@ -22,20 +22,20 @@ class Deadline:
 
     @classmethod
     def after(cls, limit_s: float) -> Deadline:
-        """Return the deadline so many seconds from now.
+        """Return the deadline `limit_s` seconds from now.
 
         Raises:
-            UsageError: nothing could begin within them.
+            UsageError: The limit is not positive.
         """
-        if not limit_s > 0:  # also not a number
+        if not limit_s > 0:  # also for NaN
             raise UsageError(f"The time limit is {limit_s:g} s: it must be above 0, for example 1800.")
         return cls(limit_s, time.monotonic() + limit_s)
 
     def left_s(self) -> float:
-        """Return the seconds that are left.
+        """Return the remaining seconds.
 
         Raises:
-            TimeLimit: none are.
+            TimeLimit: No time remains.
         """
         left_s = self.at_s - time.monotonic()
         if left_s <= 0:

@@ -1,4 +1,4 @@
-"""Packages that only some commands need."""
+"""Optional packages, which only some commands need."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vramcast.core.errors import UsageError, VramcastError
 
 
 def installed(name: str) -> str | None:
-    """Return the version of an installed distribution; None: there is none of this name."""
+    """Return the version of an installed distribution; None if it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -19,12 +19,12 @@ def installed(name: str) -> str | None:
 
 @contextmanager
 def needed(what: str, extra: str, *, raises: type[VramcastError] = UsageError) -> Iterator[None]:
-    """Say what to install where an import inside the block fails.
+    """Turn an ImportError of the block into an error that gives the package to install.
 
     Args:
-        what: Needs it; at the beginning of a sentence: "Training".
-        extra: Of vramcast, that brings the package.
-        raises: What an ImportError becomes.
+        what: Subject of the message, such as "Training".
+        extra: The extra of vramcast that includes the package.
+        raises: Error class to raise.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and names for what is in them."""
+"""Atomic writes of files, and hashes of their content."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from vramcast.core.errors import OutputError, VramcastError
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], *, raises: type[VramcastError] = OutputError) -> Iterator[BinaryIO]:
-    """Open a file which takes the place of `path` when the block ends well, and leaves no trace when it does not.
+    """Open a file that replaces `path` if the block succeeds, and is removed if it fails.
 
     Args:
-        path: A device or a pipe is written where it stands.
-        raises: What an OSError becomes, also one of the block.
+        path: The file to replace. A device or a pipe is written in place.
+        raises: Error class for an OSError, also of the block.
     """
     target = Path(path)
-    # Nothing may take the place of a device or a pipe, least of all that of /dev/full.
+    # A device or a pipe, such as /dev/full, must not be replaced.
     in_place = target.exists() and not target.is_file()
     temporary = target if in_place else target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     try:
@@ -41,7 +41,7 @@ def atomic_write(path: str | os.PathLike[str], *, raises: type[VramcastError] = 
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits; "" where there is none."""
+    """Return the SHA-256 of a file in hexadecimal digits; "" if there is no file."""
     if not os.path.isfile(path):
         return ""
     with open(path, "rb") as file:
@@ -49,5 +49,5 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
 
 
 def digest(*parts: str, digits: int = 16) -> str:
-    """Return so many hexadecimal digits, 64 at most, that name these texts."""
+    """Return a hash of some texts, with up to 64 hexadecimal digits."""
     return hashlib.sha256("\n".join(parts).encode(errors="replace")).hexdigest()[:digits]

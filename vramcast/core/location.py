@@ -1,4 +1,4 @@
-"""Where this package lies, and the folder from which other processes import it."""
+"""The location of this package, and the folder from which other processes import it."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ FOLDER: Final = Path(__file__).parents[1]
 
 
 def checkout_root() -> Path | None:
-    """Return the root of the checkout that vramcast is imported from; None: it is installed."""
+    """Return the root of the checkout of vramcast; None if it is installed."""
     return FOLDER.parent if (FOLDER.parent / "pyproject.toml").is_file() else None
 
 
 def import_root() -> Path:
-    """Return a folder on whose path vramcast is found.
+    """Return a folder for the import path of other processes.
 
-    A checkout's root would do, but its folders would then pass for packages: to a job that looks whether Hugging Face's
-    `datasets` is installed, ours would seem to be it. So the folder has a link to the one package in it.
+    A checkout's root would work, but its other folders would be mistaken for packages: a job that tests for Hugging Face's
+    `datasets` would find ours. The folder therefore contains only a link to the package.
 
     Raises:
-        CacheError: The folder has more in it than that link.
+        CacheError: The folder contains more than that link.
     """
     if checkout_root() is None:
         return FOLDER.parent
@@ -37,9 +37,9 @@ def import_root() -> Path:
 
     try:
         links = kept(f"import/{hashlib.sha256(str(FOLDER).encode()).hexdigest()[:16]}", make)
-    except CompilerError:  # no place for links (a read-only home, Windows without the right)
+    except CompilerError:  # links cannot be made (a read-only home, Windows without the permission)
         return FOLDER.parent
-    # It comes first on the path of every worker: nothing else may be imported from it (a sitecustomize.py, say).
+    # It is first on the path of every worker, so nothing else may be importable from it, such as a sitecustomize.py.
     if os.listdir(links) != [name] or os.readlink(links / name) != str(FOLDER):
-        raise CacheError(f"The cache {links} is not used: it has more in it than a link to {FOLDER}. Delete it.")
+        raise CacheError(f"The cache {links} is not used because it contains more than a link to {FOLDER}: delete it.")
     return links

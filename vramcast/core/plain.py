@@ -1,7 +1,7 @@
-"""Frozen dataclasses as plain JSON values, and back with every value checked against the fields' types.
+"""Conversion of frozen dataclasses to JSON values, and back with every value checked against the fields' types.
 
-The one reader of values that come from outside. It needs the standard library alone: submit hosts and nodes that measure have
-no packages.
+All external values are read here. The module needs only the standard library, because submit hosts and measuring nodes have no
+packages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from vramcast.core.text import encodable, shown
 
 T = TypeVar("T")
 _MAX_TEXT = 100_000  # arbitrary: longer text in one field is damage or an attack
-_MAX_INT = 2**63  # spec: what a Parquet int64 holds
+_MAX_INT = 2**63  # spec: range of a Parquet int64
 _MAX_FLOAT: Final = sys.float_info.max
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 _EXPECTED: Final = {
@@ -31,18 +31,18 @@ _EXPECTED: Final = {
 
 
 class Between(NamedTuple):
-    """The least and the most that a number may be: `Annotated[int, Between(1, 64)]`."""
+    """The range of a number: `Annotated[int, Between(1, 64)]`."""
 
     least: float
     most: float
 
 
 class _Wrong(ValueError):
-    """A value is not what its field asks for."""
+    """A value does not match its field's type."""
 
 
 def to_plain(value: Any) -> Any:
-    """Return `value` (dataclasses, tuples, dicts, scalars) as what `json.dumps` takes."""
+    """Return `value` (dataclasses, tuples, dicts, scalars) as values for `json.dumps`."""
     kind: Any = type(value)
     if kind in _SCALARS:
         return value
@@ -57,39 +57,39 @@ def to_plain(value: Any) -> Any:
 
 @cache
 def _names(kind: type) -> tuple[str, ...]:
-    """Return the fields of a dataclass; none of any other type."""
+    """Return the field names of a dataclass; none for any other type."""
     return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else ()
 
 
 def json_value(text: str | bytes, what: str, *, raises: type[VramcastError] = DatasetError) -> Any:
-    """Return the JSON value in `text`; a number in it may still be infinite: 1e400.
+    """Parse JSON; a number in it may still be infinite: 1e400.
 
     Args:
-        text: Untrusted.
-        what: At the beginning of the message: a file's name.
-        raises: What is raised where it is no JSON, is nested too deep, or has NaN or infinity by name.
+        text: Untrusted text.
+        what: Beginning of the message, such as a file's name.
+        raises: Error class for text that is not JSON, is nested too deeply, or names NaN or infinity.
     """
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
-        raise raises(f"{what} is nested too deep to be read.") from None
+        raise raises(f"{what} is nested too deeply.") from None
     except ValueError as error:
         raise raises(f"{what} is not JSON ({str(error)[:100]}).") from None
 
 
 def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def from_plain(kind: type[T], value: Any, where: str = "", *, raises: type[VramcastError] = DatasetError) -> T:
-    """Return `value` as a `kind`; absent fields take their defaults.
+    """Return `value` as a `kind`; absent fields have their defaults.
 
     Args:
-        kind: A dataclass, or another type, made of str, int, float, bool, None, Path, Any, Literal, list, dict, tuple[X, ...],
-            tuple of fixed length, Mapping[K, X], dataclasses, unions of these, and numbers annotated with `Between`.
-        value: What `to_plain` gave, or anything untrusted.
-        where: The place in the file, for the message.
-        raises: What is raised where a field is unknown, missing, or of another type; the message names the field.
+        kind: A dataclass, or another type, built from str, int, float, bool, None, Path, Any, Literal, list, dict,
+            tuple[X, ...], tuple of fixed length, Mapping[K, X], dataclasses, unions of these, and numbers annotated with `Between`.
+        value: A result of `to_plain`, or any untrusted value.
+        where: Position in the file, for the message.
+        raises: Error class for an unknown or missing field, or a wrong type; the message names the field.
     """
     where = where or kind.__name__
     try:
@@ -97,16 +97,16 @@ def from_plain(kind: type[T], value: Any, where: str = "", *, raises: type[Vramc
     except _Wrong as error:
         raise raises(str(error)) from None
     except RecursionError:
-        raise raises(f"{where} is nested too deep to be read.") from None
+        raise raises(f"{where} is nested too deeply.") from None
 
 
-# Histories have 10^5 rows: what a type asks for is found once, and each value is then looked at by a function of its own.
+# Histories have 10^5 rows: each type is analyzed once, and its values are then checked by a function of their own.
 _Reader: TypeAlias = Callable[[Any, str], Any]
 
 
 @cache
 def _reader(kind: Any) -> _Reader:
-    """Return what reads a value of this type, or raises."""
+    """Return a function that checks and converts a value of this type."""
     if dataclasses.is_dataclass(kind):
         return _record(kind)
     origin, arguments = get_origin(kind), get_args(kind)
@@ -137,7 +137,7 @@ def _record(kind: Any) -> _Reader:
     readers: dict[str, _Reader] = {}
 
     def read(value: Any, where: str) -> Any:
-        if not readers:  # not before: a type may hold itself
+        if not readers:  # deferred, because a type may contain itself
             readers.update({name: _reader(hint) for name, (hint, _) in fields.items()})
         if not isinstance(value, dict):
             raise _wrong(where, value, "an object")

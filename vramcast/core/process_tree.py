@@ -1,4 +1,4 @@
-"""The processes of this machine, as /proc tells them. Linux only."""
+"""The processes of this machine, from /proc. Linux only."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-_HELD: Final = re.compile(r"^(?:VmRSS|VmPTE):\s+(\d+) kB$", re.MULTILINE)  # spec: proc(5); pages, and the tables of pages
-_INODE_BYTES: Final = 1 << 10  # measured: an empty file on a tmpfs takes 990 bytes of the kernel's, Linux 6.18
+_HELD: Final = re.compile(r"^(?:VmRSS|VmPTE):\s+(\d+) kB$", re.MULTILINE)  # spec: proc(5); pages and page tables
+_INODE_BYTES: Final = 1 << 10  # measured: an empty file on a tmpfs takes 990 bytes of kernel memory, Linux 6.18
 
 
 class Running(NamedTuple):
-    """One process which lives, or has not been waited for.
+    """A process that is alive, or was not waited for.
 
     Attributes:
-        parent: Its parent's number.
-        ticks: Of the clock, which it has used, and those of its children which have ended: a compiler's programs live for
-            less than a second.
+        parent: Number of its parent.
+        ticks: Clock ticks used by it and its ended children, because a compiler's programs live for less than a second.
     """
 
     parent: int
@@ -27,7 +26,7 @@ class Running(NamedTuple):
 
 
 def running() -> dict[int, Running]:
-    """Return them by their numbers. spec: proc(5), fields 4 and 14 to 17 of stat; the name, field 2, may hold anything."""
+    """Return the processes by number. spec: proc(5), fields 4 and 14 to 17 of stat; field 2, the name, may be any text."""
     found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, IndexError):  # ended meanwhile
@@ -37,7 +36,7 @@ def running() -> dict[int, Running]:
 
 
 def is_active(pid: int) -> bool:
-    """Return whether a process goes on: it has neither ended nor been stopped."""
+    """Return whether a process has neither ended nor been stopped."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "TtZX"
     except OSError:
@@ -45,7 +44,7 @@ def is_active(pid: int) -> bool:
 
 
 def descendants(pid: int) -> list[int]:
-    """Return all which a process started, and those which they did."""
+    """Return the children of a process, and their descendants."""
     children: dict[int, list[int]] = {}
     for number, process in running().items():
         children.setdefault(process.parent, []).append(number)
@@ -57,11 +56,11 @@ def descendants(pid: int) -> list[int]:
 
 
 def held_bytes(pid: int, in_memory: Sequence[str] = ()) -> int:
-    """Return the memory that a process and all that it started hold; pages which several share count for each.
+    """Return the memory of a process and its descendants; a shared page counts for each of them.
 
     Args:
         pid: The process.
-        in_memory: Folders, as the youngest of these processes sees them, whose files count: each a tmpfs of theirs alone.
+        in_memory: Folders whose files count, as the youngest of these processes sees them: each a tmpfs of their own.
     """
     pids = [pid, *descendants(pid)]
     return sum(map(_of_process, pids)) + (_of_files(pids, in_memory) if in_memory else 0)
@@ -74,7 +73,7 @@ def _of_process(pid: int) -> int:
 
 
 def _of_files(pids: Iterable[int], folders: Sequence[str]) -> int:
-    """Return what the files in folders take, as the last process that can be looked into and has all of them sees them."""
+    """Return the size of the files in folders, as seen by the last readable process that has all of them."""
     for pid in reversed([*pids]):
         with contextlib.suppress(OSError):
             seen = [os.statvfs(f"/proc/{pid}/root{folder}") for folder in folders]

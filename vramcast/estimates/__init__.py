@@ -1,1 +1,1 @@
-"""The answer to a job: its peaks, its bound, and what else the job could take."""
+"""Estimates of jobs: peaks, bounds, advice and plans."""

@@ -5,7 +5,7 @@
     online.observe(estimate, measured_bytes, requested_bytes=request)   # when the job has ended
 
 The method is adaptive conformal inference: over any sequence of jobs, the share of jobs that stay below their request
-approaches the level. The state is an append-only file, so a restarted scheduler resumes from it.
+approaches the level. The state is an append-only file, so a restarted scheduler continues from it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Online:
         level: Share of jobs that should stay below their request, in (0, 1).
         state: File of past observations; None: keep them in memory only.
         rate: Change of the level per job.
-        asked: Level to resume from if the caller keeps the state; None: `level`.
+        asked: Initial level, if the caller keeps the state; None: `level`.
 
     Attributes:
         observed: Number of observed jobs.

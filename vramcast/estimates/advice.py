@@ -56,7 +56,7 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
         The variants by bound, smallest first, with sizes in bytes. A variant that cannot be traced is a row with the reason.
 
     Raises:
-        UsageError: The estimate is of a script, which only its author can change.
+        UsageError: The estimate is for a script, which only its author can change.
 
     Example:
         >>> forward = vramcast.estimate(model, batch, mode="infer", precision="bf16", tracer="fake")

@@ -1,12 +1,12 @@
-"""A batch in the caller's own hands, described so that it can travel.
+"""Descriptions of the caller's batches, to be sent to a worker.
 
-    tensor, NumPy array            TensorSpec, with its content where it is small
-    tuple, list, dict              the same, part by part; so is what a tokenizer returns
+    tensor, NumPy array            TensorSpec, with its content if it is small
+    tuple, list, dict              the same, part by part; so is the output of a tokenizer
     dataclass, named tuple         Record: an object of the same class, with its tensors on the device
-    another object                 Record, sent as it is; its own `to(device)` moves it
+    another object                 Record, sent unchanged; its own `to(device)` moves it
 
-What gives batches and is none (a data loader, a data set) is refused, with what to pass: it does not say which batch is the
-largest.
+A source of batches, such as a data loader or a data set, is rejected because it does not reveal its largest batch; the error
+shows what to pass instead.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vramcast.core.text import shown
 from vramcast.jobs.job import Batch, Record, TensorSpec
 
 _PLAIN: Final = (bool, int, float, complex, str, bytes, slice, range)
-# What may stand in a batch's place and is none, by the names of torch.utils.data, and what gives one.
+# Classes of torch.utils.data that are often passed instead of a batch, and how to get a batch from each.
 _SOURCES: Final = {
     "DataLoader": "next(iter(loader))",
     "Dataset": "torch.utils.data.default_collate([dataset[i] for i in range(32)])",
@@ -35,9 +35,9 @@ def described(batch: Any, name: str = "batch") -> Batch:
 
     Args:
         batch: The batch, or its labels.
-        name: What it is called.
+        name: Name of the argument, for errors.
     Raises:
-        UsageError: it is none, or something in it cannot be sent; says what to pass.
+        UsageError: It is not a batch, or a part of it cannot be sent.
     """
     is_shape = isinstance(batch, tuple | list) and batch and all(type(one) is int for one in batch)
     if isinstance(batch, str) or is_shape or inspect.isroutine(batch) or isinstance(batch, type):
@@ -65,7 +65,7 @@ def _described(part: Any) -> Batch:
 
 
 def _leaf(part: Any) -> Any:
-    import torch  # which the caller has
+    import torch  # the caller has imported it
 
     if isinstance(part, torch.Tensor):
         return _spec(part)
@@ -78,7 +78,7 @@ def _leaf(part: Any) -> Any:
 
 
 def _spec(tensor: Any) -> TensorSpec:
-    """Return the description of a tensor, with what it holds where that is little and lies on the host."""
+    """Return the description of a tensor, with its content if it is small and on the host."""
     import torch
 
     from vramcast.tracer.program import meta_model
@@ -86,7 +86,7 @@ def _spec(tensor: Any) -> TensorSpec:
     if tensor.layout is not torch.strided or tensor.is_nested:
         kind = "nested" if tensor.is_nested else "sparse"
         raise UsageError(
-            f"The batch holds a {kind} tensor ({tensor.layout}), and only dense ones can be described: pass it dense "
+            f"The batch holds a {kind} tensor ({tensor.layout}), but only dense tensors are supported: pass it dense "
             "(x.to_dense()) and convert it in the model's forward."
         )
     small = tensor.nbytes < meta_model.BIG_BYTES and tensor.device.type == "cpu"
@@ -99,19 +99,19 @@ def _of_array(array: Any) -> Any:
     import torch
 
     try:
-        return torch.as_tensor(array.copy())  # with a layout of its own
+        return torch.as_tensor(array.copy())  # the copy has its own layout
     except (TypeError, ValueError) as error:
-        raise UsageError(f"The batch holds an array of {array.dtype}, of which no tensor can be made ({error}).") from None
+        raise UsageError(f"The batch holds an array of {array.dtype}, which no tensor can hold ({error}).") from None
 
 
 def _refuse_source(part: object) -> None:
-    """Raise where a part of a batch gives batches, and is none."""
+    """Raise if a part of a batch is a source of batches."""
     if isinstance(part, Iterator):
         raise UsageError(f"The batch holds a {type(part).__name__}: pass one batch of it, for example next(iter(loader)).")
     for kind in type(part).__mro__:
         if kind.__module__.startswith("torch.utils.data") and kind.__name__ in _SOURCES:
             raise UsageError(
-                f"The batch holds a {type(part).__name__}: pass one batch of it, for example {_SOURCES[kind.__name__]}; where "
+                f"The batch holds a {type(part).__name__}: pass one batch of it, for example {_SOURCES[kind.__name__]}; if "
                 "batches vary, the largest."
             )
 
@@ -123,7 +123,7 @@ def _record(maker: Any, fields: Mapping[str, Any]) -> Record:
 
 
 def _made(kind: Any, **fields: Any) -> Any:
-    """Return an object of a class as it was found: what its `__init__` does was done."""
+    """Return an object of a class with these fields, without a call of `__init__`."""
     made = kind.__new__(kind)
     for name, value in fields.items():
         object.__setattr__(made, name, value)

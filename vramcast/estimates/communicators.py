@@ -1,12 +1,12 @@
-"""What NCCL takes from the card for a process's communicators, past PyTorch's allocator; and the context with all of that.
+"""Memory that NCCL takes for a process's communicators outside PyTorch's allocator, and the context including it.
 
-Nothing here was measured by this project. The table has modes of what nvidia-smi printed at the start of public training
-logs, by kind of card, release of torch (whose wheel brings NCCL) and ranks, less such a card's context after kernels: the
-process had made one communicator and passed one barrier, which launches a kernel (where ranks had launched one before on
-GPU 0, the one which stays there is no larger). `python -m benchmarks.hardware.process_peaks` compares them with the logs.
-NCCL's own rule is not known: it grows with channels and peers, and cards joined by a switch which reduces in the network
-(NVLink SHARP: Hopper and later, SXM) took gigabytes before NCCL 2.26. What a further communicator takes, and what
-point-to-point calls add, comes from a few reports. All of it is assumed, and its width is in the bound.
+This project measured none of it. The table has modes of nvidia-smi's readings at the start of public training logs, by kind of
+card, release of torch (whose wheel includes NCCL) and ranks, minus such a card's context after kernels: the process had made
+one communicator and passed one barrier, which launches a kernel (if ranks had launched one before on GPU 0, the context that
+stays there is no larger). `python -m benchmarks.hardware.process_peaks` compares the table with the logs. NCCL's own rule is
+unknown: its memory grows with channels and peers, and cards joined by a switch that reduces in the network (NVLink SHARP:
+Hopper and later, SXM) took gigabytes before NCCL 2.26. The sizes of further communicators and of point-to-point calls come
+from a few reports. All values are assumptions, and the bound includes their range.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from vramcast.tracer.format.nccl_calls import Calls, calls_in
 from vramcast.tracer.format.rank_facts import processes_of
 from vramcast.tracer.format.trace import RANKS, Trace
 
-# Cards which are joined by a switch that reduces in the network.
+# Cards joined by a switch that reduces in the network.
 _SWITCHED: Final = frozenset({"h100", "h200", "b200"})
-# Own process less a context after one kernel (614), 8 ranks. Two of the eight have 240 less; two alone took 968 on torch 2.6.
-# By the NCCL which wheels of torch bring: before this minor version of torch 2.
+# Own process minus a context after one kernel (614), 8 ranks. Two of the eight have 240 less; two alone took 968 on torch 2.6.
+# By the NCCL in torch's wheels: releases before this minor version of torch 2.
 _ERAS: Final = (
     (5, Interval(3758, 968, 3828)),  # measured: torch 2.4, H100, 4372-4374 in 88 of 128 processes; 2024-2026
     (7, Interval(2832, 968, 2858)),  # measured: torch 2.5 and 2.6, H100 and H200, 3442-3448 in 59 of 72; 2024-2026
@@ -37,27 +37,27 @@ _ERAS: Final = (
 )
 # A100 PCIe 2 ranks 98, 4 ranks 134; A100 SXM 8 ranks 127; A40 112 and 438; RTX A6000 200 and 96; RTX 5090 182; RTX 5080 169;
 # L40S 137; RTX 3090 55; A10G 107; Quadro RTX 8000 117; H100 NVL 376; H100 PCIe 428.
-_JOINED: Final = Interval(130, 55, 440)  # measured: own process less a context after kernels, torch 2.5 to 2.11, 2025-2026
+_JOINED: Final = Interval(130, 55, 440)  # measured: own process minus a context after kernels, torch 2.5 to 2.11, 2025-2026
 # A100 422 (298 with torch 2.5), A40 442, RTX 3080 450, RTX 4090 429, RTX 5090 512-526, B200 548, H200 554, H100 562 (312 with
 # torch 2.4, 416 with 2.6). NVIDIA/nccl#2363: a buffer of 512 for a single rank.
-_ALONE: Final = Interval(450, 298, 570)  # measured: one rank, own process less a context after kernels, 2024-2026
+_ALONE: Final = Interval(450, 298, 570)  # measured: one rank, own process minus a context after kernels, 2024-2026
 _FURTHER_PAIR: Final = Interval(544, 0, 1800)  # measured: 4 x A100, NVIDIA/nccl#964, 2023; high end NVIDIA/nccl#864
 _FURTHER: Final = Interval(688, 0, 1800)  # measured: 4 x A100, NVIDIA/nccl#964, 2023; 0: resources shared with the first
 _FURTHER_ALONE: Final = Interval(0, 0, 512)  # measured: 512 at most, NVIDIA/nccl#2363, 2026
 _PEER_MIB: Final = 447  # measured: 3128 for 7 peers at the first all_to_all_single, 8 x H100, NVIDIA/nccl#1685, 2025
 _PEER_CALLS: Final = frozenset({"send", "recv", "all_to_all", "gather", "scatter"})
-_PER_MACHINE: Final = 8  # arbitrary: cards of a machine; those further away are reached through shared buffers
+_PER_MACHINE: Final = 8  # arbitrary: cards of a machine; more distant ones are reached through shared buffers
 
 
 @dataclass(frozen=True, slots=True)
 class Communicator:
-    """One communicator of NCCL. Sizes in bytes.
+    """One NCCL communicator; sizes are in bytes.
 
     Attributes:
-        ranks: How many it has.
-        calls: How often each kind of call was made on it. One without calls takes nothing: NCCL connects at the first one.
-        bytes_assumed: What it is taken to hold of the card.
-        low_bytes, high_bytes: What is plausible; a bound must use the upper end.
+        ranks: Number of its ranks.
+        calls: Number of calls by kind. A communicator without calls takes no memory: NCCL connects at the first call.
+        bytes_assumed: The assumed size on the card.
+        low_bytes, high_bytes: The plausible range; a bound uses the upper end.
     """
 
     ranks: int
@@ -71,12 +71,12 @@ class Communicator:
 
 
 def sizes_of(calls: Sequence[Calls], card: Device, torch: str | None) -> tuple[Communicator, ...]:
-    """Return what NCCL takes for a process's communicators.
+    """Return a process's communicators with NCCL's assumed memory for each.
 
     Args:
-        calls: On each, in the order in which they were made.
-        card: Whose memory is asked for.
-        torch: Version on the card's machine; None: a current one.
+        calls: Calls on each communicator, in order of creation.
+        card: The card that holds the memory.
+        torch: Version of torch on the card's machine; None: a current one.
     """
     found = []
     is_first = True
@@ -106,24 +106,24 @@ def _further(ranks: int) -> Interval:
 
 
 def strangers_on(trace: Trace) -> int:
-    """Return how many other ranks have a context on this rank's card."""
+    """Return the number of other ranks with a context on this rank's card."""
     said = trace.header.get(RANKS)
     number = said.get("strangers", 0) if isinstance(said, dict) else 0
     return number if isinstance(number, int) and 0 <= number < 2**10 else 0
 
 
 def _with_processes(found: Context, one: Context, trace: Trace) -> Context:
-    """Return a context with what other processes of the job hold of the card at once: `one` each, and their segments.
+    """Return a context that includes the job's other processes on the card at the same time: `one` each, and their segments.
 
     Args:
-        found: What the traced process takes besides.
-        one: What each process takes besides.
-        trace: Of the traced process.
+        found: Context of the traced process.
+        one: Context of each process.
+        trace: Trace of the traced process.
     """
     others = [other.reserved for other in processes_of(trace)[1:] if other.is_at_once]
     if not others:
         return found
-    # Each is as good an estimate as the traced one's: the bound has the largest that such an estimate was missed by.
+    # Their estimates are as good as the traced one's: the bound uses the largest residual of such estimates.
     reserved, most = sum(others), 1 + max(residuals.values[-1] for residuals in RESIDUALS.values())
     low, point, high = (len(others) * size for size in (one.low_bytes, one.bytes, one.high_bytes))
     what = f"{len(others)} other processes of the job on this card"
@@ -133,15 +133,15 @@ def _with_processes(found: Context, one: Context, trace: Trace) -> Context:
 def context_of_process(
     card: Device, cuda_major: int, torch: str | None, libraries: Collection[str], trace: Trace, outside_bytes: int = 0
 ) -> Context:
-    """Return what a process takes beside PyTorch's segments, with NCCL, and what other ranks and processes take of its card.
+    """Return the memory on a process's card outside its segments: context, NCCL, and other ranks and processes.
 
     Args:
         card: The card.
         cuda_major: See `context_bytes`.
-        torch: Version on the card's machine; None: a current one.
+        torch: Version of torch on the card's machine; None: a current one.
         libraries: See `context_bytes`.
-        trace: Of the process.
-        outside_bytes: What libraries of the job took themselves.
+        trace: Trace of the process.
+        outside_bytes: Memory that the job's libraries allocated themselves.
     """
     used = [one for one in sizes_of(calls_in(trace.ledger), card, torch) if one.calls]
     counted = set(libraries) - {"nccl"} if used else set(libraries)
@@ -150,7 +150,7 @@ def context_of_process(
         sums = (sum(sizes) for sizes in zip(*((one.low_bytes, one.bytes_assumed, one.high_bytes) for one in used), strict=True))
         found = found.plus(*sums, what=f"NCCL for {len(used)} communicator{'s' if len(used) > 1 else ''}, public logs")
     if n := strangers_on(trace):
-        # A stray context is bare, or the rank launched its first kernel here: public logs have both.
+        # A stray context is bare, or its rank launched its first kernel here: public logs have both.
         bare, after = (context_bytes(card, cuda_major, (), torch=torch, kernels=kernels) for kernels in (False, True))
         found = found.plus(
             n * bare.low_bytes, n * bare.bytes, n * after.high_bytes, what=f"contexts of {n} other ranks on this card"

@@ -1,9 +1,9 @@
-"""What a loop keeps from step to step: how much, who asked for it, and with which step the card is full.
+"""Memory that a loop keeps from step to step: its size, its allocation site, and the step that fills the card.
 
-A loop that has settled frees with each step what the one before has left: at the end of its steps, equal blocks are alive. What
-one keeps is seen there: blocks which outlive the next step become more and more, or one that each step makes anew becomes
-larger. What an operator of a module asked for is counted together, young blocks (of the last step) and old ones apart, so that
-batches of other sizes, of which nothing stays, hide nothing and look like nothing.
+In a settled loop, each step frees the blocks left by the step before, so equal blocks are alive at the end of each step. A
+growing loop shows there: more and more blocks outlive the next step, or a block that each step makes anew becomes larger.
+Requests are grouped by operator and module, with young blocks (of the last step) apart from old ones, so that batches of
+varying size, which leave nothing behind, neither hide growth nor look like it.
 
     live at the end of step      1     2     3     4     5     6     7     8  ...
     young, aten::mm             64    48    64    16    64    32    16    64       settled: it changes, and does not rise
@@ -26,30 +26,30 @@ from vramcast.core.units import MIB, gib
 from vramcast.tracer.format.trace import LOOPS, Action, Trace
 from vramcast.tracer.protocol.run_options import LEAST_WATCHED, MOST_WATCHED, LoopWatch
 
-_EVENTS: Final = 60_000  # arbitrary: a loop is watched for so many requests and frees, some seconds
-_WARM_SHARE: Final = 4  # arbitrary: one in so many of its steps may make what is kept for good
-_PARTS: Final = 4  # arbitrary: in each of so many parts of the other steps it must grow
-_EVEN: Final = 2  # arbitrary: in none of them more than so many times as much as in another
-_LEAST_STEPS: Final = 3  # spec: the first makes what is kept for good, the second what the third would free
+_EVENTS: Final = 60_000  # arbitrary: requests and frees for which a loop is watched, some seconds
+_WARM_SHARE: Final = 4  # arbitrary: the first 1 / _WARM_SHARE of the steps may make blocks that are kept for good
+_PARTS: Final = 4  # arbitrary: the loop must grow in each of this many parts of the other steps
+_EVEN: Final = 2  # arbitrary: the largest ratio between the growth of two parts
+_LEAST_STEPS: Final = 3  # spec: the first makes blocks kept for good, the second those that the third would free
 
 Array = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What one loop of a job keeps from step to step.
+    """Memory that one loop of a job keeps from step to step.
 
     Attributes:
-        bytes_per_step: As the allocator counts them, in blocks.
+        bytes_per_step: Bytes kept per step, in the allocator's blocks.
         phase: training, evaluation or generation.
-        where: The line of the user's code that asked for most of it, `train.py:41`; else the operator which did.
-        full_at_step: The step in which the card is full; 0: it is full before.
-        steps_known: How many steps the loop makes, if that is known.
-        steps_seen: How many of them were seen.
-        card_bytes: The size of that card.
-        is_judged: Whether the steps that were seen were enough to tell growth from what settles.
-        reserved_at_end: What the allocator holds at the end of an evaluation of known length, or of a loop that was seen to its
-            end, which every bound covers; None: it is not known.
+        where: The line of the user's code that requested most of it, `train.py:41`, or else the operator.
+        full_at_step: The step that fills the card; 0 if it is full before the loop.
+        steps_known: Number of steps of the loop, if known.
+        steps_seen: Number of observed steps.
+        card_bytes: Size of the card.
+        is_judged: Whether enough steps were observed to tell growth from a settled loop.
+        reserved_at_end: Reserved bytes at the end of an evaluation of known length, or of a loop observed to its end, which
+            every bound covers; None if unknown.
     """
 
     bytes_per_step: int
@@ -63,35 +63,35 @@ class Growth:
     reserved_at_end: int | None = None
 
     def __str__(self) -> str:
-        """Return it in words."""
+        """Return the growth as a sentence."""
         step = "batch" if self.phase == "evaluation" else "step"
         size = gib(self.bytes_per_step) if self.bytes_per_step >= MIB else f"{self.bytes_per_step:,} bytes"
-        kept = f"each {step} of its {self.phase} keeps {size} more, asked for at {self.where}"
+        kept = f"each {step} of its {self.phase} keeps {size} more, requested at {self.where}"
         if not self.is_judged:
-            return f"{kept}; {self.steps_seen} were seen, too few to tell whether that stops"
+            return f"{kept}; only {self.steps_seen} were observed, too few to tell whether it stops"
         if self.steps_known is None:
             return f"{kept}: the card is full in {step} {self.full_at_step:,}"
         if self.full_at_step <= self.steps_known:
             return f"{kept}: the card is full in {step} {self.full_at_step:,} of {self.steps_known:,}"
-        return f"{kept}: the card would be full in {step} {self.full_at_step:,}, and {self.steps_known:,} are made"
+        return f"{kept}: the card would be full in {step} {self.full_at_step:,}, but the loop ends after {self.steps_known:,}"
 
     def fills(self, card_bytes: int) -> bool:
-        """Return whether the loop is known to go on until a card is full; of another than the job's own in a straight line."""
+        """Return whether the loop is known to fill a card; for a card other than the job's own, by linear extrapolation."""
         later = (card_bytes - self.card_bytes) // self.bytes_per_step
         return self.is_judged and self.steps_known is not None and self.full_at_step + later <= self.steps_known
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the growth as JSON values."""
         return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ("card_bytes", "reserved_at_end")}
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What of a loop grows.
+    """The growing blocks of a loop.
 
     Attributes:
-        bytes_per_step: In blocks.
-        rows: The requests of blocks which are alive at the end, of what grows; not those of the first steps.
+        bytes_per_step: Bytes per step, in blocks.
+        rows: Requests of the growing blocks alive at the end, without those of the first steps.
     """
 
     bytes_per_step: int
@@ -100,14 +100,14 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class SeenLoop:
-    """A loop of a trace, as its header tells it.
+    """A loop recorded in a trace's header.
 
     Attributes:
-        number: From 0, in the order in which the loops begin.
-        phase: As in `Growth`.
-        ends: The rows before which its steps ended.
-        length: How many steps it makes, if that is known.
-        is_open: Whether it goes on behind what was seen.
+        number: Number of the loop, from 0 in order of first step.
+        phase: training, evaluation or generation.
+        ends: For each step, the row after its last one.
+        length: Number of steps, if known.
+        is_open: Whether the loop continues after the observed part.
     """
 
     number: int
@@ -118,10 +118,10 @@ class SeenLoop:
 
 
 def loops_of(trace: Trace) -> list[SeenLoop]:
-    """Return the loops that a trace's header tells of.
+    """Return the loops recorded in a trace's header.
 
     Raises:
-        TraceFileError: the header is damaged.
+        TraceFileError: The header is damaged.
     """
     said = trace.header.get(LOOPS)
     if not said:
@@ -144,25 +144,25 @@ def _loop(said: Mapping[str, Any], n_rows: int) -> SeenLoop:
 
 # ------------------------------------------------------------------------------------------------ the rule
 def grows(live_bytes: Iterable[int]) -> float:
-    """Return by how many bytes a step something grows that has so many at the ends of the steps; 0: it settles.
+    """Return the growth in bytes per step of a series of live bytes at the ends of steps; 0 if it settles.
 
-    It grows if it never shrinks after the first steps, and about as much in each part of the others.
+    A series grows if it never shrinks after the first steps, and grows about equally in each part of the others.
     """
     live = np.array(list(live_bytes), np.int64)
     steps = np.diff(live[len(live) // _WARM_SHARE :])
     parts = [int(part.sum()) for part in np.array_split(steps, _PARTS)]
     if len(steps) < _PARTS or steps.min() < 0 or not 0 < max(parts) <= _EVEN * min(parts):
         return 0
-    at = np.flatnonzero(steps)  # of something that grows with every tenth step, whole periods are counted
+    at = np.flatnonzero(steps)  # count whole periods if it grows only every tenth step
     return float(steps[at[0] + 1 :].sum() / (at[-1] - at[0])) if len(at) > 1 else float(steps.mean())
 
 
 def kept_by(trace: Trace, ends: tuple[int, ...]) -> Kept | None:
-    """Return what a loop keeps from step to step; None: it settles.
+    """Return the blocks that a loop keeps from step to step; None if it settles.
 
     Args:
-        trace: Of the job.
-        ends: Rows before which its steps ended.
+        trace: Trace of the job.
+        ends: For each step of the loop, the row after its last one.
     """
     live, group, alive = _at_ends(trace, ends)
     found = [(row, by) for row in range(len(live)) if (by := grows(live[row]))]
@@ -173,9 +173,9 @@ def kept_by(trace: Trace, ends: tuple[int, ...]) -> Kept | None:
 
 
 def kept_so_far(trace: Trace, ends: tuple[int, ...]) -> Kept | None:
-    """Return what each step of a short loop has kept from the third on, of what outlives a step; None: not each has.
+    """Return the blocks that every step of a short loop has kept from the third on; None if not every step has.
 
-    It says nothing of whether a longer one would go on so.
+    It does not predict whether a longer loop would continue to grow.
     """
     if len(ends) < _LEAST_STEPS:
         return None
@@ -188,7 +188,7 @@ def kept_so_far(trace: Trace, ends: tuple[int, ...]) -> Kept | None:
 
 
 def may_grow(trace: Trace, ends: tuple[int, ...]) -> float:
-    """Return by how many bytes a step more is alive behind the last step of what was seen of a loop than behind its second."""
+    """Return the average growth in bytes per step between the second and the last observed step."""
     if len(ends) < _LEAST_STEPS:
         return 0
     live, _, _ = _at_ends(trace, ends)
@@ -196,17 +196,17 @@ def may_grow(trace: Trace, ends: tuple[int, ...]) -> float:
 
 
 def _at_ends(trace: Trace, ends: tuple[int, ...]) -> tuple[Array, Array, Array]:
-    """Return live bytes of each group at the ends of steps [groups, steps]; the groups of blocks alive at the last; their rows.
+    """Return live bytes by group at the ends of steps [groups, steps], then groups and rows of the blocks alive at the last.
 
-    A group has an even number if it counts the blocks of the last step, an odd one if it counts older ones.
+    Even groups count the blocks of the last step, odd groups older blocks.
     """
     n, rows, at = len(ends), np.flatnonzero(trace.action == Action.ALLOC), np.array(ends)
     freed_at = np.full(len(trace) + 1, len(trace))
     freed = np.flatnonzero((trace.action == Action.FREE_COMPLETED) & (trace.block >= 0))
     freed_at[trace.block[freed]] = freed
-    born = np.searchsorted(at, rows, side="right")  # the first end at which it can be alive
+    born = np.searchsorted(at, rows, side="right")  # the first end at which the block can be alive
     dead = np.searchsorted(at, freed_at[rows], side="right")
-    left = dead > born  # the others live and die within a step
+    left = dead > born  # the others are allocated and freed within a step
     rows, born, dead = rows[left], born[left], dead[left]
     sizes = trace.rounded_bytes()[rows]
     _, names = np.unique(np.stack([trace.op[rows], trace.module[rows]]), axis=1, return_inverse=True)
@@ -223,9 +223,9 @@ def _at_ends(trace: Trace, ends: tuple[int, ...]) -> tuple[Array, Array, Array]:
     return np.cumsum(change, axis=1)[:, :n], group[is_alive], rows[is_alive]
 
 
-# ------------------------------------------------------------------------------------------------ which loop, and how long
+# ------------------------------------------------------------------------------------------------ loops to watch
 def to_watch(trace: Trace) -> list[LoopWatch]:
-    """Return which loops are to be watched: of those that go on and may grow one that trains, and one that does not."""
+    """Return the loops to watch: of the open loops that may grow, at most one training loop and one other."""
     found: dict[bool, tuple[float, LoopWatch]] = {}
     for loop in loops_of(trace):
         so_far = may_grow(trace, loop.ends) if loop.is_open else 0
@@ -240,7 +240,7 @@ def to_watch(trace: Trace) -> list[LoopWatch]:
 
 
 def place_of(trace: Trace, kept: Kept) -> str:
-    """Return the line which asked for most of what grows, else the operator and its module."""
+    """Return the line that requested most of the growth, or else the operator and its module."""
     lines = {int(row): str(line) for row, line in trace.header.get(LOOPS, {}).get("kept", ())}
     sizes = trace.rounded_bytes()
     by_place: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What an estimate shows of a job to the learner: the one way from a trace to what is served, learned from and judged."""
+"""From an estimate to the learner's example: the same path for serving, training and evaluation."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from vramcast.learner.features import Circumstances, features, parts_of
 
 
 def observed(estimate: Estimate, *, with_features: bool = True) -> Example:
-    """Return the example of an estimated job, to which a run adds its name, its stack and what it measured.
+    """Return the example of an estimated job; a run adds its name, stack and measurements.
 
-    The second round is the simulator's: the smallest reserved memory in which the job would run.
+    The second round comes from the simulator: the smallest reserved memory in which the job would run.
 
     Args:
-        estimate: Of first principles.
-        with_features: Whether to look for them in the trace, which takes a moment: an artifact without trees needs none.
+        estimate: An uncorrected estimate.
+        with_features: Whether to compute features from the trace, which takes a moment; an artifact without trees needs none.
     """
     card = estimate.job.device.with_memory(estimate.job.total_bytes)
     circumstances = Circumstances.seen(

@@ -1,4 +1,4 @@
-"""The job of a model and a batch in the caller's own hands: described without weights, so that it can travel."""
+"""The job of a model object and a batch, described without weights so that it can be sent to a worker."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def job_of_model(
     """Return the job of training (or running) `model` on `batch`; see `vramcast.estimate` for the arguments.
 
     Args:
-        options: What else a `Training` says, and the fields of `JobText` that count for a model.
+        options: Other fields of `Training`, and the fields of `JobText` that apply to a model.
     Raises:
-        UsageError: an argument is wrong.
+        UsageError: An argument is wrong.
     """
     from vramcast.tracer.program import meta_pickle
 

@@ -1,10 +1,10 @@
-"""What a job would take if values that nobody knows were others: which further runs show it, and what follows from them.
+"""Further runs of a job that depends on unknown values, and their effect on the bound.
 
-a shape of something large            run: the largest            the bound covers it
+a large tensor's shape                run: the largest              the bound covers it
 a number that the host read
-    decides, or may decide, a size    runs: the largest, the smallest; without a largest the verdict is uncertain
-    decides a yes or no               run: the other way          the bound covers both
-    went where nobody follows it      runs: others; if one takes more, it decides a size that has no largest
+    sets, or may set, a size          runs: largest and smallest    without a largest, the verdict is uncertain
+    decides a branch                  run: the other branch         the bound covers both
+    could not be followed             runs: largest and smallest    if one takes more, the size has no largest value
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _WAYS: Final[dict[Answers, frozenset[Entered]]] = {
 }
 _NUMBERS: Final = (Entered.SMALLEST, Entered.DECIDED, Entered.UNFOLLOWED)
 _SHAPES: Final = (Entered.LARGEST, Entered.BRANCH)
-_SHOWN: Final = 200  # arbitrary: characters of why a run has no peaks
+_SHOWN: Final = 200  # arbitrary: characters of the reason why a run has no peaks
 
 
 def wanted(ledger: Sequence[Entry]) -> list[Answers]:
-    """Return with which other answers a job must run again."""
+    """Return the other answers with which a job must run again."""
     kinds = {entry.kind for entry in ledger}
     return [answers for answers, of in _WAYS.items() if kinds & of]
 
 
 def covered(found: Estimate, ledger: Sequence[Entry], others: Mapping[Answers, Estimate | CannotEstimate]) -> Estimate:
-    """Return an estimate whose bound covers the other ways of its job.
+    """Return an estimate whose bound covers the other answers.
 
     Args:
-        found: With the answers that were drawn.
-        ledger: Of its run.
-        others: What each further run came to.
+        found: The estimate with drawn answers.
+        ledger: Ledger of its run.
+        others: Results of the further runs.
     """
     if not others and not found.unbounded_calls:
         return found
@@ -68,7 +68,7 @@ def covered(found: Estimate, ledger: Sequence[Entry], others: Mapping[Answers, E
 
 
 def _without_answer(ledger: Sequence[Entry], others: Mapping[Answers, Estimate | CannotEstimate]) -> set[str]:
-    """Return the further runs that show nothing: they failed, and not by the job's own error."""
+    """Return descriptions of the further runs that failed, other than by the job's own error."""
     has_largest = bool(words(ledger, Entered.LARGEST, Entered.SMALLEST))
     found = set()
     for answers, other in others.items():
@@ -83,10 +83,10 @@ def _without_answer(ledger: Sequence[Entry], others: Mapping[Answers, Estimate |
 
 
 def _unknown_steps(found: Estimate, runs: Sequence[Estimate]) -> set[str]:
-    """Return a word on it if a command made fewer steps than were wanted, and how many depends on numbers that nobody knows."""
+    """Return a description if a command made too few steps, and their number depends on unknown values."""
     steps = {found.steps, *(other.steps for other in runs)}
     is_short = found.job.command is not None and max(steps) < found.job.training.steps
-    return {f"the number of training steps ({max(steps)} at most were seen)"} if is_short and len(steps) > 1 else set()
+    return {f"the number of training steps (at most {max(steps)} were observed)"} if is_short and len(steps) > 1 else set()
 
 
 def _remarks(ledger: Sequence[Entry], ceiling: int, unbounded: Sequence[str], *, decides: bool) -> list[str]:
@@ -94,14 +94,14 @@ def _remarks(ledger: Sequence[Entry], ceiling: int, unbounded: Sequence[str], *,
     if decides and words(ledger, *_SHAPES):
         said.append(
             "shapes depend on values of more than a million elements, or on numbers that the host read, which were drawn or "
-            f"not worked out: the most that is reserved with others is {gib(ceiling)}, which the bound covers"
+            f"not computed: the largest reserved peak with other values is {gib(ceiling)}, which the bound covers"
         )
     elif decides:
         names = ", ".join(words(ledger, *_NUMBERS))
         said.append(
-            f"what the job takes depends on numbers that the host read and nobody knows ({names}): the most that is reserved "
-            f"with others is {gib(ceiling)}, which the bound covers"
+            f"the job's memory depends on unknown numbers that the host read ({names}): the largest reserved peak with other "
+            f"values is {gib(ceiling)}, which the bound covers"
         )
     if unbounded:
-        said.append(f"there is no largest shape, and so no bound, for {', '.join(unbounded)}: measure this job on a GPU")
+        said.append(f"there is no largest shape, so no bound, for {', '.join(unbounded)}: measure this job on a GPU")
     return said

@@ -1,4 +1,4 @@
-"""The phases of a training command, with the peaks of each: building, training, evaluating, writing a checkpoint."""
+"""The phases of a training command (build, training, evaluation, checkpoint), with the peaks of each."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from vramcast.tracer.format.trace import COURSE, INTERRUPTED, TIME_UP, Trace
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One of them.
+    """One phase of a training command.
 
     Attributes:
         name: build, training, evaluation or checkpoint.
-        steps: Training steps; forward passes of an evaluation; files which were written.
-        reached: Whether the job came to it.
-        allocated, reserved: Its peaks in bytes; None where it was not reached.
+        steps: Number of training steps, of forward passes in an evaluation, or of files written.
+        reached: Whether the job reached the phase.
+        allocated, reserved: Peaks of the phase in bytes; None if it was not reached.
     """
 
     name: str
@@ -31,13 +31,13 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """How far a training command was followed.
+    """The observed part of a training command.
 
     Attributes:
-        phases: In the order in which a job meets them.
-        not_reached: What was not seen, in words.
-        ended: Why the command ended before its time; "": it did not.
-        frameworks: Others than PyTorch which the command has imported.
+        phases: The phases in the order of the job.
+        not_reached: The parts that were not observed, as text.
+        ended: Reason why the command ended early; "" if it did not.
+        frameworks: Frameworks other than PyTorch that the command imported.
     """
 
     phases: tuple[Phase, ...] = ()
@@ -47,25 +47,25 @@ class Course:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is known to be missing."""
+        """True if no part is known to be missing."""
         return not self.not_reached and not self.ended
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether its user ended the command."""
+        """True if the user ended the command."""
         return self.ended.startswith(INTERRUPTED)
 
     @property
     def is_cut(self) -> bool:
-        """Whether a limit of time, or its user, ended the command."""
+        """True if a time limit or the user ended the command."""
         return self.is_interrupted or self.ended.startswith(TIME_UP)
 
 
 def course_of(trace: Trace) -> Course:
-    """Return the course which a trace's header tells; of a model's job there is none.
+    """Return the course recorded in a trace's header; it is empty for a model.
 
     Raises:
-        TraceFileError: the header is damaged.
+        TraceFileError: The header is damaged.
     """
     said = trace.header.get(COURSE)
     if not said:
@@ -83,9 +83,9 @@ def _course(trace: Trace, said: Mapping[str, Any]) -> Course:
     peaks: dict[str, tuple[int, int]] = {}
     for (row, name), end in zip(spans, ends, strict=True):
         before = peaks.get(name, (0, 0))
-        inside = slice(max(row - 1, 0), end)  # what lives when the phase begins belongs to it
+        inside = slice(max(row - 1, 0), end)  # blocks alive at the start of the phase belong to it
         peaks[name] = max(before[0], int(live[inside].max(initial=0))), max(before[1], int(held[inside].max(initial=0)))
     names = {name for _, name in spans}
     phases = tuple(Phase(name, int(n), name in names, *(peaks.get(name, (None, None)))) for name, n in said["counts"].items())
-    frameworks = tuple(map(str, said.get("frameworks", ())))  # a trace of before has none
+    frameworks = tuple(map(str, said.get("frameworks", ())))  # an older trace has none
     return Course(phases, tuple(map(str, said["not_reached"])), str(said["ended"]), frameworks)

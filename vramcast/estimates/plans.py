@@ -57,7 +57,7 @@ def iterations(trace: Trace, lifetimes: Lifetimes) -> Repetition | None:
 
 
 def plan_swap(trace: Trace, *, limit_bytes: int | None = None, link: str = "pcie4") -> SwapPlan:
-    """Plan which blocks to copy to the host, and when; see `swap.plan`.
+    """Plan copies of blocks to the host; see `swap.plan`.
 
     Args:
         trace: Trace of the job with its accesses (`RunOptions(accesses=True)`).

@@ -1,4 +1,4 @@
-"""What a reader of an estimate should know: the warnings, in one place."""
+"""The warnings of an estimate."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def remarks(job: Job, on_card: OnCard) -> Iterator[str]:
     """Yield the warnings of an estimate.
 
     Args:
-        job: What was asked.
-        on_card: What came of it.
+        job: The job.
+        on_card: Its result on the card.
     """
     seen, context = on_card.seen, on_card.context
     yield from on_card.trace.header.get("warnings", [])
@@ -30,48 +30,48 @@ def remarks(job: Job, on_card: OnCard) -> Iterator[str]:
     missing = [entry for entry in seen.ledger if entry.is_unknown]
     shapes = sorted(entry.name for entry in missing if entry.code is Code.DRAWN_SHAPE)
     if shapes:
-        yield f"shapes depend on values, which were drawn at random ({', '.join(shapes)}): the bound is wider for it"
+        yield f"shapes depend on values, which were drawn at random ({', '.join(shapes)}): this widens the bound"
     for name in words((entry for entry in missing if entry.code not in (Code.DRAWN_SHAPE, Code.OTHER_CUDNN)), *Entered):
-        yield f"not answered by NVIDIA's own rules: {name}; the bound is wider for it"
+        yield f"not answered by NVIDIA's own rules: {name}; this widens the bound"
     for entry in seen.ledger:
         if entry.kind is Entered.BOUNDED:
             most = gib(entry.size_bytes // entry.hits)
-            yield f"{entry.words} ({entry.hits} times; at most {most} each; the bound's residuals were measured with it)"
+            yield f"{entry.words} ({entry.hits} times; at most {most} each; the bound's residuals include this)"
         if entry.kind is Entered.OUTSIDE:
-            yield f"{entry.name} took {gib(entry.size_bytes)} of the card past PyTorch's allocator: counted in the process peak"
+            yield f"{entry.name} took {gib(entry.size_bytes)} outside PyTorch's allocator: counted in the process peak"
         if entry.kind is Entered.MANAGED:
             yield (
-                f"{gib(entry.size_bytes)} are managed memory, which moves between host and card as there is room: in none of "
-                "the peaks; a card with room holds it beside them"
+                f"{gib(entry.size_bytes)} are managed memory, which moves between host and card as space allows: no peak "
+                "includes it, and a card with enough space holds it in addition"
             )
     yield from _of_stack(job, on_card, is_another=any(entry.code is Code.OTHER_CUDNN for entry in missing))
     if reads := seen.count(Entered.READ):
-        yield f"the host read from the device {reads} times and got zeros: a branch on such a value may go the other way"
+        yield f"the host read from the device {reads} times and got zeros: a branch on such a value may differ on a GPU"
     if drawn := seen.count(Entered.DRAWN):
-        yield f"the host read {drawn} numbers that depend on weights, and got random ones: a branch may go another way"
+        yield f"the host read {drawn} numbers that depend on weights and got random ones: a branch may differ on a GPU"
     if on_card.out_of_memory is not None:
         yield f"does not fit on {job.device.name} ({gib(job.total_bytes)}); the peaks are those of an unlimited card"
     if job.command is not None:
         yield from _of_course(job, on_card)
     if on_card.min_feasible is None:
-        yield "min_feasible is unknown: no card is large enough, or the allocator's settings are not known"
+        yield "min_feasible is unknown: no card is large enough, or the allocator's settings are unknown"
     yield from seen.notes
 
 
 def _of_course(job: Job, on_card: OnCard) -> Iterator[str]:
     course, steps = course_of(on_card.trace), on_card.seen.steps
     if course.ended:
-        yield f"the command ended before its time, and the peaks are those until then: {course.ended}"
+        yield f"the command ended early, and the peaks are those up to then: {course.ended}"
     elif course.not_reached:
-        yield f"not seen, and so not in the bound: {'; '.join(course.not_reached)}"
+        yield f"not observed, so not in the bound: {'; '.join(course.not_reached)}"
     caught = on_card.trace.header.get("peaks", {}).get("ooms", 0) if on_card.out_of_memory is None else 0
     if caught:
         yield (
-            f"the job caught {caught} times that the card was full, and went on: the peaks are what its own search settled on, "
-            "and follow the size of the card"
+            f"the job caught {caught} out-of-memory errors and continued: its peaks result from its own search, and depend on "
+            "the size of the card"
         )
     if steps == 0:
-        yield "no training step was seen: no optimizer stepped after a backward pass"
+        yield "no training step was observed: no optimizer stepped after a backward pass"
     elif steps < job.training.steps:
         yield f"the command ended after {steps} of {job.training.steps} training steps"
 
@@ -81,10 +81,10 @@ def _of_stack(job: Job, on_card: OnCard, *, is_another: bool) -> Iterator[str]:
     if stack.torch is not None and not same_minor(stack.torch, torch):
         # measured: docs/accuracy.md, 2026-11
         yield (
-            f"requests and allocator are those of the installed torch {torch}, the job's stack has {stack.torch}: versions "
-            "differ by up to 7 % on the same job"
+            f"requests and allocator are those of the installed torch {torch}, but the job's stack has {stack.torch}: results "
+            "of versions differ by up to 7 % on the same job"
         )
     if "cudnn" in on_card.seen.libraries:
         yield from stack.notes
         if said := warning_of(job.stack):
-            yield f"convolution workspaces: {said}" + ("; the bound is wider for it" if is_another else "")
+            yield f"convolution workspaces: {said}" + ("; this widens the bound" if is_another else "")

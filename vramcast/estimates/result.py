@@ -190,7 +190,7 @@ class Estimate(Viewable):
     # -------------------------------------------------------------------------------------------- observed facts
     @property
     def course(self) -> Course:
-        """How far a training command was followed, with the peaks of each phase; empty for a model."""
+        """The observed part of a training command, with the peaks of each phase; empty for a model."""
         return course_of(self.trace)
 
     @property

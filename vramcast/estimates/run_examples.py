@@ -1,8 +1,8 @@
-"""Measured runs become examples: each job is estimated once, as `vramcast estimate` would, and its features are kept.
+"""Examples from measured runs: each job is estimated once, as by `vramcast estimate`, and its features are stored.
 
-What was estimated is remembered in the cache folder under what decides it: the job, the text of its target's file, torch, the
-cuDNN which answers, the packages of models, and our own code. So training again on a longer history traces only what is new.
-Not seen is a change in what a target's file imports: delete `examples.jsonl` in the cache folder then.
+The cache folder stores examples under a key of their inputs: the job, the text of its target's file, torch, the cuDNN that
+answers, the packages of models, and our own code. Training again on a longer history therefore traces only new jobs. A change
+in a module that a target's file imports is not detected: in that case, delete `examples.jsonl` in the cache folder.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from vramcast.jobs.targets import refusal
 from vramcast.learner import examples as store
 from vramcast.learner.examples import Example
 
-_OVER = 1.05  # arbitrary: of a card's memory; what is above is a wrong unit, not a nominal size
-_PORTION = 20  # arbitrary: jobs which a process estimates before they are written
-_KEPT = "nullgpu"  # what a fallback answers is not kept: the null GPU may work here tomorrow
-# spec: what torch's allocator, cuBLAS and cuDNN read themselves
+_OVER = 1.05  # arbitrary: share of a card's memory; a larger peak has a wrong unit, not a nominal size
+_PORTION = 20  # arbitrary: jobs that a process estimates before they are written
+_KEPT = "nullgpu"  # answers of a fallback are not stored: the null GPU may work here later
+# spec: the variables that torch's allocator, cuBLAS and cuDNN read
 _SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE")
 _CANNOT = "cannot be estimated: "
-# What is wrong is not the job: it may go well another time.
+# Errors of the machine, not of the job, which may succeed later.
 _OF_THE_MACHINE = ("CompilerError", "CacheError", "NullGpuError", "WorkerError")
 _PACKAGES = ("torch", "torchvision", "timm", "transformers")
-# What makes features of a job, besides tracer and simulator.
+# The code that determines features of a job.
 _FOLDERS = ("hardware", "jobs", "tracer", "simulator")
 _SUFFIXES = (".py", ".c", ".h", ".toml", ".txt")
 _OTHER_FILES = (
@@ -53,23 +53,23 @@ _OTHER_FILES = (
 
 @dataclass(slots=True)
 class ExampleSet:
-    """What runs teach.
+    """The examples of some runs.
 
     Attributes:
-        examples: One a usable run.
-        left_out: Why the others are not used -> how many.
+        examples: One example per usable run.
+        left_out: Number of unused runs by reason.
     """
 
     examples: list[Example] = field(default_factory=list)
     left_out: dict[str, int] = field(default_factory=dict)
 
     def leave_out(self, reason: str) -> None:
-        """Count a run which is not used."""
+        """Count an unused run."""
         self.left_out[reason] = self.left_out.get(reason, 0) + 1
 
 
 def stack_of(run: Run) -> str:
-    """Return the name of a run's stack: what decides its context."""
+    """Return the name of a run's stack, which determines its context."""
     passport = run.passport
     parts = (passport.gpu, passport.driver, passport.cuda, passport.torch)
     known = [part for part in parts if part]
@@ -79,17 +79,17 @@ def stack_of(run: Run) -> str:
 
 
 def job_of(run: Run, *, trust: bool = False) -> Job | str:
-    """Return the job of one run, as it would be estimated for its card, or why it cannot be learned from.
+    """Return the job of a run, to be estimated for its card, or the reason why the run is unusable.
 
     Args:
-        run: What was measured.
+        run: A measured run.
         trust: Whether its target may be code.
     """
     return _why_unused(run) or _job(run, trust=trust)
 
 
 def _why_unused(run: Run) -> str:
-    """Return why a run teaches nothing, whatever its job; "" where it may."""
+    """Return the reason why a run is unusable whatever its job; "" if there is none."""
     measured = run.measurement
     if run.passport.measured_by == DRY_RUN:
         return "a dry run is no measurement"
@@ -108,7 +108,7 @@ def _why_unused(run: Run) -> str:
 
 
 def _job(run: Run, *, trust: bool) -> Job | str:
-    """Return the job of a run as it would be estimated for its card, or why there is none."""
+    """Return the job of a run, to be estimated for its card, or the reason why there is none."""
     try:
         card = find_device(run.passport.gpu or "")
         if run.passport.gpu_total_bytes is not None:
@@ -121,7 +121,7 @@ def _job(run: Run, *, trust: bool) -> Job | str:
 
 
 def simulated(job: Job, *, timeout_s: float = 600.0) -> Example | str:
-    """Return what `vramcast estimate` sees of a job, or why it can see nothing."""
+    """Return the example of a job by `vramcast estimate`, or the reason why there is none."""
     try:
         return observed(Estimator(timeout_s=timeout_s).uncorrected(job))
     except UsageError as error:
@@ -131,7 +131,7 @@ def simulated(job: Job, *, timeout_s: float = 600.0) -> Example | str:
 
 
 def measured(run: Run, seen: Example) -> Example:
-    """Return what was seen of a run's job with what the run measured."""
+    """Return an example with the measurements of a run."""
     return replace(
         seen,
         id=run.id,
@@ -146,12 +146,12 @@ def measured(run: Run, seen: Example) -> Example:
 
 
 def second_rounds(runs: Iterable[Run]) -> dict[str, tuple[int | None, int | None]]:
-    """Return of each job that was measured with caps too the smallest in which it ran and the largest in which it died.
+    """Return, for each job also measured with caps, the smallest cap at which it ran and the largest at which it failed.
 
     Args:
-        runs: With and without caps.
+        runs: Runs with and without caps.
     Returns:
-        What `job_key` says of a run -> bytes of reserved memory; None: there was no such run.
+        Bytes of reserved memory by `job_key`; None if there was no such run.
     """
     ran: dict[str, int] = {}
     died: dict[str, int] = {}
@@ -165,7 +165,7 @@ def second_rounds(runs: Iterable[Run]) -> dict[str, tuple[int | None, int | None
 
 
 def job_key(run: Run) -> str:
-    """Return what names the job of a run on its machine, whatever cap it had."""
+    """Return a key for the job of a run on its machine, independent of its cap."""
     passport = run.passport
     workload = to_plain(replace(run.workload, cap_bytes=None))
     return json.dumps([workload, passport.gpu, passport.driver, passport.torch], sort_keys=True)
@@ -179,17 +179,17 @@ def examples_of_runs(
     store_path: Path | None = None,
     progress: Callable[[int, int], None] = lambda done, wanted: None,
 ) -> ExampleSet:
-    """Return the examples of these runs; a job which was estimated before, in the same way, is not estimated again.
+    """Return the examples of some runs; a job estimated before in the same way is not estimated again.
 
     Args:
-        runs: Of any machines.
-        n_jobs: Processes.
-        trust: Whether the runs' targets may be code; without, such runs are left out.
-        store_path: Where examples are kept beside the cache folder; jobs of which none can be made are kept there too, and
-            are not tried again.
-        progress: Hears how many jobs were estimated, of how many; first of none.
+        runs: Runs of any machines.
+        n_jobs: Number of processes.
+        trust: Whether the runs' targets may be code; if not, such runs are left out.
+        store_path: A file that stores examples in addition to the cache folder; jobs without an example are stored next to it,
+            and are not tried again.
+        progress: A callback for the number of estimated jobs and their total; it starts with 0.
     Returns:
-        Examples in the order of the runs; capped runs are none, they are the second round of those without a cap.
+        Examples in the order of the runs. Capped runs have no example; they are the second round of those without a cap.
     """
     jobs = _jobs_of(runs, trust=trust)
     wanted = {key: job for _, key, job in jobs if isinstance(job, Job)}
@@ -223,7 +223,7 @@ def examples_of_runs(
 
 
 def _jobs_of(runs: Sequence[Run], *, trust: bool) -> list[tuple[Run, str, Job | str]]:
-    """Return each run with its job and the key of that: of many runs of one job, both are made once."""
+    """Return each run with its job and the job's key; both are made once for many runs of one job."""
     made: dict[str, tuple[str, Job | str]] = {}
     found: list[tuple[Run, str, Job | str]] = []
     for run in runs:
@@ -239,7 +239,7 @@ def _jobs_of(runs: Sequence[Run], *, trust: bool) -> list[tuple[Run, str, Job | 
 
 
 def _asked(run: Run) -> str:
-    """Return all of a run that its job is made of."""
+    """Return the part of a run that determines its job."""
     passport, stack = run.passport, run.passport.stack
     workload = replace(run.workload, name="", family=None, user=None, script=None, script_sha256=None, features={})
     return repr((workload, passport.gpu, passport.gpu_total_bytes, stack))
@@ -262,17 +262,17 @@ def _refuse(reasons: dict[str, str], store_path: Path) -> None:
 
 
 def _may_pass(reason: str) -> bool:
-    """Tell whether a job may be estimated another time: what failed was this machine, not the job."""
+    """Return whether a job may be estimated later, because this machine failed and not the job."""
     return reason.removeprefix(_CANNOT) in _OF_THE_MACHINE
 
 
 def _with_second_round(example: Example, measured: tuple[int | None, int | None] | None) -> Example:
-    """Return the example with what capped runs showed, which stands above what the simulator says."""
+    """Return the example with the results of capped runs, which replace those of the simulator."""
     return example if measured is None else replace(example, ran_at=measured[0], died_at=measured[1], is_emulated=False)
 
 
 def _simulated(jobs: Sequence[tuple[str, Job]], n_jobs: int) -> Iterator[dict[str, Example | str]]:
-    """Yield what is seen of the jobs, by key, a portion at a time."""
+    """Yield the examples of jobs by key, one portion at a time."""
     portions = [jobs[start : start + _PORTION] for start in range(0, len(jobs), _PORTION)]
     if n_jobs == 1:
         yield from (_portion(portion) for portion in portions)
@@ -286,22 +286,22 @@ def _portion(jobs: Sequence[tuple[str, Job]]) -> dict[str, Example | str]:
     return {key: replace(one, id=key) if isinstance(one, Example) else one for key, one in found}
 
 
-# ------------------------------------------------------------------------------------------------ what decides an example
+# ------------------------------------------------------------------------------------------------ keys
 def _key(job: Job) -> str:
-    """Return what names an example: its job, and all that decides what is seen of it."""
-    somewhere = replace(job, working_folder=".")  # an example is the same wherever it is estimated
+    """Return the key of an example, from its job and everything else that determines it."""
+    somewhere = replace(job, working_folder=".")  # an example does not depend on its folder
     return digest(repr(somewhere), _target_text(job), cudnn_asked(job.stack), *decides_all(), digits=64)
 
 
 def decides_all() -> list[str]:
-    """Return what decides every example beside its job: settings, the site's file, versions, our own code."""
+    """Return the inputs of every example besides its job: settings, the site's file, versions, our own code."""
     site = site_file()
     site_text = site.sha256 if site is not None else ""
     return [*(os.environ.get(name, "") for name in _SETTINGS), site_text, *_versions(), _own_code()]
 
 
 def _target_text(job: Job) -> str:
-    """Return what a target's own file says: a factory, or the config of a model; "" where it names none."""
+    """Return the text of a target's own file (a factory, or the config of a model); "" if it names none."""
     kind, _, place = (job.target or "").partition(":")
     named = Path(kind if kind.endswith(".py") else place.partition("?")[0])
     file = named / "config.json" if named.is_dir() else named
@@ -313,7 +313,7 @@ def _target_text(job: Job) -> str:
 
 @functools.cache
 def _versions() -> tuple[str, ...]:
-    """Return the versions of the packages which a job's models come from: the first on the import path is imported."""
+    """Return the versions of the packages of models, from the first distribution on the import path."""
     first = {name: next(iter(metadata.distributions(name=name)), None) for name in _PACKAGES}
     return tuple(f"{name} {found.version if found is not None else '-'}" for name, found in first.items())
 

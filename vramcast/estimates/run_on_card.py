@@ -1,4 +1,4 @@
-"""A job on its card: observed, played where no allocator answered, and again on an unlimited card where its own is full."""
+"""A run of a job on its card: simulated if no allocator answered, and repeated on an unlimited card if its own is full."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from vramcast.tracer.protocol.run_options import RunOptions
 
 _ASSUMED_CUDA = 13  # arbitrary: the major version of current CUDA builds, where the installed torch has none
 _ALLOWED = re.compile(r"([\d.]+ \w+) allowed;")  # spec: torch 2.6 to 2.13, c10/cuda/CUDACachingAllocator.cpp
-_COMMON = ("cublas", "cudnn")  # arbitrary: libraries of a job which was not seen yet
+_COMMON = ("cublas", "cudnn")  # arbitrary: libraries of a job that was not observed yet
 
 
 @dataclass(frozen=True, slots=True)
 class OnCard:
-    """What came of a job on its card. Sizes in bytes.
+    """The result of a job on its card; sizes are in bytes.
 
     Attributes:
         seen: The observation.
-        stack: For which it holds.
-        trace: Its trace with segments, and with what the process takes beside the allocator.
-        allocated, reserved: Peaks; of an unlimited card where the job's own was full.
-        min_feasible: The smallest card on which it runs; None: unknown.
-        context: What the process takes besides.
+        stack: The stack for which the result holds.
+        trace: The trace with segments, and with the process's memory outside the allocator.
+        allocated, reserved: Peaks, on an unlimited card if the job's own was full.
+        min_feasible: The smallest card on which the job runs; None if unknown.
+        context: Memory of the process outside the segments.
         cuda_major: CUDA's major version on the card's machine.
-        out_of_memory: What torch says where the job's card is full; None: it is not.
-        seconds: How long observing and playing took.
-        other_rank: Of a job of several ranks another one: its number, and its trace with what the process takes besides.
+        out_of_memory: torch's message if the job's card is full; None if it is not.
+        seconds: Time for observation and simulation, in seconds.
+        other_rank: Number and trace of another rank, for a job of several ranks; the trace includes the process's context.
     """
 
     seen: Observation
@@ -63,7 +63,7 @@ class OnCard:
 
 
 def stack_of(job: Job, torch: str) -> Stack:
-    """Return the stack for which an answer holds: the job's own, and what it does not say from this machine.
+    """Return the stack for which an answer holds: the job's own, completed from this machine.
 
     Args:
         job: The job.
@@ -74,7 +74,7 @@ def stack_of(job: Job, torch: str) -> Stack:
 
 
 def cudnn_asked(stack: Stack | None) -> str:
-    """Return which cuDNN answers for a stack on this machine: its version, or where it lies; "" where none can."""
+    """Return the cuDNN that answers for a stack on this machine: its version or its folder; "" if there is none."""
     try:
         library = choose(stack).library
     except NullGpuError:
@@ -83,16 +83,16 @@ def cudnn_asked(stack: Stack | None) -> str:
 
 
 def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s: float) -> OnCard:
-    """Return what comes of `job` on its card; one which does not fit is observed on an unlimited card.
+    """Observe a job on its card, or on an unlimited card if it does not fit.
 
     Args:
-        tracer: Who observes it.
+        tracer: The tracer.
         job: The job.
         options: How it is traced.
-        timeout_s: For all its runs together.
+        timeout_s: Time limit for all its runs together, in seconds.
     Raises:
-        DoesNotFit: it asks for more than any card has.
-        CannotEstimate: it cannot be observed.
+        DoesNotFit: The job requests more memory than any card has.
+        CannotEstimate: The job cannot be observed.
     """
     started, deadline = time.perf_counter(), Deadline.after(timeout_s)
     cuda_major = (job.stack.cuda_major if job.stack is not None else None) or installed_stack().cuda_major or _ASSUMED_CUDA
@@ -101,7 +101,7 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
     def context(libraries: Collection[str]) -> Context:
         return context_bytes(job.device, cuda_major, libraries, torch=torch)
 
-    # Before the run it is not known which libraries the job touches; the common case decides what of the card is free.
+    # The job's libraries are unknown before the run; the common case determines the free memory of the card.
     options = replace(options, context_bytes=min(context(_COMMON).bytes, job.total_bytes))
     seen = tracer.observe(job, options, timeout_s=deadline.left_s())
     traced_s = time.perf_counter() - started
@@ -115,7 +115,7 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
         if found.out_of_memory is not None:
             raise DoesNotFit(_never_fits(found.out_of_memory))
         needed = context(seen.libraries).bytes
-        if seen.is_answered and needed < options.context_bytes:  # it does not touch all the libraries which were assumed
+        if seen.is_answered and needed < options.context_bytes:  # it does not use all assumed libraries
             again = tracer.observe(job, replace(options, context_bytes=needed), timeout_s=deadline.left_s())
             if not again.out_of_memory:
                 found, out_of_memory = _answered(job, again, cuda_major, limited=True), None
@@ -129,19 +129,19 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
 
 
 def _never_fits(message: str) -> str:
-    """Return why a job has no peak even on an unlimited card, from torch's message."""
+    """Return the reason why a job has no peak even on an unlimited card, from torch's message."""
     if (own := _ALLOWED.search(message)) is not None:
         return (
             f"The job does not fit into its own limit, {own[1]} of the card (torch.cuda.set_per_process_memory_fraction): "
-            f"raise it, or leave it out to learn what the job needs. {message}"
+            f"raise the limit, or remove it to learn what the job needs. {message}"
         )
-    return f"The job asks for more than any card has: {message}"
+    return f"The job requests more memory than any card has: {message}"
 
 
 def _answered(job: Job, seen: Observation, cuda_major: int, *, limited: bool) -> OnCard:
-    """Return an observation with its context in the trace, its requests answered, by the simulator where no allocator did.
+    """Return an observation with its context in the trace and its requests answered, if necessary by the simulator.
 
-    `min_feasible`, `seconds` and `other_rank` are still to be filled in.
+    The caller fills in `min_feasible`, `seconds` and `other_rank`.
     """
     stack = stack_of(job, seen.torch)
     context = context_of_process(job.device, cuda_major, stack.torch, seen.libraries, seen.trace, seen.outside_bytes)
@@ -159,21 +159,21 @@ def _answered(job: Job, seen: Observation, cuda_major: int, *, limited: bool) ->
 
 
 def _settings(seen: Observation, stack: Stack) -> Settings:
-    """Return the allocator's settings of an observation which no allocator answered, by the rules of the job's torch."""
+    """Return the allocator's settings of an observation without an allocator, by the rules of the job's torch."""
     return Settings.parse(seen.alloc_conf.value, AllocatorRules.of(stack.torch))
 
 
 def settings_of(found: OnCard) -> Settings:
-    """Return the settings of the allocator under which a job ran.
+    """Return the allocator's settings under which a job ran.
 
     Raises:
-        UsageError: they are those of a newer torch, say.
+        UsageError: The settings are unknown, for example those of a newer torch.
     """
     return recorded_settings(found.trace) if found.seen.is_answered else _settings(found.seen, found.stack)
 
 
 def _smallest(found: OnCard) -> int | None:
-    """Return the smallest card on which the requests still run; None where the settings are not known."""
+    """Return the smallest card on which the requests succeed; None if the settings are unknown."""
     try:
         return min_feasible(found.trace, settings_of(found))
     except UsageError:
@@ -181,14 +181,14 @@ def _smallest(found: OnCard) -> int | None:
 
 
 def _first_use(trace: Trace, library: str) -> int:
-    """Return the row of the first operator for which a library is loaded: its memory is taken then; 0: no operator tells."""
+    """Return the row of the first operator that loads a library, which takes its memory then; 0 if there is none."""
     return first_row(trace, lambda operator: operator.library.loaded == library) or 0
 
 
 def _with_context(seen: Observation, card: Device, cuda_major: int, stack: Stack, context: Context) -> Trace:
-    """Return the trace with what the process takes beside the allocator: cuBLAS's and cuDNN's part before their first operator.
+    """Return the trace with the process's memory outside the allocator; cuBLAS and cuDNN count from their first operator.
 
-    When NCCL, or whoever took something past the allocator, did so is not known; it counts from the start.
+    The time at which NCCL or other code took such memory is unknown, so that memory counts from the start.
     """
     trace, libraries = seen.trace, seen.libraries
     loaded: set[str] = set()

@@ -1,6 +1,6 @@
-"""Whether an estimated job fits on a card: decided here alone, for every verb, page, hook and file.
+"""The verdict: whether an estimated job fits on a card. Every verb, page, hook and file uses this module.
 
-*Fits* has one meaning: the upper bound is no larger than the card, and nothing that matters is unknown.
+*Fits* has one meaning: the upper bound is at most the size of the card, and nothing that matters is unknown.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ EXIT_CODES: Final[dict[Value, int]] = {"fits": 0, "does not fit": 1, "uncertain"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a job fits on a card, and why.
+    """A decision whether a job fits on a card, with its reason.
 
     Attributes:
         value: `fits`, `does not fit` or `uncertain`.
-        reason: What decided it, in words; never empty.
+        reason: The deciding fact, as text; never empty.
     """
 
     value: Value
@@ -33,11 +33,11 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """How `vramcast check` ends: 0 fits, 1 does not fit, 4 uncertain."""
+        """Exit code of `vramcast check`: 0 fits, 1 does not fit, 4 uncertain."""
         return EXIT_CODES[self.value]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the verdict as JSON values, the same wherever an answer is given as JSON."""
+        """Return the verdict as JSON values, the same in every JSON answer."""
         return {"value": self.value, "exit_code": self.exit_code, "reason": self.reason}
 
     def __str__(self) -> str:
@@ -46,13 +46,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What a job needs of a card.
+    """The memory that a job needs on a card.
 
     Attributes:
-        card: The card, with the memory that the job may use.
+        card: The card, with the memory available to the job.
         point_bytes: The point estimate of the process peak there.
-        bound_bytes: Its upper bound, at least the point.
-        runs_out_of_memory: Whether the card is too small for the point, or the job ran out of memory when it was traced on it.
+        bound_bytes: Its upper bound, at least the point estimate.
+        runs_out_of_memory: Whether the card is smaller than the point estimate, or the job ran out of memory when traced on it.
     """
 
     card: Device
@@ -62,28 +62,28 @@ class Need:
 
 
 class Seen(Protocol):
-    """What the verdict asks of an `Estimate`."""
+    """The part of an `Estimate` that the verdict uses."""
 
     @property
     def unbounded_calls(self) -> tuple[str, ...]:
-        """Calls of which no largest shape exists."""
+        """Calls without a largest shape."""
 
     @property
     def course(self) -> Course:
-        """How far a training command was followed."""
+        """The observed part of a training command."""
 
     @property
     def growth(self) -> Growth | None:
-        """What a loop keeps from step to step."""
+        """Memory that a loop keeps from step to step."""
 
 
 def verdict_of(estimate: Seen, need: Need, level: float) -> Verdict:
     """Return the verdict on a card.
 
     Args:
-        estimate: The job's.
-        need: What the job needs there.
-        level: Of the bound, in (0, 1).
+        estimate: The job's estimate.
+        need: Memory that the job needs on the card.
+        level: Level of the bound, in (0, 1).
     """
     card = f"{need.card.name} has {gib(need.card.total_bytes)}"
     if need.runs_out_of_memory:
@@ -93,18 +93,18 @@ def verdict_of(estimate: Seen, need: Need, level: float) -> Verdict:
         return Verdict("does not fit", f"{growth}; {card}")
     found = [*doubts(estimate)]
     if found:
-        return Verdict("uncertain", f"{'; '.join(found)}. What was seen needs {gib(need.point_bytes)}; {card}")
+        return Verdict("uncertain", f"{'; '.join(found)}. The observed part needs {gib(need.point_bytes)}; {card}")
     sizes = f"the job needs {gib(need.point_bytes)}, at most {gib(need.bound_bytes)} at level {level:g}; {card}"
     return Verdict("fits" if need.bound_bytes <= need.card.total_bytes else "uncertain", sizes)
 
 
 def doubts(estimate: Seen) -> Iterator[str]:
-    """Yield what is unknown and matters, so that no bound holds for the whole job, in words."""
+    """Yield the unknowns that matter, as text; with any of them, no bound holds for the whole job."""
     if estimate.unbounded_calls:
-        yield f"no bound holds, since these calls have no largest shape: {', '.join(estimate.unbounded_calls)}"
+        yield f"no bound holds because these calls have no largest shape: {', '.join(estimate.unbounded_calls)}"
     if estimate.course.ended:
         yield f"the command ended early ({estimate.course.ended})"
     if estimate.course.not_reached:
-        yield f"not seen: {', '.join(estimate.course.not_reached)}"
+        yield f"not observed: {', '.join(estimate.course.not_reached)}"
     if estimate.growth is not None and estimate.growth.reserved_at_end is None:
         yield str(estimate.growth)

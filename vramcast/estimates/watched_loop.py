@@ -1,6 +1,6 @@
-"""A loop that may keep more and more is watched: the job runs once more, to as many steps as it takes to tell.
+"""A second, longer run of a job whose loop may grow, with enough steps to decide.
 
-How many these are is decided by the job and not by the machine: by how often a step asks the allocator.
+The number of steps depends on the job and not on the machine: on the allocator events per step.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from vramcast.tracer.format.trace import COURSE
 from vramcast.tracer.observation import Tracer
 from vramcast.tracer.protocol.run_options import LEAST_WATCHED, LoopWatch, RunOptions
 
-_FIRST_RUNS: Final = 2.0  # arbitrary: of the first run's time, which a run to watch a loop may take beside a command's budget
+_FIRST_RUNS: Final = 2.0  # arbitrary: multiple of the first run's time for a second run, added to a command's budget
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What came of a job whose loops were looked at.
+    """The result of a job whose loops were checked.
 
     Attributes:
-        on_card: What the estimate is made of.
-        growth: What one of its loops keeps; None: all settle.
+        on_card: The run used for the estimate.
+        growth: Growth of one of its loops; None if all settle.
     """
 
     on_card: OnCard
@@ -38,26 +38,26 @@ class Watched:
 
 
 def watched(tracer: Tracer, job: Job, options: RunOptions, first: OnCard, deadline: Deadline) -> Watched:
-    """Return what a job comes to, and what one of its loops keeps from step to step.
+    """Return the run of a job to use, and the growth of one of its loops.
 
     Args:
-        tracer: Whoever observed it.
+        tracer: The tracer of the first run.
         job: The job.
         options: How it was traced.
-        first: What came of that.
-        deadline: Of the whole answer.
+        first: Result of the first run.
+        deadline: Deadline of the whole answer.
     """
     found, seconds = Watched(first, None), dict(first.seconds)
     for watch in to_watch(first.seen.trace):
         second = _watched_run(tracer, job, options, first, watch, deadline)
         if second is not None:
             seconds = {name: spent_s + second.seconds[name] for name, spent_s in seconds.items()}
-        seen = second or first  # which says how much, and not whether it stops
+        seen = second or first  # the first run shows the size of growth, but not whether it stops
         loop = next((one for one in loops_of(seen.seen.trace) if one.number == watch.number), None)
         growth = _growth(job, seen, loop, watch) if loop is not None else None
         if growth is None or (found.growth is not None and not growth.is_judged):
             continue
-        # How often a loop that nothing but time has ended was seen to grow is the machine's doing: then the other run counts.
+        # If only the time limit ended the loop, its number of steps depends on the machine: use the second run.
         found = Watched(seen if _was_ended_by_time(job, first) else first, growth)
         if growth.is_judged:
             break
@@ -67,7 +67,7 @@ def watched(tracer: Tracer, job: Job, options: RunOptions, first: OnCard, deadli
 def _watched_run(
     tracer: Tracer, job: Job, options: RunOptions, first: OnCard, watch: LoopWatch, deadline: Deadline
 ) -> OnCard | None:
-    """Return what comes of a job while a loop of it is watched; None: it cannot be observed so long."""
+    """Run a job while one of its loops is watched; None if it cannot be observed that long."""
     if course_of(first.seen.trace).is_interrupted:
         return None
     longer = job if job.command is not None else job.with_training(steps=watch.steps)
@@ -80,7 +80,7 @@ def _watched_run(
 
 
 def _was_ended_by_time(job: Job, first: OnCard) -> bool:
-    """Return whether the training went on behind the wanted steps, and no evaluation came."""
+    """Return whether the training continued after the wanted steps without an evaluation."""
     if job.command is None or first.seen.steps <= job.training.steps:
         return False
     phases = [str(name) for _, name in first.seen.trace.header[COURSE]["phases"]]
@@ -95,10 +95,10 @@ def _growth(job: Job, on_card: OnCard, loop: SeenLoop, watch: LoopWatch) -> Grow
         return None
     try:
         settings = settings_of(on_card)
-    except UsageError:  # those of a newer torch
+    except UsageError:  # settings of a newer torch
         settings = Settings()
     later = RepeatedSteps.of(trace, ends, settings, bytes_per_step=kept.bytes_per_step)
-    ends_it = not loop.is_open or loop.phase != "training"  # a training that was not seen to its end frees nothing there
+    ends_it = not loop.is_open or loop.phase != "training"  # a training without an observed end frees nothing there
     n = loop.length if loop.is_open or loop.length is not None else len(ends)
     return Growth(
         kept.bytes_per_step, loop.phase, place_of(trace, kept), later.full_at(job.total_bytes, on_card.context.bytes), n,

@@ -1,1 +1,1 @@
-"""Cards: what one is, which there are, and what was measured on them."""
+"""Cards: their numbers, names and measured contexts."""

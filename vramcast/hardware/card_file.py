@@ -1,4 +1,4 @@
-"""A TOML file of cards, and of contexts that were measured on them: cards.toml, or a site's own.
+"""The parser of TOML files with cards and their measured contexts: cards.toml, or a site's own.
 
     [[card]]                                         [[context]]
     key = "a16"                                      gpu = "rtx4090"
@@ -7,8 +7,8 @@
     compute_capability = "8.6"                       libraries = ["cublas", "cudnn"]
     sm_count = 10 ...                                size_mib = 478.0
 
-A card with `like = "rtx3090"` has from that one what it does not say itself. A file is data: nothing in it is run, and all is
-looked at before any is used.
+A card with `like = "rtx3090"` inherits missing fields from that card. A file is data: nothing in it is run, and all of it is
+checked before any of it is used.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from vramcast.core.text import shorten, shown
 from vramcast.hardware.device import LIMITS, SMALLEST_BYTES, Device, Peak, squeezed
 
 _MOST_TEXT: Final = 100  # arbitrary: characters of a name or a version
-_MOST_MIB: Final = 2**16  # arbitrary: 64 GiB, no context is a hundredth of it
+_MOST_MIB: Final = 2**16  # arbitrary: 64 GiB, a hundred times any context
 _MOST_TFLOPS: Final = 10**6  # arbitrary: hundreds of times any card's
 _MOST_CUDA: Final = 99  # arbitrary: major versions grow by one in two years
 _KNOWN_LIBRARIES: Final = ("cublas", "cudnn")
 _PEAK: Final = "peak_tflops"
-# The numbers of a card with the least and most that are believed. arbitrary: far beyond any card
+# Numbers of a card with their accepted ranges. arbitrary: far beyond any card
 _CARD_NUMBERS: Final[Mapping[str, tuple[int, int]]] = {
     "total_bytes": (SMALLEST_BYTES, 2**42),
     "sm_count": (1, 4096),
@@ -42,7 +42,7 @@ _CARD_NUMBERS: Final[Mapping[str, tuple[int, int]]] = {
     "memory_bus_bits": (1, 2**20),
     "l2_bytes": (0, 2**31),
 }
-# Those that follow from the compute capability where they are not said.
+# Numbers that follow from the compute capability if missing.
 _CARD_LIMITS: Final[Mapping[str, tuple[int, int]]] = {
     "shared_per_sm_bytes": (1, 2**24),
     "shared_per_block_optin_bytes": (1, 2**24),
@@ -50,12 +50,12 @@ _CARD_LIMITS: Final[Mapping[str, tuple[int, int]]] = {
     "threads_per_sm": (32, 2**16),
     "blocks_per_sm": (1, 2**12),
 }
-_OWN: Final = {"key", "aliases", "assumed"}  # what no card has from another one
+_OWN: Final = {"key", "aliases", "assumed"}  # fields that no card inherits
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A size with its low and high end, MiB."""
+    """A size with its low and high end, in MiB."""
 
     mib: float
     low_mib: float
@@ -68,23 +68,23 @@ class Interval:
         return Interval(self.mib - other.mib, self.low_mib - other.high_mib, self.high_mib - other.low_mib)
 
     def times(self, factor: float) -> Interval:
-        """Return the interval with each end multiplied."""
+        """Return the interval times a factor."""
         return Interval(self.mib * factor, self.low_mib * factor, self.high_mib * factor)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContextRow:
-    """A context that was measured.
+    """A measured context.
 
     Attributes:
-        gpus: The cards it holds for: keys, or names that torch prints.
-        libraries: Which of cuBLAS and cuDNN had run; none: a bare context, before the first kernel.
-        size: What the process took in addition to PyTorch's segments; the ends are the point where none is given.
-        source: Who says so.
-        torch: Versions, or minor releases, that are known to be behind it.
-        driver: Its version; "" where it is not known.
-        cuda: The major version of CUDA that it is for alone; 0: those that load kernels when they are first used.
-        seen: The sizes that were printed, or that messages gave, MiB.
+        gpus: The cards for which it holds: keys, or torch's names.
+        libraries: Which of cuBLAS and cuDNN had run; empty for a bare context, before the first kernel.
+        size: Memory of the process outside PyTorch's segments; without given ends, they equal the point.
+        source: Source of the measurement.
+        torch: Versions, or minor releases, known to have this context.
+        driver: Version of the driver; "" if unknown.
+        cuda: The only major version of CUDA for which it holds; 0: all versions that load kernels at first use.
+        seen: The printed sizes, or those in messages, in MiB.
     """
 
     gpus: tuple[str, ...]
@@ -98,21 +98,21 @@ class ContextRow:
 
     @property
     def identity(self) -> tuple[tuple[str, ...], tuple[str, ...], str, int, frozenset[str]]:
-        """What a new measurement of the same replaces."""
+        """Key of the context; a new measurement replaces the one with the same key."""
         return self.gpus, self.torch, self.driver, self.cuda, self.libraries
 
 
 @dataclass(frozen=True, slots=True)
 class CardFile:
-    """A file, looked through.
+    """A parsed file.
 
     Attributes:
-        path: Where it is.
-        cards: By key, in its order.
-        contexts: In its order.
-        sha256: Of its bytes.
-        tables: What it says of each card, and what that has from another one; by key.
-        names: Keys by what people call the cards, squeezed.
+        path: Its path.
+        cards: Cards by key, in the file's order.
+        contexts: Contexts in the file's order.
+        sha256: Hash of its bytes.
+        tables: Fields of each card by key, including inherited ones.
+        names: Keys by squeezed name of the card.
     """
 
     path: Path
@@ -124,14 +124,14 @@ class CardFile:
 
 
 def parsed(data: bytes, path: Path, known: Mapping[str, Mapping[str, Any]]) -> CardFile:
-    """Return what a file says.
+    """Parse a file.
 
     Args:
         data: Its bytes.
-        path: Where it is, for messages.
-        known: Tables of cards that its own may be like.
+        path: Its path, for messages.
+        known: Tables of cards from which its own may inherit.
     Raises:
-        UsageError: something in it is wrong; the message names file and field.
+        UsageError: A field is wrong; the message names file and field.
     """
     try:
         tables = tomllib.loads(data.decode())
@@ -153,9 +153,9 @@ def parsed(data: bytes, path: Path, known: Mapping[str, Mapping[str, Any]]) -> C
             table = _completed(place, row, like)
             card = _card(_Fields(place, table))
             if card.key in cards:
-                raise UsageError(f"{place}: key '{card.key}' comes twice: choose another one.")
+                raise UsageError(f"{place}: key '{card.key}' occurs twice: choose another one.")
             cards[card.key], own[card.key] = card, table
-            for name in (card.key, *card.aliases, row.get("name", card.key)):  # a name that was copied is the other one's
+            for name in (card.key, *card.aliases, row.get("name", card.key)):  # an inherited name stays that of the other card
                 names.setdefault(squeezed(name), card.key)
     return CardFile(path, cards, tuple(contexts), hashlib.sha256(data).hexdigest(), own, names)
 
@@ -166,18 +166,18 @@ class _Fields:
         self._row = dict(row)
 
     def take(self, name: str, default: Any = None) -> Any:
-        """Return a field's value; one without a default must be there."""
+        """Return a field's value; a field without a default is required."""
         if name not in self._row and default is None:
             raise UsageError(f"{self.place}: the field {name} is missing.")
         return self._row.pop(name, default)
 
     def several(self, name: str, default: Any = None) -> list[Any]:
-        """Return the values of a list, or the one that stands alone."""
+        """Return the values of a list, or a single value as a list."""
         value = self.take(name, default)
         return value if isinstance(value, list) else [value]
 
     def text(self, name: str, default: str | None = None, pattern: str = r"[ -~]+", what: str = "printable text") -> str:
-        """Return a text; the default is as it is."""
+        """Return a text; the default is not checked."""
         value = self.take(name, default)
         return value if value == default and default is not None else self._matching(name, value, pattern, what)
 
@@ -205,13 +205,13 @@ class _Fields:
         return whole(f"{self.place}: {name}", self.take(name, default), least=least, most=most)
 
     def number(self, name: str, most: float, default: float | None = None) -> float:
-        """Return a number that is not negative."""
+        """Return a non-negative number."""
         return number(f"{self.place}: {name}", self.take(name, default), least=0, most=most)
 
     def end(self) -> None:
-        """Refuse what was not asked for."""
+        """Raise for a field that was not taken."""
         if self._row:
-            raise UsageError(f"{self.place}: the field {shown(next(iter(self._row)))} is not known.")
+            raise UsageError(f"{self.place}: the field {shown(next(iter(self._row)))} is unknown.")
 
 
 # ------------------------------------------------------------------------------------------------ contexts
@@ -239,26 +239,26 @@ def _context(fields: _Fields, file: str) -> ContextRow:
 
 # ------------------------------------------------------------------------------------------------ cards
 def _completed(place: str, row: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return what a card says, and what it does not say of the card that it is like."""
+    """Return the fields of a card, with missing ones from the card that it is like."""
     if "like" not in row:
         return row
     like = row["like"]
     if not isinstance(like, str) or like not in known:
         raise UsageError(
-            f"{place}: like is {shown(like)}: the key of a card is expected that stands above this one, or that "
-            "`vramcast devices` lists."
+            f"{place}: like is {shown(like)}: the key of a card above this one, or in the list of `vramcast devices`, is "
+            "expected."
         )
     said = {name: value for name, value in row.items() if name != "like"}
     copied = {name: value for name, value in known[like].items() if name not in _OWN}
     assumed = [name for name in known[like].get("assumed", []) if name not in said]
     own = said.get("assumed", [])
-    if "compute_capability" in said:  # and with it what follows from it
+    if "compute_capability" in said:  # its dependent numbers are not inherited then
         copied = {name: value for name, value in copied.items() if name not in _CARD_LIMITS}
     return {**copied, **said, "assumed": [*assumed, *own] if isinstance(own, list) else own}
 
 
 def _card(fields: _Fields) -> Device:
-    key = fields.text("key", pattern=r"[a-z0-9][a-z0-9._-]*", what="a name of small letters, digits and -")
+    key = fields.text("key", pattern=r"[a-z0-9][a-z0-9._-]*", what="a name of lower-case letters, digits and -")
     name = fields.text("name", pattern=r"[ -:<>-~]+", what="printable text without ; and =")
     capability = _capability(fields)
     limits = LIMITS.get(capability)
@@ -271,7 +271,7 @@ def _card(fields: _Fields) -> Device:
     fields.end()
     if numbers["shared_per_block_optin_bytes"] > numbers["shared_per_sm_bytes"]:
         raise UsageError(
-            f"{fields.place}: shared_per_block_optin_bytes is more than shared_per_sm_bytes: a block has at most all of it."
+            f"{fields.place}: shared_per_block_optin_bytes is more than shared_per_sm_bytes, which a block shares."
         )
     of_device = tuple(field for field in assumed if field != _PEAK)
     return Device(

@@ -1,6 +1,6 @@
-"""Which cards there are, and what people call them: those of cards.toml, and a site's own.
+"""The known cards and their names: those of cards.toml, and a site's own.
 
-`VRAMCAST_SITE` names a site's file. One with one card may also stand in place of a card's name (`--device my-card.toml`).
+`VRAMCAST_SITE` names a site's file. A file with a single card may also replace a card's name (`--device my-card.toml`).
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ SITE_VARIABLE: Final = "VRAMCAST_SITE"
 ENDING: Final = ".toml"
 _BUILT_IN: Final = Path(__file__).with_name("cards.toml")
 _MOST_FILE_BYTES: Final = 2**20  # arbitrary: thousands of rows
-_MOST_PATH: Final = 100  # arbitrary: characters of a path that a message repeats
+_MOST_PATH: Final = 100  # arbitrary: characters of a path in a message
 
 
 # ------------------------------------------------------------------------------------------------ files
 @functools.cache
 def built_in() -> CardFile:
-    """Return cards.toml; read once."""
+    """Return the parsed cards.toml, which is read once."""
     return parsed(_BUILT_IN.read_bytes(), _BUILT_IN, {})
 
 
 def site_file() -> CardFile | None:
-    """Return the file that $VRAMCAST_SITE names; None: it is not set.
+    """Return the parsed file that $VRAMCAST_SITE names; None if it is not set.
 
     Raises:
-        UsageError: it cannot be read, or something in it is wrong; the message names file and field.
+        UsageError: The file cannot be read, or a field is wrong; the message names file and field.
     """
     path = os.environ.get(SITE_VARIABLE)
     return read(path) if path else None
 
 
 def read(path: str | os.PathLike[str]) -> CardFile:
-    """Return a site's file; kept in memory until it changes.
+    """Return a parsed site file, cached in memory until it changes.
 
     Raises:
-        UsageError: see `site_file`.
+        UsageError: See `site_file`.
     """
     file = Path(path)
     try:
@@ -57,7 +57,7 @@ def read(path: str | os.PathLike[str]) -> CardFile:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"The site file '{shorten(str(path), _MOST_PATH)}' cannot be read: {reason}.") from None
     if not stat.S_ISREG(status.st_mode) or status.st_size > _MOST_FILE_BYTES:
-        raise UsageError(f"The site file '{path}' is no file of at most {_MOST_FILE_BYTES} bytes: give a TOML file.")
+        raise UsageError(f"The site file '{path}' is not a regular file of at most {_MOST_FILE_BYTES} bytes: give a TOML file.")
     return _read(file, status.st_mtime_ns, status.st_size)
 
 
@@ -71,10 +71,10 @@ def _read(path: Path, changed_ns: int, size_bytes: int) -> CardFile:
 
 
 def of_site(data: bytes, path: Path) -> CardFile:
-    """Return what a site's file says; its cards may be like those of cards.toml.
+    """Parse a site's file; its cards may be like those of cards.toml.
 
     Raises:
-        UsageError: see `site_file`.
+        UsageError: See `site_file`.
     """
     return parsed(data, path, built_in().tables)
 
@@ -83,20 +83,20 @@ def card_of(path: str) -> Device:
     """Return the one card of a file.
 
     Raises:
-        UsageError: see `site_file`; also where it has none, several, or contexts.
+        UsageError: See `site_file`; or the file has no card, several cards, or contexts.
     """
     found = read(path)
     if len(found.cards) != 1 or found.contexts:
         raise UsageError(
-            f"'{path}' has {len(found.cards)} cards and {len(found.contexts)} contexts: as a device give a file with one "
-            f"[[card]] alone; the site's own file is named by {SITE_VARIABLE}."
+            f"'{path}' has {len(found.cards)} cards and {len(found.contexts)} contexts: a file for a device must have "
+            f"exactly one [[card]]; {SITE_VARIABLE} names the site's own file."
         )
     return next(iter(found.cards.values()))
 
 
 # ------------------------------------------------------------------------------------------------ cards
 class _BuiltIn(Mapping[str, Device]):
-    """The cards of cards.toml by key, read when the first one is asked for."""
+    """The cards of cards.toml by key, read at the first access."""
 
     def __getitem__(self, key: str) -> Device:
         return built_in().cards[key]
@@ -115,20 +115,28 @@ def every_card() -> list[Device]:
     """Return the site's own cards, then those of cards.toml.
 
     Raises:
-        UsageError: see `site_file`.
+        UsageError: See `site_file`.
     """
     site = site_file()
     return [*(site.cards.values() if site is not None else ()), *DEVICES.values()]
 
 
 def device(key: str) -> Device:
-    """Return the card called `key`.
+    """Return a card by name.
 
     Args:
-        key: A key of `DEVICES` or of the site's cards, an alias (`a100`, `rtx 4090`) or the name which torch prints, whatever
-            the case; or the path of a file with one card (`my-card.toml`).
+        key: A key of `DEVICES` or of the site's cards, an alias (`a100`, `rtx 4090`) or torch's name of the card, in any case;
+            or the path of a file with one card (`my-card.toml`).
+
+    Returns:
+        The card, with its size in bytes and its properties.
+
     Raises:
-        UsageError: No such card; the message lists the known keys and the closest one. Or a wrong file.
+        UsageError: There is no such card (the message lists the known keys and the closest one), or a file is wrong.
+
+    Example:
+        >>> vramcast.devices.device("A100").key
+        'a100-40gb'
     """
     if not isinstance(key, str):
         raise UsageError(f"device is {shown(key)}: give a card's name, one of {', '.join(DEVICES)}.")
@@ -145,7 +153,7 @@ def device(key: str) -> Device:
     hint = f" Did you mean '{by_name[close[0]]}'?" if close else ""
     raise UsageError(
         f"Device '{key}' is not known.{hint} Known: {', '.join(key for file in files for key in file.cards)}. "
-        "For another card give the closest of these and its memory in bytes (--memory), or a file with its numbers (card.toml)."
+        "For another card, give the closest of these and its memory in bytes (--memory), or a file of its numbers (card.toml)."
     )
 
 
@@ -154,13 +162,13 @@ def checked_card_bytes(size: object) -> int:
     """Return the size of a card in bytes, as text (`12GiB`) or as a number.
 
     Raises:
-        UsageError: It is neither, or no card has so little.
+        UsageError: It is neither, or smaller than any card.
     """
     size_bytes = parse_bytes(size) if isinstance(size, str) else whole("The card's memory", size)
     if size_bytes < SMALLEST_BYTES:
         raise UsageError(
-            f"The card's memory is {size_bytes} bytes, and no card has less than {gib(SMALLEST_BYTES)}: "
-            "was the unit forgotten? Write for example 12GiB."
+            f"The card's memory is {size_bytes} bytes, but no card has less than {gib(SMALLEST_BYTES)}: "
+            "add a unit, for example 12GiB."
         )
     return size_bytes
 
@@ -174,5 +182,5 @@ def card_bytes(text: str) -> int:
     text = text.strip()
     if not text[:1].isdigit() or text.endswith(ENDING):
         return device(text).total_bytes
-    # A size with its unit is meant as it is: a history is played on cards of any size.
+    # A size with a unit is not checked further: a history may be played on a card of any size.
     return checked_card_bytes(text) if text.isdigit() else parse_bytes(text)

@@ -1,24 +1,25 @@
-"""What a process takes from the card besides PyTorch's segments: the CUDA context and what libraries load into it.
+"""Memory of a process on the card outside PyTorch's segments: the CUDA context and the libraries loaded into it.
 
-    process = reserved (the simulator's) + context (this table) [+ CUDA graphs, custom kernels: not modelled]
+    process = reserved (from the simulator) + context (from this table) [+ CUDA graphs, custom kernels: not modelled]
 
 Unless the site measured its own (`vramcast doctor --measure-context`), these are constants published or fitted by others, or
-computed here from numbers they published (vramcast/hardware/cards.toml). For contexts after kernels the main source is
-PyTorch's own out-of-memory message, which since 2.1 names what NVML charges to the process, what is allocated and what is
-reserved beyond it:
+computed here from published numbers (vramcast/hardware/cards.toml). For contexts after kernels, the main source is PyTorch's
+own out-of-memory message, which since 2.1 gives NVML's memory of the process, the allocated memory, and the rest of the
+reserved memory:
 
     context = "this process has X in use" - "Y is allocated by PyTorch" - "Z is reserved by PyTorch but unallocated"
 
-Two decimals of a GiB each, so one message is good to about 15 MiB; a row says the median of several, and their range.
+Each number has two decimals of a GiB, so one message is accurate to about 15 MiB; a row has the median of several, and their
+range.
 
-The messages say neither the CUDA version (PyTorch's wheels of those years are built for CUDA 12) nor which libraries
-were loaded (inferred: a job which ran a GEMM has cuBLAS, one which ran a convolution cuDNN).
+The messages contain neither the CUDA version (PyTorch's wheels of those years are built for CUDA 12) nor the loaded libraries
+(inferred: a job with a GEMM has cuBLAS, one with a convolution cuDNN).
 
-What decides the size is how kernels are loaded. With CUDA 11 all of a library's kernels are loaded with the library
-(1.3 to 1.7 GiB); later each is loaded when first used (PyTorch asks for it since 1.13). What is left grows with the
-number of threads which the card can hold at once: that is the rule for cards without a row.
+The size depends mainly on how kernels are loaded. With CUDA 11, all kernels of a library are loaded with the library (1.3 to
+1.7 GiB); later versions load each kernel at its first use (PyTorch requests that since 1.13). The rest grows with the number
+of resident threads of the card, which is the rule for cards without a row.
 
-How far a context may lie off is the spread of what was measured, by how much of it was measured on the card (`Source`).
+The uncertainty of a context is the spread of the measurements, by how much of it was measured on the card (`Source`).
 """
 
 from __future__ import annotations
@@ -42,8 +43,7 @@ from vramcast.hardware.device import Device, squeezed
 
 LIBRARIES = ("cublas", "cudnn", "nccl")
 BARE: Final[frozenset[str]] = frozenset()
-# The contexts that others measured, with kernels loaded with their library: CUDA 11 and older; and loaded when first used:
-# CUDA 12 and 13.
+# Contexts measured by others: with kernels loaded with their library (CUDA 11 and older), and at first use (CUDA 12 and 13).
 EAGER: Final = tuple(row for row in built_in().contexts if row.cuda)
 LAZY: Final = tuple(row for row in built_in().contexts if not row.cuda)
 EAGER_ELSEWHERE: Final = ContextRow(
@@ -57,21 +57,21 @@ EAGER_ELSEWHERE: Final = ContextRow(
 
 
 def threads_of(row: ContextRow) -> float:
-    """Return how many threads a row's card can hold at once, in units of 1024."""
+    """Return the number of resident threads of a row's card, in units of 1024."""
     return kilothreads(DEVICES[row.gpus[0]])
 
 
 def kilothreads(card: Device) -> float:
-    """Return how many threads the card can hold at once, in units of 1024."""
+    """Return the number of resident threads of a card, in units of 1024."""
     return card.sm_count * card.threads_per_sm / 1024
 
 
 @functools.lru_cache(maxsize=512)
 def bare_mib(threads_1024: float, rows: tuple[ContextRow, ...] = LAZY) -> float:
-    """Return the bare context of a card without a row: as a card with as many threads, else by the rule.
+    """Return the bare context of a card without a row: that of a card with as many threads, or else by the rule.
 
-    The rule is a constant and a share for each thread which the card can hold, fitted to the bare rows by least squares of
-    relative errors: size / threads is linear in 1 / threads.
+    The rule is a constant plus a share for each resident thread, fitted to the bare rows by least squares of relative errors:
+    size / threads is linear in 1 / threads.
     """
     bare = [row for row in rows if row.libraries == BARE]
     alike = [row.size.mib for row in bare if threads_of(row) == threads_1024]
@@ -85,9 +85,9 @@ def bare_mib(threads_1024: float, rows: tuple[ContextRow, ...] = LAZY) -> float:
 
 @functools.lru_cache(maxsize=512)
 def kernels_mib(threads_1024: float, rows: tuple[ContextRow, ...] = LAZY) -> float:
-    """Return what kernels add to the bare context of a card without a row: as on a card with as many threads, else by the rule.
+    """Return the memory that kernels add to a bare context: as on a card with as many threads, or else by the rule.
 
-    The rule is the median of what they add for each thread.
+    The rule is the median of the added memory per thread.
     """
     bare = {row.gpus[0]: row.size.mib for row in rows if row.libraries == BARE}
     after = [row for row in rows if row.libraries != BARE]
@@ -99,15 +99,15 @@ def kernels_mib(threads_1024: float, rows: tuple[ContextRow, ...] = LAZY) -> flo
 
 
 class Source(Enum):
-    """Where a context's size was measured; each class has its own spread."""
+    """Origin of a context's size; each class has its own spread."""
 
     SITE = "the site's own measurement"
     MEASURED = "this card with the same minor release of torch"
     OTHER_STACK = "this card with another torch, driver or CUDA"
-    INTERPOLATED = "other cards, by the threads which a card can hold"
+    INTERPOLATED = "other cards, by the threads that a card can hold"
 
 
-# What contexts came to relative to what was assumed for them, by whether kernels ran and by how much was measured.
+# Measured contexts relative to the assumed ones, by whether kernels ran and by the origin of the assumption.
 _SPREADS: Final[dict[str, dict[str, list[float]]]] = tomllib.loads(
     Path(__file__).with_name("context_spreads.toml").read_text(encoding="utf-8")
 )
@@ -118,16 +118,16 @@ class Context:
     """Bytes outside PyTorch's segments.
 
     Attributes:
-        bytes: The point.
-        low_bytes: Lower end of what is plausible.
-        high_bytes: Upper end.
-        provenance: Where the number comes from, for the report.
-        assumed: True when this card, CUDA and set of libraries was not measured together.
-        outside_bytes: What of it libraries of the job took from the card themselves, past PyTorch's allocator.
-        added: Low end, point and high end of what of it depends on the job's ranks: NCCL, contexts of others.
-        source: Where the context itself, without NCCL and others, was measured.
-        own_bytes, own_high_bytes: Of the context itself the point and the upper end.
-        spread: What such contexts came to relative to what was assumed for them, less 1; ascending.
+        bytes: The point estimate.
+        low_bytes: Lower end of the plausible range.
+        high_bytes: Upper end of the plausible range.
+        provenance: Origin of the number, for reports.
+        assumed: Whether this combination of card, CUDA and libraries was not measured.
+        outside_bytes: The part that the job's libraries allocated themselves, outside PyTorch's allocator.
+        added: Low end, point and high end of the part that depends on the job's ranks: NCCL, contexts of others.
+        source: Origin of the context itself, without NCCL and others.
+        own_bytes, own_high_bytes: Point and upper end of the context itself.
+        spread: Ratios of measured to assumed contexts of this kind, minus 1; ascending.
     """
 
     bytes: int
@@ -143,17 +143,17 @@ class Context:
     spread: tuple[float, ...] = field(default=(), repr=False)
 
     def above_bytes(self, level: float) -> int:
-        """Return how far above the point it may lie, so that a share `level` of such contexts stays below; 0 up to 0.5.
+        """Return the bytes above the point that a share `level` of such contexts stays below; 0 up to level 0.5.
 
-        Limits: of n measurements none says more than n / (n + 1); a higher level has the largest of them.
+        With n measurements, the highest level is n / (n + 1); a higher one uses the largest measurement.
         """
         return sum(self.parts_above(level).values())
 
     def parts_above(self, level: float) -> dict[str, int]:
-        """Return what `above_bytes` is of the context itself (`context`), and of NCCL and other ranks' contexts (`libraries`).
+        """Split `above_bytes` into the context itself (`context`), and NCCL and other ranks' contexts (`libraries`).
 
-        The context has a distribution. The libraries have two ends and a point: their share of the way to the upper end grows
-        with the level. Both at once: the sum is on the safe side.
+        The context has a distribution. The libraries have a point and two ends, and approach the upper end as the level grows.
+        The sum assumes that both are large at once, which is conservative.
         """
         libraries_bytes = (self.high_bytes - self.bytes) - (self.own_high_bytes - self.own_bytes)
         return {
@@ -162,7 +162,7 @@ class Context:
         }
 
     def with_outside(self, outside_bytes: int) -> Context:
-        """Return it with what libraries of the job took themselves."""
+        """Return the context plus the memory that the job's libraries allocated themselves."""
         low, high = self.low_bytes + outside_bytes, self.high_bytes + outside_bytes
         return replace(
             self, bytes=self.bytes + outside_bytes, low_bytes=low, high_bytes=high,
@@ -170,7 +170,7 @@ class Context:
         )  # fmt: skip
 
     def plus(self, low_bytes: int, point_bytes: int, high_bytes: int, *, what: str) -> Context:
-        """Return it with something else which is assumed, and depends on the job's ranks."""
+        """Return the context plus an assumed part that depends on the job's ranks."""
         low, point, high = self.added
         return replace(
             self, bytes=self.bytes + point_bytes, low_bytes=self.low_bytes + low_bytes,
@@ -180,9 +180,9 @@ class Context:
 
 
 def quantile(ascending: Sequence[float], level: float) -> float:
-    """Return the residual which a share `level` of new ones stays below, never less than 0; nothing up to the median.
+    """Return the residual that a share `level` of new ones stays below, at least 0; 0 up to the median.
 
-    Source: split conformal prediction; of n exchangeable residuals the k-th is above a new one with probability k / (n + 1).
+    Source: split conformal prediction; the k-th of n exchangeable residuals is above a new one with probability k / (n + 1).
     """
     if level <= 0.5 or not ascending:
         return 0.0
@@ -192,7 +192,7 @@ def quantile(ascending: Sequence[float], level: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """A context without NCCL: its size, who says so, and whether all of it was measured together."""
+    """A context without NCCL: its size, its source, and whether all of it was measured together."""
 
     mib: Interval
     source: Source
@@ -201,11 +201,11 @@ class _Size:
     exact: bool
 
 
-# What a library adds. Their workspaces are not here: PyTorch takes those from its own segments.
-# cuBLAS and cuDNN, lazily loaded, in MiB for each 1024 threads which the card can hold. Of the 0.46 which kernels add to a bare
-# context, the first kernel takes most (H100: 610 to 614 after one, 599 to 666 after all).
+# Memory added by a library, without workspaces, which PyTorch takes from its own segments.
+# cuBLAS and cuDNN, lazily loaded, in MiB per 1024 resident threads of the card. Of the 0.46 that kernels add to a bare context,
+# the first kernel takes most (H100: 610 to 614 after one, 599 to 666 after all).
 _LAZY_ADDS = {
-    "cublas": Interval(0.01, 0.0, 0.3),  # arbitrary: less than can be told; high end as cuDNN's
+    "cublas": Interval(0.01, 0.0, 0.3),  # arbitrary: too small to measure; high end as for cuDNN
     "cudnn": Interval(0.05, 0.0, 0.3),  # measured: RTX 4090 pair, V100 with and without convolutions, 2025-2026
 }
 _EAGER_ADDS = {
@@ -214,28 +214,28 @@ _EAGER_ADDS = {
 }
 # Two RTX 4090 ranks +100 and +270, A100 +418, H100 +987; vLLM with two ranks +1833 (vllm-project/vllm#10511).
 _NCCL = Interval(418, 100, 1833)  # measured: ranks against single processes, 2024-2026
-_NONE = Interval(0, 0, 0)  # spec: what is not loaded takes nothing
+_NONE = Interval(0, 0, 0)  # spec: a library that is not loaded takes nothing
 _LAST_EAGER = 11  # spec: lazy loading came with CUDA 11.7 and is on by default in PyTorch built for CUDA 12
-_OF_ROWS = 12  # measured: which the wheels of nearly all sources are built for
+_OF_ROWS = 12  # measured: CUDA of the wheels of nearly all sources
 _LAST_MEASURED = 13  # measured: H100 with NCCL, eight ranks, torch 2.11: 1494 with cu128, 1496 with cu130; RTX 3060 104
-_UNMEASURED_WIDER = 1.25  # arbitrary: for a CUDA without measurements, both ends move out by a quarter
+_UNMEASURED_WIDER = 1.25  # arbitrary: widening of both ends for a CUDA without measurements
 
 
 def context_bytes(
     device: Device | str, cuda_major: int, libraries: Collection[str], *, torch: str | None = None, kernels: bool = True
 ) -> Context:
-    """Return what a process takes from the card outside PyTorch's segments.
+    """Return the memory of a process on the card outside PyTorch's segments.
 
     Args:
         device: The card, or its key.
-        cuda_major: Major version of the CUDA which PyTorch was built for, > 0.
-        libraries: Which of `LIBRARIES` the process uses.
-        torch: Version of torch in the process; None: not known, so that any row is of another stack.
-        kernels: Whether it launches kernels of torch; one which uses cuBLAS or cuDNN does.
+        cuda_major: Major version of the CUDA for which PyTorch was built, > 0.
+        libraries: The libraries that the process uses, some of `LIBRARIES`.
+        torch: Version of torch in the process; None: unknown, so every row counts as another stack.
+        kernels: Whether the process launches kernels of torch; a process with cuBLAS or cuDNN always does.
     Returns:
-        Bytes with an interval and a spread. It never shrinks when a library is added.
+        Bytes with an interval and a spread. The size never shrinks when a library is added.
     Raises:
-        UsageError: Unknown card, CUDA version or library, or a wrong site file.
+        UsageError: The card, CUDA version or library is unknown, or the site file is wrong.
     """
     card = device if isinstance(device, Device) else find_device(device)
     wanted = frozenset(libraries)
@@ -270,14 +270,14 @@ def context_bytes(
 
 
 def _of_another_cuda(size: _Size, wider: float) -> tuple[Interval, tuple[float, ...]]:
-    """Return the size and the spread of a stack whose CUDA is not the row's: its ends lie where any stack's may."""
+    """Return the size and the spread for a CUDA other than the row's, with the ends of any stack."""
     spread = tuple((1 + one) * wider - 1 if one >= 0 else (1 + one) / wider - 1 for one in size.spread)
     mib, low, high = size.mib.mib, size.mib.low_mib / wider, size.mib.high_mib * wider
     return Interval(mib, min(low, mib * (1 + spread[0])), max(high, mib * (1 + spread[-1]))), spread
 
 
 def _eager(card: Device, wanted: frozenset[str], torch: str | None) -> _Size:
-    """Return the size where all kernels of a library are loaded with it: one number, so its range is the spread."""
+    """Return the size if all kernels of a library are loaded with it; its range serves as the spread."""
     of_site = [row for row in _of_site(card, eager=True) if _is_torch(row, minor_of(torch))]
     rows = of_site or [row for row in EAGER if card.key in row.gpus]
     row = _most_of(rows, wanted) if rows else EAGER_ELSEWHERE
@@ -290,10 +290,10 @@ def _eager(card: Device, wanted: frozenset[str], torch: str | None) -> _Size:
 def _lazy(
     card: Device, wanted: frozenset[str], torch: str | None, *, kernels: bool, rows: tuple[ContextRow, ...] = LAZY
 ) -> _Size:
-    """Return the size where kernels are loaded when first used.
+    """Return the size if kernels are loaded at first use.
 
-    The card's own row decides: the site's before others', one of this torch before another's. What kernels add to a card which
-    was measured without them, and a card without a row, follow from the other cards.
+    The card's own row has priority: the site's before others', and one of this torch before one of another torch. Kernels on a
+    card measured without them, and cards without a row, follow from the other cards.
     """
     adds = {library: size.times(kilothreads(card)) for library, size in _LAZY_ADDS.items()}
     of_site, of_table = _of_site(card, eager=False), [row for row in rows if card.key in row.gpus]
@@ -312,16 +312,16 @@ def _lazy(
         exact = found.libraries == wanted
         size = _with_libraries(found.size, found.libraries, wanted, adds)
         spread = _spread(source, kernels=kernels)
-        if found in of_site and found.size.high_mib > found.size.mib:  # the site says itself how far it may lie off
+        if found in of_site and found.size.high_mib > found.size.mib:  # the site gives its own range
             spread = (found.size.high_mib / found.size.mib - 1,)
         return _Size(size, source, spread, _words(found, exact=exact), exact)
     spread = _spread(Source.INTERPOLATED, kernels=kernels)
     mib, least = bare_mib(kilothreads(card), rows), 0.0
-    said_by = "the other cards' bare contexts by the threads which a card can hold"
+    said_by = "extrapolated from other cards' bare contexts"
     if kernels:
         bare = _lazy(card, BARE, torch, kernels=False, rows=rows)
         mib, least = bare.mib.mib + kernels_mib(kilothreads(card), rows), bare.mib.low_mib
-        said_by = f"{bare.said_by}, and what kernels add on other cards"
+        said_by = f"{bare.said_by}, plus kernels as on other cards"
     size = Interval(mib, max(mib * (1 + spread[0]), least), mib * (1 + spread[-1]))
     if kernels:
         size = _with_libraries(size, frozenset(_LAZY_ADDS), wanted, adds)
@@ -329,7 +329,7 @@ def _lazy(
 
 
 def _of_site(card: Device, *, eager: bool) -> list[ContextRow]:
-    """Return the site's own rows of a card, less those that are for the other way of loading kernels."""
+    """Return the site's own rows of a card that match the way of loading kernels."""
     site = site_file()
     return [
         row for row in (site.contexts if site is not None else ())
@@ -342,18 +342,18 @@ def _is_torch(row: ContextRow, minor: str) -> bool:
 
 
 def minor_of(torch: str | None) -> str:
-    """Return the minor release of a version of torch: 2.11 of 2.11.0+cu130; "" of none."""
+    """Return the minor release of a version of torch, 2.11 for 2.11.0+cu130; "" for None."""
     return ".".join((torch or "").partition("+")[0].split(".")[:2])
 
 
 def _spread(source: Source, *, kernels: bool) -> tuple[float, ...]:
-    """Return how far contexts of this class lie off; one that a site measured is no better known than others' own."""
+    """Return the spread of a class of contexts; a site's measurement has the spread of others' measurements."""
     known = _SPREADS["kernels" if kernels else "bare"]
     return tuple(known.get((Source.MEASURED if source is Source.SITE else source).name, known["OTHER_STACK"]))
 
 
 def _most_of(rows: Sequence[ContextRow], wanted: frozenset[str]) -> ContextRow:
-    """Return the row with most of the wanted libraries and none besides, else the first."""
+    """Return the row with most of the wanted libraries and no others, or else the first row."""
     within = [row for row in rows if row.libraries <= wanted]
     return max(within, key=lambda row: len(row.libraries)) if within else rows[0]
 
@@ -363,7 +363,7 @@ def _words(row: ContextRow, *, exact: bool) -> str:
 
 
 def _with_libraries(size: Interval, has: frozenset[str], wanted: frozenset[str], adds: Mapping[str, Interval]) -> Interval:
-    """Return the size with the libraries added which it lacks and those taken out which are not wanted."""
+    """Return the size with missing libraries added and unwanted ones subtracted."""
     for library, more in adds.items():
         if library in wanted - has:
             size += more

@@ -1,4 +1,4 @@
-"""One model of card, in the numbers that a null GPU and cuDNN's deviceless mode report; cards.toml has the cards."""
+"""A model of card, in the numbers that the null GPU and cuDNN's deviceless mode report; cards.toml has the cards."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ REGISTERS_PER_BLOCK = 65_536  # spec: guide
 REGISTERS_PER_SM = 65_536  # spec: guide
 MAX_GRID = (2_147_483_647, 65_535, 65_535)  # spec: guide
 MAX_BLOCK = (1024, 1024, 64)  # spec: guide
-SMALLEST_BYTES = 256 * MIB  # arbitrary: less than any card has for which PyTorch is built; a number of MiB or KiB is below it
+SMALLEST_BYTES = (
+    256 * MIB
+)  # arbitrary: smaller than any card that PyTorch supports, and larger than a size mistakenly in MiB or KiB
 
 
 def squeezed(name: str) -> str:
-    """Return a card's name without case, maker, product line, separators: `NVIDIA GeForce RTX 4090` -> `rtx4090`."""
+    """Return a card's name without case, maker, product line and separators: `NVIDIA GeForce RTX 4090` -> `rtx4090`."""
     return re.sub(r"nvidia|geforce|tesla|[^a-z0-9]", "", name.lower())
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the compute capability alone decides."""
+    """Limits that depend only on the compute capability."""
 
     shared_per_sm_bytes: int
     shared_per_block_optin_bytes: int
@@ -49,8 +51,8 @@ LIMITS: dict[tuple[int, int], Limits] = {
     (12, 0): Limits(102_400, 101_376, 1024, 1536, 24),  # spec: guide
 }
 
-_CUDA_VERSION = 13_000  # arbitrary: the driver which the record claims, as 1000 * major + 10 * minor
-_IN_CONFIG = (  # the fields which the null GPU has under their own names
+_CUDA_VERSION = 13_000  # arbitrary: the driver's version in the record, as 1000 * major + 10 * minor
+_IN_CONFIG = (  # fields with the same names in the null GPU
     "sm_count", "clock_khz", "memory_clock_khz", "memory_bus_bits", "l2_bytes", "shared_per_sm_bytes",
     "shared_per_block_optin_bytes", "threads_per_sm", "blocks_per_sm",
 )  # fmt: skip
@@ -58,12 +60,13 @@ _IN_CONFIG = (  # the fields which the null GPU has under their own names
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """Operations a second in 10^12 (a multiplication and an addition are two); `assumed`: computed from a related card.
+    """Peak speeds in 10^12 operations per second, where a multiplication and an addition count as two.
 
     Attributes:
-        fp32: Without tensor cores.
-        tf32: float32 on tensor cores; as `fp32` where there is no such mode.
+        fp32: float32 without tensor cores.
+        tf32: float32 on tensor cores; equal to `fp32` if there is no such mode.
         half: float16 and bfloat16 on tensor cores.
+        assumed: Whether the speeds were computed from a related card.
     """
 
     fp32: float
@@ -74,18 +77,26 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One model of card, as `torch.cuda.get_device_properties` and cuDNN see it.
+    """A model of card, as reported by `torch.cuda.get_device_properties` and to cuDNN.
 
     Attributes:
-        key: How this project calls it.
-        name: How torch prints it.
+        key: The card's name in this project.
+        name: The card's name in torch.
         total_bytes: `total_memory` in torch, the total of `cudaMemGetInfo`: after ECC and firmware, before any context.
-        compute_capability: Major, minor.
+        compute_capability: Major and minor number.
+        sm_count: Number of multiprocessors.
         clock_khz: Highest SM clock.
         memory_clock_khz: Highest memory clock (half the data rate).
-        assumed: Names of the fields whose value nobody measured or specified for this card.
-        aliases: What else people call it.
-        peak: How fast it computes at best, where that is known.
+        memory_bus_bits: Width of the memory bus.
+        l2_bytes: Size of the L2 cache.
+        shared_per_sm_bytes: Shared memory of a multiprocessor.
+        shared_per_block_optin_bytes: Shared memory of a block, with opt-in.
+        reserved_shared_per_block_bytes: Shared memory of a block that the system reserves.
+        threads_per_sm: Resident threads of a multiprocessor.
+        blocks_per_sm: Resident blocks of a multiprocessor.
+        assumed: Names of the fields that were neither measured nor specified for this card.
+        aliases: Other names of the card.
+        peak: Peak speeds, if known.
     """
 
     key: str
@@ -103,32 +114,32 @@ class Device:
     threads_per_sm: int
     blocks_per_sm: int
     assumed: tuple[str, ...] = ()
-    # No part of what names a job: nothing that is estimated depends on them.
+    # Not part of a job's key, because estimates do not depend on them.
     aliases: tuple[str, ...] = field(default=(), repr=False)
     peak: Peak | None = field(default=None, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What people call it, squeezed: by key, by the name which torch prints, by an alias."""
+        """Squeezed names of the card: key, torch's name, aliases."""
         return tuple(map(squeezed, (self.key, self.name, *self.aliases)))
 
     def with_memory(self, total_bytes: int) -> Device:
-        """Return the same card with another total, for example another driver's or a MIG slice's.
+        """Return the same card with another size, for example that of another driver or of a MIG slice.
 
         Args:
-            total_bytes: As `total_memory` of torch says it, > 0.
+            total_bytes: Torch's `total_memory`, > 0.
         Raises:
             UsageError: total_bytes <= 0.
         """
         if total_bytes <= 0:
-            raise UsageError(f"Memory of {total_bytes} bytes is not positive: give what torch reports as total_memory.")
+            raise UsageError(f"Memory of {total_bytes} bytes is not positive: give torch's total_memory.")
         assumed = tuple(field for field in self.assumed if field != "total_bytes")
         return dataclasses.replace(self, total_bytes=total_bytes, assumed=assumed)
 
     def cudnn_record(self) -> dict[str, object]:
         """Return the device-property record of cuDNN's deviceless mode (JSON representation, cuDNN >= 9.11).
 
-        Source: keys as cuDNN 9.19 demands them; the constants as in XLA's BuildDeviceProperties,
+        Source: keys as required by cuDNN 9.19; constants as in XLA's BuildDeviceProperties,
         https://github.com/openxla/xla/blob/1c2a9956a0767e0fb4be9f23343e1c8a979a1b2e/xla/backends/gpu/target_config/cudnn_device_props.cc
         """
         major, minor = self.compute_capability
@@ -163,13 +174,13 @@ class Device:
         }
 
     def to_config(self) -> str:
-        """Return `key=value` pairs joined by `;`, which the null GPU's C library reads from its environment.
+        """Return `key=value` pairs joined by `;` for the null GPU's C library, which reads them from its environment.
 
         Raises:
             UsageError: The name holds one of the two separators.
         """
         if ";" in self.name or "=" in self.name:
-            raise UsageError(f"Device name '{self.name}' holds ';' or '=', which separate pairs: choose another name.")
+            raise UsageError(f"Device name '{self.name}' contains ';' or '=', which separate pairs: choose another name.")
         major, minor = self.compute_capability
         pairs: dict[str, str | int] = {
             "name": self.name,

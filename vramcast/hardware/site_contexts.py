@@ -1,6 +1,6 @@
-"""Contexts that a site measured, put into its file (`vramcast doctor --measure-context`); comments and all else stay.
+"""Writer of a site's measured contexts to its file (`vramcast doctor --measure-context`), which keeps comments.
 
-No library for that: tomlkit would save thirty lines here, and every installation would have one more package for one option.
+It uses no library: tomlkit would save thirty lines here, but add a package to every installation for one option.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vramcast.hardware.cards import of_site, read
 
 
 def fields(row: ContextRow) -> dict[str, str | float | list[str]]:
-    """Return what a file says of a context which one stack of one card had."""
+    """Return the fields of a file for the context of one stack on one card."""
     (gpu,), (torch,) = row.gpus, row.torch
     return {
         "gpu": gpu, "torch": torch, "driver": row.driver, "libraries": sorted(row.libraries), "size_mib": row.size.mib,
@@ -25,20 +25,20 @@ def fields(row: ContextRow) -> dict[str, str | float | list[str]]:
 
 
 def context_block(row: ContextRow) -> str:
-    """Return a context as TOML: [[context]], then a field a line."""
+    """Return a context as TOML: [[context]], then one field per line."""
     # spec: a JSON string without escaped slashes is a basic string of TOML, and a list of them an array
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in fields(row).items()]
     return "\n".join(["[[context]]", *lines, ""])
 
 
 def write_contexts(path: str | os.PathLike[str], rows: list[ContextRow]) -> None:
-    """Put contexts into a site file, in place of those of the same card, software and libraries; all else stays as it is.
+    """Write contexts to a site file, in place of those with the same card, software and libraries; the rest is unchanged.
 
-    The file appears whole or not at all.
+    The write is atomic.
 
     Raises:
-        UsageError: the file which is there is no site file.
-        OutputError: it cannot be written.
+        UsageError: The existing file is not a site file.
+        OutputError: The file cannot be written.
     """
     file = Path(path)
     before = read(file).contexts if file.exists() else ()
@@ -50,15 +50,13 @@ def write_contexts(path: str | os.PathLike[str], rows: list[ContextRow]) -> None
     data = whole_text.encode()
     after = {row.identity for row in of_site(data, file).contexts}
     if after != new | {row.identity for row in before}:
-        raise UsageError(
-            f"'{path}' is written in a way which cannot be changed by program: put these lines into it.\n{whole_text}"
-        )
+        raise UsageError(f"The layout of '{path}' cannot be changed automatically: put these lines into it.\n{whole_text}")
     with atomic_write(file) as out:
         out.write(data)
 
 
 def _identity(part: str) -> object:
-    """Return whose context a part of a file is."""
+    """Return the identity of the context in a part of a file."""
     try:
         contexts = of_site(part.encode(), Path("part")).contexts
     except UsageError:
@@ -67,7 +65,7 @@ def _identity(part: str) -> object:
 
 
 def _comments(part: str) -> str:
-    """Return the comments at the end of a part which goes: they belong to what follows."""
+    """Return the comments at the end of a removed part, which belong to the next part."""
     lines = part.splitlines(keepends=True)
     last = max(i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#"))
     return "".join(lines[last + 1 :])

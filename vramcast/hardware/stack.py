@@ -1,9 +1,9 @@
-"""The software of the machine which has the card: its torch, CUDA and cuDNN, where they differ from those installed here.
+"""The software of the card's machine (torch, CUDA, cuDNN), where it differs from this machine.
 
-    parse("torch==2.8.0")          what `--stack` says; the rest of it from the table of torch's own wheels
-    of_passport("2.6.0+cu124")     what a measured run says of its machine
+    parse("torch==2.8.0")          from `--stack`, completed from the table of torch's own wheels
+    of_passport("2.6.0+cu124")     from a measured run's record of its machine
 
-A part which nobody said is None, never a guess.
+An unknown part is None, never a guess.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ PASSPORT: Final = "passport"
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What one release of torch is built with: versions of CUDA, cuDNN and cuBLAS; None: its wheel leaves a range."""
+    """The CUDA, cuDNN and cuBLAS versions of one release of torch; None if its wheel allows a range."""
 
     cuda: str
     cudnn: str
     cublas: str | None
 
 
-# By CUDA, cuDNN and cuBLAS; cuBLAS of 13.0 comes by way of cuda-toolkit 13.0.2, and may be 13.1.0.3 to 13.1.1.3 with 2.12.
-# spec: Requires-Dist of the wheels torch-VERSION-cp311 for Linux x86_64 on PyPI, those without a local version, read 2026-11
+# By CUDA, cuDNN and cuBLAS; cuBLAS for 13.0 comes from cuda-toolkit 13.0.2, and may be 13.1.0.3 to 13.1.1.3 with 2.12.
+# spec: Requires-Dist of the wheels torch-VERSION-cp311 without a local version for Linux x86_64 on PyPI, read 2026-11
 _WHEELS: Final[dict[tuple[str, str, str | None], str]] = {
     ("11.7", "8.5.0.96", "11.10.3.66"): "2.0.0 2.0.1",
     ("12.1", "8.9.2.26", "12.1.3.1"): "2.1.0 2.1.1 2.1.2 2.2.0 2.2.1 2.2.2 2.3.0 2.3.1",
@@ -42,7 +42,7 @@ _WHEELS: Final[dict[tuple[str, str, str | None], str]] = {
     ("13.0", "9.20.0.48", None): "2.12.0",
 }
 RELEASES: Final = {torch: Release(*built_with) for built_with, of in _WHEELS.items() for torch in of.split()}
-_OLDEST_CUDA, _NEWEST_CUDA = 9, 19  # arbitrary: 11 to 13 have been built for; 128 is a typing error for 12.8
+_OLDEST_CUDA, _NEWEST_CUDA = 9, 19  # arbitrary: torch was built for 11 to 13; 128 is a typing error for 12.8
 _KNOWN: Final = ("torch", "cudnn", "cuda")
 _EXAMPLE: Final = "write --stack torch==2.8.0, or --stack cudnn==9.10.2,cuda==12.8"
 
@@ -52,11 +52,11 @@ class Stack:
     """Versions of torch, CUDA and cuDNN as text; None: unknown.
 
     Attributes:
-        torch: `2.8.0`, with a local version where it was given: `2.8.0+cu126`.
-        cuda: Which torch is built for: `12.8`, or the major version alone.
-        cudnn: `9.10.2.21`, or `9.10.2`.
-        source: Who says it: `installed`, `torch's wheel metadata`, `given` or `passport`.
-        notes: What was taken from the table although it need not hold, for the result's warnings.
+        torch: Version of torch, `2.8.0`, with a local version if given: `2.8.0+cu126`.
+        cuda: Version of CUDA for which torch is built: `12.8`, or the major version alone.
+        cudnn: Version of cuDNN: `9.10.2.21`, or `9.10.2`.
+        source: Source of the versions: `installed`, `torch's wheel metadata`, `given` or `passport`.
+        notes: Uncertain values from the table, for the result's warnings.
     """
 
     torch: str | None = None
@@ -71,7 +71,7 @@ class Stack:
         return int(self.cuda.partition(".")[0]) if self.cuda is not None else None
 
     def over(self, installed: Stack) -> Stack:
-        """Return this stack with what it does not say taken from this machine, and `source` saying so."""
+        """Return this stack completed from this machine, with a corresponding `source`."""
         filled = replace(
             self, torch=self.torch or installed.torch, cuda=self.cuda or installed.cuda, cudnn=self.cudnn or installed.cudnn
         )
@@ -84,10 +84,10 @@ class Stack:
 
 
 def parse(text: str) -> Stack:
-    """Return the stack which `torch==2.8.0,cudnn==9.10.2,cuda==12` says, any of the three; a torch release fills in the rest.
+    """Parse `torch==2.8.0,cudnn==9.10.2,cuda==12` or any of the three; a known torch release fills in the rest.
 
     Raises:
-        UsageError: A name or a version is not understood, or the torch is none that the table has and the rest is not said.
+        UsageError: A name or a version is not understood, or the torch is not in the table and the rest is missing.
     """
     said: dict[str, str] = {}
     for part in text.split(","):
@@ -95,7 +95,7 @@ def parse(text: str) -> Stack:
         if not equals or name not in _KNOWN:
             raise UsageError(f"--stack '{part.strip()}' is not understood: {', '.join(_KNOWN)} are known; {_EXAMPLE}.")
         if name in said:
-            raise UsageError(f"--stack says {name} twice ({said[name]} and {version}): say it once.")
+            raise UsageError(f"--stack has {name} twice ({said[name]} and {version}): give it once.")
         said[name] = version
     torch, cuda, cudnn = said.get("torch"), None, None
     if "cuda" in said and (cuda := _cuda(said["cuda"])) is None:
@@ -109,23 +109,23 @@ def parse(text: str) -> Stack:
         raise UsageError(f"--stack has torch=={torch}: a CUDA build such as 2.8.0 or 2.8.0+cu126 is expected; {_EXAMPLE}.")
     named = _local_cuda(local)
     if named is not None and cuda is not None and not _agree(named, cuda):
-        raise UsageError(f"--stack says CUDA twice ({torch} is built for {named}, and cuda=={cuda}): leave out cuda.")
+        raise UsageError(f"--stack has CUDA twice ({torch} is built for {named}, and cuda=={cuda}): omit cuda.")
     cuda = cuda or named
     found = _filled(Stack(release + (f"+{local}" if local else ""), cuda, cudnn, GIVEN))
     if found.cuda is None or found.cudnn is None:
         raise UsageError(
-            f"--stack has torch=={torch}, whose CUDA and cuDNN are not known here ({_spans()} are): say them too, "
+            f"--stack has torch=={torch}, whose CUDA and cuDNN are unknown here ({_spans()} are known): add them, "
             f"--stack torch=={torch},cudnn==9.10.2,cuda==12.8."
         )
     return found if found.cuda == cuda and found.cudnn == cudnn else replace(found, source=WHEEL)
 
 
 def of_passport(torch: str | None = None, cuda: str | None = None, cudnn: str | None = None) -> Stack | None:
-    """Return the stack of a measured run, as far as its passport's texts are understood; None: nothing is known.
+    """Return the stack of a measured run, as far as its record is understood; None if nothing is known.
 
     Args:
-        torch: As `torch.__version__` says it; another build than a release of the table fills in nothing.
-        cuda: As `torch.version.cuda`.
+        torch: Value of `torch.__version__`; a build that is not in the table fills in nothing.
+        cuda: Value of `torch.version.cuda`.
         cudnn: `9.10.2`, or the number of `torch.backends.cudnn.version()`.
     """
     release, local = _split(torch or "")
@@ -138,7 +138,7 @@ def cudnn_version(text: str) -> str | None:
     """Return cuDNN's version as `9.10.2` or `9.10.2.21`, from that or from the library's own number (91002, 8902).
 
     Returns:
-        None: the text is neither.
+        The version; None if the text is neither.
     """
     text = text.strip()
     if re.fullmatch(r"[89]\.\d{1,2}\.\d{1,2}(\.\d+)?", text):
@@ -149,23 +149,23 @@ def cudnn_version(text: str) -> str | None:
 
 
 def release_of(torch: str) -> tuple[int, int] | None:
-    """Return the first two numbers of `2.8.0+cu126` or `2.15.0.dev20261101`; None: it is no version."""
+    """Return the first two numbers of `2.8.0+cu126` or `2.15.0.dev20261101`; None if the text is not a version."""
     match = re.match(r"(\d+)\.(\d+)\b", torch.strip())
     return (int(match[1]), int(match[2])) if match else None
 
 
 def same_minor(a: str, b: str) -> bool:
-    """Return whether two versions have their first two numbers in common."""
+    """Return whether two versions share their first two numbers."""
     return a.split(".")[:2] == b.split(".")[:2]
 
 
 def _agree(a: str, b: str) -> bool:
-    """Return whether two versions of CUDA are the same as far as both say it: 12 and 12.8."""
+    """Return whether two versions of CUDA agree in the parts that both have, as 12 and 12.8 do."""
     return all(x == y for x, y in zip(a.split(".")[:2], b.split(".")[:2], strict=False))
 
 
 def _filled(stack: Stack) -> Stack:
-    """Return the stack with what the table has of its torch where it does not say so itself."""
+    """Return the stack with missing versions from the table entry of its torch."""
     if stack.torch is None:
         return stack
     release, local = _split(stack.torch)
@@ -178,13 +178,13 @@ def _filled(stack: Stack) -> Stack:
     if stack.cudnn is None and not _agree(cuda, default.cuda):
         notes = (
             f"cuDNN {default.cudnn} is that of torch {release}'s default wheel, for CUDA {default.cuda}; the one for CUDA "
-            f"{cuda} may have another: say it (--stack torch=={stack.torch},cudnn==VERSION)",
+            f"{cuda} may have another: give it (--stack torch=={stack.torch},cudnn==VERSION)",
         )
     return replace(stack, cuda=cuda, cudnn=stack.cudnn or default.cudnn, notes=notes)
 
 
 def _split(torch: str) -> tuple[str | None, str]:
-    """Return the release and the local version of `2.8.0+cu126`; None: it is no release."""
+    """Return the release and the local version of `2.8.0+cu126`; None if it is not a release."""
     match = re.fullmatch(r"(\d+\.\d+\.\d+)(?:\+([\w.]+))?", torch.strip())
     return (match[1], match[2] or "") if match else (None, "")
 
@@ -194,13 +194,13 @@ def _is_cuda(local: str) -> bool:
 
 
 def _local_cuda(local: str) -> str | None:
-    """Return the CUDA which the local version of a wheel names: `cu126` is 12.6."""
+    """Return the CUDA version of a wheel's local version: `cu126` is 12.6."""
     match = re.fullmatch(r"cu(\d\d)(\d)", local)
     return f"{match[1]}.{match[2]}" if match else None
 
 
 def _cuda(text: str) -> str | None:
-    """Return the version if it is one of CUDA."""
+    """Return the version if it is a version of CUDA."""
     match = re.fullmatch(r"(\d+)(\.\d+){0,2}", text.strip())
     return text.strip() if match and _OLDEST_CUDA <= int(match[1]) <= _NEWEST_CUDA else None
 

@@ -1,1 +1,1 @@
-"""A job as plain data: what it trains, how it is spread over ranks, and the text or command that it is read from."""
+"""Jobs as plain data: models and commands, their ranks, and the parsers of their text."""

@@ -1,4 +1,4 @@
-"""What is asked: one training (or inference) job, as plain data which travels to the process that traces it."""
+"""A training or inference job as plain data, which is sent to the tracing process."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ Mode = Literal["train", "infer"]
 ZeroGrad = Literal["step-start", "before-backward", "after-step"]
 TracerName = Literal["auto", "nullgpu", "fake", "cpu"]
 
-# Of each option of a training which has a few values: these.
+# The values of each training option that has only a few.
 CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "precision": get_args(Precision), "mode": get_args(Mode), "zero_grad": get_args(ZeroGrad),
 }  # fmt: skip
-NAMES_CLASSES = ("torchvision", "timm", "hf")  # kinds of TARGET whose library has a name for the number of classes
+NAMES_CLASSES = ("torchvision", "timm", "hf")  # kinds of TARGET with an argument for the number of classes
 TRACERS: Final[tuple[str, ...]] = get_args(TracerName)
-# Bytes an element; the names are torch's own.
+# Bytes per element, by torch's names.
 DTYPE_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
     "bool": 1, "complex64": 8, "complex128": 16,
 }  # fmt: skip
-# What an element can hold, of the types which hold integers.
+# Ranges of the integer types.
 _RANGES = {"int64": (INT64_LEAST, INT64_MOST), "uint8": (0, 255), "bool": (0, 1)} | {
     f"int{bits}": (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) for bits in (8, 16, 32)
 }
@@ -131,12 +131,12 @@ class TensorSpec:
 
     @property
     def varies(self) -> bool:
-        """Whether the shape varies between batches."""
+        """True if the shape varies between batches."""
         return self.least is not None
 
     @property
     def is_integer(self) -> bool:
-        """Whether the values are integers or booleans."""
+        """True if the values are integers or booleans."""
         return not self.dtype.startswith(("float", "bfloat", "complex"))
 
     def integers(self) -> set[int]:
@@ -501,12 +501,12 @@ class Job:
 
     @property
     def varies(self) -> bool:
-        """Whether an input or label has another shape from batch to batch."""
+        """True if an input or label has another shape from batch to batch."""
         return any(spec.varies for spec in specs_in(self.batch, self.labels))
 
     @property
     def input_bytes(self) -> int:
-        """Bytes of one batch with its labels on the card, in the job's precision; 0 for a command, whose batch is unknown."""
+        """Bytes of one batch with its labels on the card, in the job's precision; 0 for a command."""
         low = self.training.precision in ("bf16", "fp16")
         specs = specs_in(self.batch, self.labels)
         return sum(spec.size_bytes // 2 if low and spec.dtype == "float32" else spec.size_bytes for spec in specs)

@@ -1,4 +1,4 @@
-"""What an optimizer is, for all who ask before or without torch: `adamw`, `sgdm`, `adamw:fused=true`."""
+"""Facts about optimizers that need no torch: `adamw`, `sgdm`, `adamw:fused=true`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Optimizer:
     """A class of torch.optim.
 
     Attributes:
-        state_tensors: How many tensors of each parameter's size it keeps from its first step on.
-        state_options: Each of these options, where it is set, adds one.
-        is_fusable: Whether it takes `fused=True`.
+        state_tensors: Number of tensors of each parameter's size that it keeps from its first step on.
+        state_options: Options that each add one such tensor if set.
+        is_fusable: Whether it accepts `fused=True`.
     """
 
     state_tensors: int
@@ -24,7 +24,7 @@ class Optimizer:
     is_fusable: bool = False
 
 
-# spec: torch 2.11, torch.optim (a test asks torch itself); those which somebody asks about.
+# spec: torch 2.11, torch.optim (a test compares with torch); only the optimizers that other code needs.
 OPTIMIZERS: Final = {
     "sgd": Optimizer(0, ("momentum",), is_fusable=True),
     "adam": Optimizer(2, ("amsgrad",), is_fusable=True),
@@ -36,10 +36,10 @@ SHORT_NAMES: Final[dict[str, tuple[str, dict[str, Any]]]] = {"sgdm": ("sgd", {"m
 
 
 def parse(text: str) -> tuple[str, dict[str, Any]]:
-    """Return a class's name in lower case and its options, as `adamw:fused=true` says them.
+    """Parse text such as `adamw:fused=true` into a class's name in lower case and its options.
 
     Raises:
-        UsageError: an option is not key=value with a JSON value.
+        UsageError: An option is not key=value with a JSON value.
     """
     name, _, pairs = text.partition(":")
     name, options = SHORT_NAMES.get(name.lower(), (name.lower(), {}))
@@ -53,13 +53,13 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def is_fusable(text: str) -> bool:
-    """Return whether an optimizer is known to take `fused=True`."""
+    """Return whether an optimizer is known to accept `fused=True`."""
     name, _ = parse(text)
     return name in OPTIMIZERS and OPTIMIZERS[name].is_fusable
 
 
 def state_tensors(text: str) -> int:
-    """Return how many tensors of each parameter's size an optimizer of the table keeps, its options counted."""
+    """Return the number of tensors of each parameter's size that an optimizer of the table keeps with its options."""
     name, options = parse(text)
     optimizer = OPTIMIZERS[name]
     return optimizer.state_tensors + sum(bool(options.get(option)) for option in optimizer.state_options)

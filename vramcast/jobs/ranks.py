@@ -1,4 +1,4 @@
-"""The ranks of a job: how many there are, on how many machines, and which one a process is."""
+"""The ranks of a job and their machines."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from vramcast.core.text import shorten
 
 Ranks = tuple[int, ...] | Literal["auto", "all"]
 MOST_CARDS: Final = 64  # = MAX_DEVICES of tracer/nullgpu/csrc/driver.c
-_USUAL: Final = 8  # arbitrary: cards of a machine; DGX and HGX have as many
+_USUAL: Final = 8  # arbitrary: cards of a machine, as in DGX and HGX
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """All ranks of a job. A wrong number is a UsageError.
+    """All ranks of a job. A wrong number raises a UsageError.
 
     Attributes:
-        size: How many.
-        per_node: How many on each machine; 0: as many as divide them, at most 8.
+        size: Number of ranks.
+        per_node: Number of ranks on each machine; 0: the largest divisor of `size` that is at most 8.
     """
 
     size: int = 1
@@ -31,31 +31,31 @@ class World:
         whole("world_size (--world-size)", self.size, least=1)
         whole("nproc_per_node (--nproc-per-node)", self.per_node, least=0)
         if self.per_node > self.size or (self.per_node and self.size % self.per_node):
-            raise UsageError(f"{self.size} ranks cannot be on machines of {self.per_node} each: give a multiple.")
+            raise UsageError(f"{self.size} ranks cannot fill machines of {self.per_node}: give a multiple.")
         if self.per_node > MOST_CARDS:
-            raise UsageError(f"{self.per_node} ranks on one machine are more than {MOST_CARDS}: give the machines (--nnodes).")
+            raise UsageError(f"{self.per_node} ranks on one machine are more than {MOST_CARDS}: give --nnodes.")
 
     @property
     def local_size(self) -> int:
-        """Ranks of one machine."""
+        """Number of ranks on each machine."""
         return self.per_node or next(n for n in range(_USUAL, 0, -1) if self.size % n == 0)
 
     @property
     def machines(self) -> int:
-        """Machines."""
+        """Number of machines."""
         return self.size // self.local_size
 
     def chosen(self, ranks: Ranks, pairs: Iterable[tuple[int, int]] = ()) -> tuple[int, ...]:
-        """Return which ranks are traced, in their order.
+        """Return the ranks to trace, in order.
 
-        "auto": the first and the last, whose shards differ where a size does not divide by the number of ranks; before the last
-        those whom the first one's tensors reach (stages of a pipeline).
+        "auto" means the first and the last, whose shards differ if the number of ranks does not divide a size; between them,
+        the ranks that exchange tensors with the first, directly or not (stages of a pipeline).
 
         Args:
-            ranks: Which are asked for.
-            pairs: Ranks of which one sends tensors to the other, as far as that is known.
+            ranks: The requested ranks.
+            pairs: Known pairs of ranks of which one sends tensors to the other.
         Raises:
-            UsageError: one is no rank of this world.
+            UsageError: A number is not a rank of this world.
         """
         if ranks == "all":
             return tuple(range(self.size))
@@ -66,7 +66,7 @@ class World:
             return tuple(dict.fromkeys((*sorted(reached), self.size - 1)))
         for number in ranks:
             if not 0 <= number < self.size:
-                raise UsageError(f"Rank {number} (--ranks) is none of {self.size}: they are 0 to {self.size - 1}.")
+                raise UsageError(f"Rank {number} (--ranks) does not exist: the ranks are 0 to {self.size - 1}.")
         return tuple(dict.fromkeys(ranks))
 
 
@@ -75,8 +75,8 @@ class Rank:
     """One rank.
 
     Attributes:
-        number: Among all.
-        world: All.
+        number: Number of the rank among all ranks.
+        world: All ranks.
     """
 
     number: int
@@ -84,11 +84,11 @@ class Rank:
 
     @property
     def local(self) -> int:
-        """Among those of its machine; the number of its card."""
+        """Number of the rank on its machine, and of its card."""
         return self.number % self.world.local_size
 
     def told(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Return a launcher's variables as this rank has them: those which there are, with its own numbers."""
+        """Return a launcher's variables with the numbers of this rank."""
         world = self.world
         machine, local = divmod(self.number, world.local_size)
         # spec: torch 2.11, torchrun; DeepSpeed 0.18, launcher/launch.py (LOCAL_SIZE, CROSS_RANK, CROSS_SIZE)
@@ -104,14 +104,14 @@ ALONE: Final = World()
 
 
 def parse_ranks(text: str) -> Ranks:
-    """Return what `auto`, `all` or `0,7` says.
+    """Parse `auto`, `all` or `0,7`.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: The text has another form.
     """
     if text in ("auto", "all"):
         return "auto" if text == "auto" else "all"
     found = tuple(number for part in text.split(",") if (number := decimal(part)) is not None)
     if len(found) <= text.count(","):
-        raise UsageError(f"--ranks is '{shorten(text)}': give auto, all, or numbers with commas between, 0,7.")
+        raise UsageError(f"--ranks is '{shorten(text)}': give auto, all, or numbers separated by commas, 0,7.")
     return found

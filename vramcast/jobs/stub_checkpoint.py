@@ -1,7 +1,7 @@
-"""Checkpoints of the true names, shapes and dtypes whose weights are holes in sparse files: 8B parameters in a few MB of disk.
+"""Stub checkpoints with true names, shapes and dtypes, and holes in sparse files as weights: 8B parameters in a few MB.
 
-The null GPU needs no values, but a script's `from_pretrained` wants files. Written are config.json, generation_config.json, the
-safetensors files (sharded with an index, as the hub has them), and a tokenizer of the model's vocabulary size.
+The null GPU needs no values, but a script's `from_pretrained` needs files: config.json, generation_config.json, safetensors
+files (sharded with an index, as on the hub), and a tokenizer with the model's vocabulary size.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ALIGNED_BYTES: Final = 8  # spec: the safetensors format, the header's length
 
 @dataclass(frozen=True, slots=True)
 class StubTensor:
-    """One tensor of a checkpoint: shape, dtype as torch names it, and its size."""
+    """One tensor of a checkpoint: its shape, torch's name of its dtype, and its size."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -36,7 +36,7 @@ class StubTensor:
 
 @dataclass(frozen=True, slots=True)
 class Stub:
-    """What was written. `size_bytes` is what the files seem to have, `disk_bytes` what they take of the disk."""
+    """A written checkpoint. `size_bytes` is the apparent size of the files, `disk_bytes` their use of the disk."""
 
     folder: Path
     parameters: int
@@ -48,20 +48,20 @@ def write_stub(target: str, folder: Path, *, dtype: str | None = None) -> Stub:
     """Write the checkpoint of a Hugging Face model without its weights.
 
     Args:
-        target: A model type (`llama`: the type's default sizes), a config.json, or a folder with one; also with `hf:` before
-            it and `?{...}` behind, as a TARGET has them.
-        folder: Where to; made if it is not there.
-        dtype: Of the weights (`bfloat16`); None: the config's, else float32.
+        target: A model type (`llama`, with the type's default sizes), a config.json, or a folder with one; optionally with
+            `hf:` and `?{...}`, as in a TARGET.
+        folder: The folder to write; it is created if it does not exist.
+        dtype: Dtype of the weights (`bfloat16`); None: the config's, or else float32.
     Raises:
-        UsageError: there is no such model, or the folder has other files.
-        OutputError: it cannot be written.
+        UsageError: There is no such model, or the folder has other files.
+        OutputError: The checkpoint cannot be written.
     """
     import torch
 
     text = target if target.startswith("hf:") else f"hf:{_placed(target)}"
     if dtype is not None:
         if not isinstance(getattr(torch, dtype, None), torch.dtype):
-            raise UsageError(f"--dtype {dtype} is none of torch's: write for example bfloat16.")
+            raise UsageError(f"--dtype {dtype} is not a dtype of torch: write for example bfloat16.")
         text = _with(text, {"dtype": dtype})
     with torch.device("meta"):
         model = targets.build(text)
@@ -69,7 +69,7 @@ def write_stub(target: str, folder: Path, *, dtype: str | None = None) -> Stub:
 
 
 def _placed(target: str) -> str:
-    """Return a path so that it is one for a TARGET, and a model type as it is."""
+    """Return an absolute path for a path, and a model type unchanged."""
     name, separator, options = target.partition("?")
     is_path = name.endswith(".json") or Path(name).exists()
     return f"{Path(name).resolve() if is_path else name}{separator}{options}"
@@ -102,7 +102,7 @@ def _written(model: Any, folder: Path) -> Stub:
 
 
 def tensors_of(model: Any) -> dict[str, StubTensor]:
-    """Return what a checkpoint of a model has, by name; of tied weights the first name alone, as the hub's have them."""
+    """Return the tensors of a model's checkpoint by name; tied weights have only their first name, as on the hub."""
     found: dict[str, StubTensor] = {}
     seen: set[int] = set()
     for name, tensor in model.state_dict(keep_vars=True).items():
@@ -115,7 +115,7 @@ def tensors_of(model: Any) -> dict[str, StubTensor]:
 
 def write_safetensors(tensors: Mapping[str, StubTensor], folder: Path, name: str = "model") -> None:
     """Write tensors of zeros as sparse files: one, or several with an index."""
-    from huggingface_hub import split_state_dict_into_shards_factory  # transformers, whose models these are, brings it
+    from huggingface_hub import split_state_dict_into_shards_factory  # a dependency of transformers
 
     shards = split_state_dict_into_shards_factory(
         dict(tensors), get_storage_size=lambda tensor: tensor.size_bytes, filename_pattern=name + "{suffix}.safetensors"
@@ -128,7 +128,7 @@ def write_safetensors(tensors: Mapping[str, StubTensor], folder: Path, name: str
 
 
 def _write_one(tensors: Mapping[str, StubTensor], path: Path) -> None:
-    """Write one file: the length of the header, the header, and a hole."""
+    """Write one file: the header's length, the header, and a hole."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     at_bytes = 0
     for key, tensor in tensors.items():

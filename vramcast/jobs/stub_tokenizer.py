@@ -1,7 +1,7 @@
-"""A tokenizer of a model's vocabulary size, for scripts which load one: byte-level pairs, learned from Python's own manual.
+"""A stub tokenizer with a model's vocabulary size, for scripts that load one: byte-level BPE, trained on Python's own manual.
 
-It is of the kind which most models have, since transformers lets some model types (qwen2) have no other. English texts come
-out about as long as with the real one.
+Most models have this kind of tokenizer, and transformers accepts no other for some model types (qwen2). English texts become
+about as long as with the real tokenizer.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pydoc_data import topics
 from typing import Any, Final
 
 _ROLES: Final = ("bos", "eos", "pad", "unk", "cls", "sep", "mask")
-# Models which read both ways have these tokens, whatever their config says of them.
+# Bidirectional models have these tokens even if their config does not list them.
 _BOTH_WAYS: Final = ("pad", "unk", "cls", "sep", "mask")
-_MANY: Final = 1 << 20  # arbitrary: tokens; a vocabulary beyond it is not one
-# A token which is taken as it stands.
+_MANY: Final = 1 << 20  # arbitrary: tokens; a larger number is not a vocabulary size
+# Settings of a token that is matched literally.
 _WHOLE: Final = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-# The form which most open chat models have.
+# The template of most open chat models.
 _CHAT: Final = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -25,7 +25,7 @@ _CHAT: Final = (
 
 
 def write_tokenizer(config: Any, folder: Path) -> None:
-    """Write tokenizer.json and tokenizer_config.json for a model's config; nothing where it has no vocabulary."""
+    """Write tokenizer.json and tokenizer_config.json for a model's config; do nothing if it has no vocabulary."""
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     size = getattr(text, "vocab_size", None)
     if not isinstance(size, int) or not 0 < size <= _MANY:
@@ -49,7 +49,7 @@ def write_tokenizer(config: Any, folder: Path) -> None:
         "model": {
             "type": "BPE",
             "vocab": vocabulary,
-            # In words, which all releases read; pairs are of tokenizers 0.20 and later. A byte-level token has no space.
+            # As text, which all releases read; lists need tokenizers 0.20. A byte-level token has no space.
             "merges": [" ".join(pair) for pair in merges if "".join(pair) in pieces],
             "unk_token": unknown,
         },
@@ -58,7 +58,7 @@ def write_tokenizer(config: Any, folder: Path) -> None:
     longest = getattr(text, "max_position_embeddings", None)
     about = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        **{f"{role}_token": None for role in ("bos", "eos", "pad")},  # else a class of transformers adds its own
+        **{f"{role}_token": None for role in ("bos", "eos", "pad")},  # otherwise a class of transformers adds its own
         "unk_token": unknown,
         **{f"{role}_token": names[index] for role, index in special.items()},
         "model_max_length": longest if isinstance(longest, int) and longest > 0 else 512,
@@ -69,7 +69,7 @@ def write_tokenizer(config: Any, folder: Path) -> None:
 
 
 def _pieces(size: int) -> tuple[list[str], list[list[str]]]:
-    """Return the tokens of an English text, at most so many, the letters of all bytes first; and which pairs make them."""
+    """Return at most `size` tokens of an English text, starting with the letters of all bytes, and their merges."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -82,7 +82,7 @@ def _pieces(size: int) -> tuple[list[str], list[list[str]]]:
 
 
 def _special(config: Any, size: int) -> dict[str, int]:
-    """Return {role: id} of the special tokens which a config names, and those which a model of its kind must have."""
+    """Return {role: id} of the special tokens that a config names, plus those that its kind of model must have."""
     found: dict[str, int] = {}
     for role in _ROLES:
         index = getattr(config, f"{role}_token_id", None)

@@ -1,10 +1,10 @@
-"""TARGET: which model a job trains, by name.
+"""TARGET: the name of the model that a job trains.
 
-    torchvision:NAME  timm:NAME  hf:TYPE_OR_CONFIG.json     out of somebody's registry
-    package.module:factory  file.py:factory                 code: whatever it is, it is run
+    torchvision:NAME  timm:NAME  hf:TYPE_OR_CONFIG.json     from a registry
+    package.module:factory  file.py:factory                 code, which is run
 
 Each may end with ?{...}, keyword arguments in JSON. A user's own TARGET may be any of these. A row of a data set is
-untrusted: `refusal` says why it is not built unless the user trusts it. Nothing heavy is imported before a model is built.
+untrusted: `refusal` gives the reason why it is not built unless the user trusts it. Heavy imports wait until a model is built.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from vramcast.core.errors import UsageError
 TRUST: Final = "pass --trust-targets"
 CODE: Final = f"its target is code: {TRUST}"
 
-# Networks of this package, which its own data sets name: they build modules out of numbers and words.
+# Networks of this package, named by its own data sets: they build modules from numbers and words.
 _OWN: Final = {"vramcast.datasets.workloads.networks": ("cnn", "mlp", "transformer")}
-# Arguments with which a library fetches or opens something. init_weights asks for random ones.
+# Arguments that make a library fetch or open something. init_weights means random weights.
 _LOADING: Final = re.compile(r"pretrained|checkpoint|(?<!init_)weights|cache_dir|backbone$|auto_map|remote_code|quantiz|hub")
-_WORD: Final = re.compile(r"[\w .,+-]*")  # names no file elsewhere: no slash, no colon
-_NAME: Final = re.compile(r"[\w.+-]+")  # of a registry; timm takes hf-hub:USER/MODEL and local-dir:PATH for names too
-# Words of a Hugging Face config which stand for themselves.
+_WORD: Final = re.compile(r"[\w .,+-]*")  # cannot name a file elsewhere: no slash, no colon
+_NAME: Final = re.compile(r"[\w.+-]+")  # a registry's name; timm also accepts hf-hub:USER/MODEL and local-dir:PATH
+# Keys of a Hugging Face config with free text.
 _FREE_TEXT: Final = frozenset({"id2label", "label2id", "task_specific_params", "_name_or_path"})
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A TARGET taken apart: `scheme:name?{options}`."""
+    """A parsed TARGET: `scheme:name?{options}`."""
 
     scheme: str
     name: str
@@ -47,17 +47,17 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> Target:
-        """Return the TARGET which a text says.
+        """Parse a TARGET.
 
         Raises:
-            UsageError: it is none.
+            UsageError: The text is not a TARGET.
         """
         scheme, separator, place = text.partition(":")
         name, _, options = place.partition("?")
         if not separator or not name:
             raise UsageError(
                 f"TARGET '{text}' is not understood: write torchvision:resnet50, timm:NAME, hf:MODEL_TYPE_OR_CONFIG.json, "
-                "package.module:factory or file.py:factory, and ?{...} after it for keyword arguments."
+                "package.module:factory or file.py:factory, optionally with ?{...} for keyword arguments."
             )
         return cls(scheme, name, _options(options))
 
@@ -76,13 +76,13 @@ def _options(text: str) -> dict[str, Any]:
 
 
 def build(text: str, num_classes: int | None = None) -> Any:
-    """Return the model which a TARGET names, or a callable which makes it.
+    """Return the model of a TARGET, or a callable that makes it.
 
     Args:
-        text: The TARGET; what it names is run.
-        num_classes: For the libraries which have an argument of this meaning.
+        text: The TARGET; code that it names is run.
+        num_classes: Number of classes, for the libraries with such an argument.
     Raises:
-        UsageError: it does not exist, or does not take its arguments.
+        UsageError: The model does not exist, or does not accept the arguments.
     """
     target = Target.parse(text)
     options = target.options
@@ -97,9 +97,9 @@ def build(text: str, num_classes: int | None = None) -> Any:
 
 # ------------------------------------------------------------------------------------------------ trust
 def refusal(text: str) -> str:
-    """Return why a TARGET out of untrusted data is not built; "" where it only names a model.
+    """Return the reason why a TARGET from untrusted data is not built; "" if it only names a model.
 
-    Names of a registry are looked up there when they are built, and nowhere else.
+    A name of a registry is looked up there when the model is built, and nowhere else.
     """
     try:
         target = Target.parse(text)
@@ -110,15 +110,15 @@ def refusal(text: str) -> str:
     if target.scheme not in _SCHEMES:
         return CODE
     if target.scheme == "hf" and _is_file(target.name):
-        return f"its config is no file in the set's folder: {TRUST}"
+        return f"its config is not in the data set's folder: {TRUST}"
     if _NAME.fullmatch(target.name) is None and target.scheme != "hf":
-        return f"its name is a place, where something is fetched: {TRUST}"
+        return f"its name is a location to fetch from: {TRUST}"
     loading = _loading(target.options)
     return f"its argument '{loading[:60]}' may open a file: {TRUST}" if loading else ""
 
 
 def _loading(options: Any) -> str:
-    """Return which argument could make a library open or fetch something; "" where none can."""
+    """Return the argument that could make a library open or fetch something; "" if there is none."""
     if not isinstance(options, dict):
         return ""
     for name, value in options.items():
@@ -135,11 +135,11 @@ def _loading(options: Any) -> str:
 
 
 def inlined(text: str, folder: Path) -> str:
-    """Return a TARGET which names a config in the folder of its data set with the config in it instead; others as they are.
+    """Return a TARGET with the text of its config, if it names one in its data set's folder; others are unchanged.
 
     Args:
         text: A row's TARGET.
-        folder: Of the set. A config which is not in it, by whatever way, is left as it is named.
+        folder: Folder of the data set. A config outside of it stays a name.
     """
     scheme, _, place = text.partition(":")
     name, _, options = place.partition("?")
@@ -151,24 +151,24 @@ def inlined(text: str, folder: Path) -> str:
             return text
         model_type, values = _config(path)
         return f"hf:{model_type}?{json.dumps({**values, **_options(options)}, sort_keys=True, separators=(',', ':'))}"
-    except (OSError, ValueError):  # among them UsageError: whoever builds it will say so
+    except (OSError, ValueError):  # includes UsageError, which the build reports later
         return text
 
 
 def _is_file(name: str) -> bool:
-    """Return whether what stands after `hf:` is a path: a bare word is a model type, whatever lies around."""
+    """Return whether the part after `hf:` is a path: a bare word is a model type, even if a file has that name."""
     return name.endswith(".json") or "/" in name or os.sep in name
 
 
 # ------------------------------------------------------------------------------------------------ registries
 def _built(what: str, make: Callable[..., Any], fixed: dict[str, Any], options: dict[str, Any]) -> Any:
-    """Return `make(**fixed, **options)`; `options` are a TARGET's, and an error with them is its user's."""
+    """Return `make(**fixed, **options)`; an error with `options`, which come from the TARGET, is a UsageError."""
     if not options:
         return make(**fixed)
     try:
         return make(**{**fixed, **options})
     except (TypeError, ValueError) as error:
-        raise UsageError(f"{what} does not take these arguments ({str(error).splitlines()[0][:200]}).") from None
+        raise UsageError(f"{what} does not accept these arguments ({str(error).splitlines()[0][:200]}).") from None
 
 
 def _need(module: str) -> Any:
@@ -176,7 +176,7 @@ def _need(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise UsageError(
-            f"The package '{module}' does not import here ({error}): pip install {module} beside this torch."
+            f"Cannot import the package '{module}' ({error}): pip install a version of {module} for this torch."
         ) from None
 
 
@@ -208,7 +208,7 @@ def _timm(name: str, options: dict[str, Any]) -> Any:
 
 
 def _config(path: Path) -> tuple[str, dict[str, Any]]:
-    """Return the model type of a Hugging Face config, or of the one in a folder, and its other values."""
+    """Return the model type of a Hugging Face config, given as a file or a folder, and its other values."""
     path = path / "config.json" if path.is_dir() else path
     try:
         values = json.loads(path.read_text())
@@ -240,7 +240,7 @@ def _hugging_face(name: str, options: dict[str, Any]) -> Any:
     dtype = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
     dtype = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if dtype is not None and not isinstance(dtype, torch.dtype):
-        raise UsageError("The config's dtype is none of torch's: write for example float32 or bfloat16.")
+        raise UsageError("The config's dtype is not a dtype of torch: write for example float32 or bfloat16.")
     before = torch.get_default_dtype()
     try:
         if dtype is not None:
@@ -258,8 +258,8 @@ def _hugging_face(name: str, options: dict[str, Any]) -> Any:
     )
 
 
-# The task whose loss a model type is usually trained with, first that fits. Causal language modelling comes after the
-# tasks of encoders: BERT, BART and Whisper have a class for it too, which leaves out their mask or their encoder.
+# Tasks in order of preference: the first with a class for the model type gives its usual loss. Causal language modelling comes
+# after the tasks of encoders: BERT, BART and Whisper have a class for it too, which omits their mask or their encoder.
 _AUTO_CLASSES = (
     "AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq", "AutoModelForMaskedLM", "AutoModelForCausalLM",
     "AutoModelForImageClassification", "AutoModelForCTC", "AutoModelForAudioClassification", "AutoModelForSemanticSegmentation",
@@ -269,7 +269,7 @@ _AUTO_CLASSES = (
 
 @dataclass(frozen=True, slots=True)
 class _Scheme:
-    """A registry: how a model of it is built, what it calls the number of classes, and which models it has."""
+    """A registry: its build function, its argument for the number of classes, and its models."""
 
     build: Callable[[str, dict[str, Any]], Any]
     classes: str
@@ -288,7 +288,7 @@ def names_of(registry: str, pattern: str = "*") -> list[str]:
     """Return the models of a registry whose names match a pattern (`*`, `?`, `[abc]`), sorted.
 
     Raises:
-        UsageError: its package does not import here.
+        UsageError: Its package cannot be imported.
     """
     import fnmatch
 

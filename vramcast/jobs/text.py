@@ -1,4 +1,4 @@
-"""A job as people write it: on the command line, in pyproject.toml, in an HTTP body, in a row of a data set, in Python."""
+"""A job as text: from the command line, pyproject.toml, an HTTP body, a row of a data set, or Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vramcast.jobs.job import Command, Job, TensorSpec, Training, Until, current
 from vramcast.jobs.parallel import parse as parse_parallel
 from vramcast.jobs.ranks import parse_ranks
 
-BUDGET_S: Final = 30.0  # arbitrary: most scripts evaluate their first epoch in less, once it is cut short
+BUDGET_S: Final = 30.0  # arbitrary: most scripts evaluate a shortened first epoch in less
 _OF_A_MODEL: Final = ("target", "batch", "labels", "num_classes", "parallel")
 
 
@@ -29,14 +29,14 @@ def _help(metavar: str, words: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobText:
-    """A job in words; `job` reads them. Either `target` or `command` says what runs.
+    """A job as text, with either a `target` or a `command`; `job` parses it.
 
-    Each other field is an option of the command line, whose help the field's metadata has, and a key of pyproject.toml.
+    Each other field is an option of the command line and a key of pyproject.toml; the field's metadata holds its help.
 
     Attributes:
-        target: As in `Job`.
-        command: The words of a training command as people type it: `train.py args`, `torchrun train.py`, ...
-        training: How a target is trained; of a command only `steps` counts.
+        target: A TARGET, as in `Job`.
+        command: The words of a training command as users type it: `train.py args`, `torchrun train.py`, ...
+        training: Training settings of a target; for a command, only `steps` counts.
     """
 
     target: str | None = None
@@ -46,69 +46,69 @@ class JobText:
         metadata=_help(
             "SPEC",
             "an input tensor: 32x3x224x224, 8x128:int64<30522, 8x128:int64=1 (ones), or input_ids=8x128:int64 for a keyword; "
-            "8x16..128:int64 where batches are padded to their longest line; repeatable, in order",
+            "8x16..128:int64 if batches are padded to their longest line; repeatable, in order",
         ),
     )
-    labels: str | None = field(default=None, metadata=_help("SPEC", "what the loss compares with, e.g. 32:int64<1000"))
+    labels: str | None = field(default=None, metadata=_help("SPEC", "labels that the loss compares with, e.g. 32:int64<1000"))
     num_classes: int | None = None
     training: Training = field(default_factory=Training)
     parallel: str | None = field(
         default=None,
         metadata=_help(
             "HOW",
-            "how TARGET is spread over --world-size ranks, each with a batch of its own: ddp, fsdp (FSDP2, block by block), "
+            "how to spread TARGET over --world-size ranks, each with its own batch: ddp, fsdp (FSDP2, block by block), "
             "or hsdp:RxS (R replicas of S shards)",
         ),
     )
     world_size: int | None = field(
-        default=None, metadata=_help("N", "ranks of the job (default: as a command's launcher, or WORLD_SIZE, says)")
+        default=None, metadata=_help("N", "number of ranks (default: from a command's launcher, or WORLD_SIZE)")
     )
     nproc_per_node: int | None = field(
-        default=None, metadata=_help("M", "ranks on each machine (default: likewise, else at most 8)")
+        default=None, metadata=_help("M", "ranks on each machine (default: likewise, or else at most 8)")
     )
     ranks: str | tuple[int, ...] = field(
-        default="auto", metadata=_help("RANKS", "which are traced: auto (first and last), all, or 0,7 (default: auto)")
+        default="auto", metadata=_help("RANKS", "ranks to trace: auto (first and last), all, or 0,7 (default: auto)")
     )
     until: Until = field(
         default="evaluation",
         metadata={
-            "help": "follow the command to its last wanted step, through the evaluation after it (default), or to its end"
+            "help": "follow the command to the last requested step, through the evaluation after it (default), or to its end"
         },
     )
     budget_s: float | None = field(
         default=None,
         metadata=_help(
             "SECONDS",
-            f"which may pass after the last wanted step (default: {BUDGET_S:g}; with --until end as many as it takes)",
+            f"time limit after the last requested step (default: {BUDGET_S:g}; none with --until end)",
         ),
     )
     memory: int | str | None = field(
-        default=None, metadata=_help("SIZE", "the card's size instead of the device's own: 12622168064 or 12GiB")
+        default=None, metadata=_help("SIZE", "size of the card instead of the device's own: 12622168064 or 12GiB")
     )
     alloc_conf: str | None = field(
         default=None,
         metadata=_help(
             "CONF",
             "PYTORCH_CUDA_ALLOC_CONF of the job, e.g. expandable_segments:True; '': torch's defaults "
-            "(default: what the job itself or the environment here says)",
+            "(default: the setting of the job itself or of this environment)",
         ),
     )
     stack: str | Stack | None = field(
         default=None,
         metadata=_help(
             "VERSIONS",
-            "software of the card's machine where it differs from this one: torch==2.8.0, or any of torch==,cudnn==,cuda==",
+            "software of the card's machine where it differs from this machine: torch==2.8.0, or any of torch==,cudnn==,cuda==",
         ),
     )
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> JobText:
-        """Return the job that flat values give, by the names of these fields and of `Training`'s; others are not read.
+        """Return the job of flat values, by the names of these fields and of `Training`'s; other names are ignored.
 
         Args:
-            values: None, or an absent name, leaves a field at its default.
+            values: Values by name; None, or an absent name, leaves a field at its default.
         Raises:
-            UsageError: a field of `Training` is wrong.
+            UsageError: A field of `Training` is wrong.
         """
 
         def said(kind: type) -> dict[str, Any]:
@@ -121,8 +121,8 @@ class JobText:
         """Return the job on a card, as this process would run it.
 
         Raises:
-            UsageError: a text is not understood; the command runs no Python program; a target has an option of commands, or a
-                command one of targets.
+            UsageError: A text is malformed, the command runs no Python program, a target has an option for commands, or a
+                command has one for targets.
         """
         if self.command is not None:
             self._refuse_options_of_a_model()
@@ -131,7 +131,7 @@ class JobText:
             ranks = parse_ranks(self.ranks) if isinstance(self.ranks, str) else self.ranks
             return self.around(device, command=replace(program, until=self.until, budget_s=budget_s, ranks=ranks))
         if self.ranks != "auto":
-            raise UsageError(f"--ranks {self.ranks} is for commands: a model's are chosen by their shards: leave it out.")
+            raise UsageError(f"--ranks {self.ranks} is for commands: a model's shards select its ranks. Omit the option.")
         return self.around(
             device,
             target=self.target,
@@ -141,10 +141,10 @@ class JobText:
         )
 
     def around(self, device: Device, *, command: Command | None = None, **runs: Any) -> Job:
-        """Return the job of a command, or of what `runs` gives as fields of `Job`; everything else is as this text says.
+        """Return the job of a command, or of the fields of `Job` in `runs`; everything else comes from this text.
 
         Raises:
-            UsageError: a text is not understood.
+            UsageError: A text is malformed.
         """
         return Job(
             device=device,
@@ -164,20 +164,20 @@ class JobText:
         given += [name for name in self.training.changed if name != "steps"]
         if given:
             named = ", ".join(name.upper() if name == "target" else f"--{name.replace('_', '-')}" for name in given)
-            raise UsageError(f"{named}: this describes a model, and a command says itself what it trains: leave it out.")
+            raise UsageError(f"{named}: this describes a model, but a command defines its own. Omit the option.")
 
 
 def _search_path(command: Command | None, *, is_target: bool) -> tuple[str, ...]:
     """Return a job's import path: the folders that the job itself puts first, then ours.
 
-    A target comes from the current folder first. A model in the caller's hands adds none: its modules are those that the caller
-    has imported. A command adds its own PYTHONPATH, and its interpreter has nothing that only `python -m vramcast` puts there:
-    in a checkout, that folder has subfolders that would pass for packages, `datasets` for Hugging Face's.
+    A target is looked up in the current folder first. A model object adds no folder, because the caller has imported its
+    modules. A command adds its own PYTHONPATH, but not the folder that only `python -m vramcast` adds: in a checkout, its
+    subfolders would be mistaken for packages (`datasets` for Hugging Face's).
     """
     if command is None:
         return ("", *sys.path) if is_target else tuple(sys.path)
     first = [entry for entry in dict(command.environment).get("PYTHONPATH", "").split(os.pathsep) if entry]
-    ours = os.environ.get("PYTHONPATH")  # an empty entry in it is the current folder; an empty text has no entries
+    ours = os.environ.get("PYTHONPATH")  # an empty entry means the current folder; an empty text has no entries
     named = [*first, *(ours.split(os.pathsep) if ours else ())]
     only_ours = {"", current_folder(), str(checkout_root())}.difference(named)
     return tuple(dict.fromkeys((*map(os.path.abspath, first), *(entry for entry in sys.path if entry not in only_ours))))

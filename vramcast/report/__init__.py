@@ -1,7 +1,7 @@
-"""Everything that draws an estimate: `vramcast.estimates.view` says what each function here is for.
+"""Output of estimates; `vramcast.estimates.view` documents the functions.
 
-`answer_text.py` is what people read in a terminal, `answer_json.py` what programs read, `job_page.py` the HTML page, a
-notebook's part of it, and the timeline as a picture. An answer is data (`result.py`) and knows none of them.
+`answer_text.py` writes text for a terminal, `answer_json.py` JSON for programs, and `job_page.py` the HTML page, a notebook's
+part of it, and the timeline as a picture. An estimate is data (`result.py`) and does not depend on them.
 """
 
 from vramcast.report.answer_json import SCHEMA, to_dict

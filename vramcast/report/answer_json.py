@@ -1,4 +1,4 @@
-"""An estimate as the JSON object that programs read: `vramcast/schema/estimate.schema.json` describes it."""
+"""An estimate as a JSON object, described by `vramcast/schema/estimate.schema.json`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
 
 
 def to_dict(estimate: Estimate) -> dict[str, Any]:
-    """Return the estimate as the JSON object of the contract ("schema": 1); unknown is None, never 0."""
+    """Return the estimate as a JSON object ("schema": 1); an unknown value is None, never 0."""
     return {
         "schema": SCHEMA,
         **_asked(estimate),
@@ -86,7 +86,9 @@ def _sizes(estimate: Estimate) -> dict[str, Any]:
 
 def _ranks(estimate: Estimate) -> dict[str, Any]:
     job, streams = estimate.job, estimate.streams
-    room_bytes = job.total_bytes - (estimate.upper_bound - estimate.reserved)  # beyond the rank's segments: context and margin
+    room_bytes = job.total_bytes - (
+        estimate.upper_bound - estimate.reserved
+    )  # room for the rank's segments, without context and margin
     return {
         "parallel": str(job.parallel) if job.parallel is not None else None,
         "world_size": estimate.world_size,

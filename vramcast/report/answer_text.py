@@ -1,4 +1,4 @@
-"""An estimate as text for people: what `print(estimate)` and the command line show."""
+"""An estimate as text, for `print(estimate)` and the command line."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def _sized(name: str, size: str, words: str) -> str:
 
 
 def _peaks(estimate: Estimate) -> Iterator[str]:
-    """Yield the three peaks, the bound with its margin, and what the card says to it."""
+    """Yield the three peaks, the bound with its margin, and the verdict for the card."""
     context = estimate.context
-    claim = f"at level {estimate.level:g}" + (", of what was seen" if estimate.doubts else "")
+    claim = f"at level {estimate.level:g}" + (", of the observed part" if estimate.doubts else "")
     smallest = "unknown" if estimate.min_feasible is None else gib(estimate.min_feasible)
     assumed = " (assumed)" if context.assumed else ""
     beside = beside_bytes(estimate.trace)
@@ -43,7 +43,7 @@ def _peaks(estimate: Estimate) -> Iterator[str]:
 
 
 def _places(estimate: Estimate) -> Iterator[str]:
-    """Yield what holds the bytes at the peak, and where that is."""
+    """Yield the breakdown of the bytes at the peak, and the peak's position."""
     if estimate.alloc_conf.value:
         yield f"allocator         {estimate.alloc_conf.value}   by the {estimate.alloc_conf.source}"
     parts = ", ".join(f"{name.replace('_', ' ')} {gib(size)}" for name, size in estimate.breakdown.items() if size)
@@ -54,7 +54,7 @@ def _places(estimate: Estimate) -> Iterator[str]:
 
 
 def _step(number: int | None) -> str:
-    """Return a step's number for people, who count from 1 as `--steps` does."""
+    """Return a step's number, counted from 1 as in `--steps`."""
     return "no step" if number is None else "before step 1" if number < 0 else f"step {number + 1}"
 
 
@@ -70,7 +70,7 @@ def _parts(estimate: Estimate) -> Iterator[str]:
         with_others = "with the others" if process.is_at_once else "before or after these"
         yield _sized("a process", gib(process.reserved), f"reserved, {with_others}: {process.command}")
     if estimate.job.parallel is not None:
-        yield f"batch             of each rank; all {estimate.world_size} ranks make a step together"
+        yield f"batch             per rank; all {estimate.world_size} ranks make a step together"
     if estimate.sharding:
         yield from shard_table(estimate.sharding)
     for communicator in estimate.communicators:
@@ -79,9 +79,9 @@ def _parts(estimate: Estimate) -> Iterator[str]:
 
 
 def _limits(estimate: Estimate) -> Iterator[str]:
-    """Yield what the numbers do not cover, and the warnings."""
+    """Yield the limits of the numbers, and the warnings."""
     if (slow := estimate.slow_card_peaks) is not None:
-        why = "blocks of several streams come back as late as possible"
+        why = "blocks shared by streams are freed as late as possible"
         yield _sized("on a slow card", gib(slow.reserved), f"reserved, {gib(slow.allocated)} allocated: {why}")
     if (growth := estimate.growth) is not None:
         yield f"growth            {growth}"
@@ -92,7 +92,7 @@ def _limits(estimate: Estimate) -> Iterator[str]:
 
 
 def shard_table(rows: Sequence[Held]) -> Iterator[str]:
-    """Yield what a rank holds of each module's parameters; equal modules side by side are one line, `layers.0 to 31`."""
+    """Yield the shards of each module's parameters on a rank; adjacent equal modules share a line, `layers.0 to 31`."""
     yield f"{'parameters of':<34} {'full':>12} {'shard here':>12} {'replicated':>12}"
     for _, group in groupby(rows, key=lambda one: (_NUMBER.sub("", one.module), one.full, one.sharded, one.replicated)):
         same = list(group)

@@ -1,9 +1,9 @@
-"""The bar of a card: what the job holds at its peak, the margin of its bound, and what stays free.
+"""The bar of a card: the job's memory at its peak, the margin of its bound, and the free rest.
 
     |ctx|parameters|activations ...|margin: parts|          free           |
                                    ^peak         ^bound                    ^card
 
-Where the bound lies beyond the card, the axis ends at the bound and the card's end stands inside.
+If the bound exceeds the card, the axis ends at the bound, and the end of the card is inside.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOOKS: Final[dict[str, Look]] = {
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """One part of the bar: how it looks, its bytes, and where on the axis it lies, in shares of the axis."""
+    """One part of the bar: its look, its bytes, and its position in shares of the axis."""
 
     look: Look
     size_bytes: int
@@ -46,32 +46,32 @@ class Stretch:
 
     @property
     def words(self) -> str:
-        """Its name and size."""
+        """Name and size of the part."""
         return f"{self.look.name} {gib(self.size_bytes)}"
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place on the axis, in shares of it, with its words."""
+    """A labelled position on the axis, as a share of it."""
 
     words: str
     at: float
 
     @property
     def anchor(self) -> str:
-        """Which end of the words stands at the place, so that they stay inside of the drawing."""
+        """The end of the label at the position, so that the label stays inside of the drawing."""
         return "end" if self.at > 0.5 else "start"
 
 
 @dataclass(frozen=True, slots=True)
 class CardBar:
-    """The bar.
+    """The bar of a card.
 
     Attributes:
-        held: What the process holds at its peak, from the axis' beginning on.
-        margin: From there up to the bound, by what it is made of; nothing where no bound holds.
-        peak, bound, card: Places; bound is None where no bound holds.
-        is_over: Whether peak or bound lie beyond the card.
+        held: Memory of the process at its peak by part, from the start of the axis.
+        margin: Parts of the margin from there to the bound; empty if no bound holds.
+        peak, bound, card: Positions; bound is None if no bound holds.
+        is_over: Whether the peak or the bound exceeds the card.
     """
 
     held: tuple[Stretch, ...]
@@ -83,7 +83,7 @@ class CardBar:
 
     @property
     def words(self) -> str:
-        """All of it in one sentence, for readers who do not see it."""
+        """The bar as one sentence, for screen readers."""
         bound = f"; {self.bound.words}" if self.bound is not None else ""
         return f"{self.peak.words}: {', '.join(one.words for one in self.held)}{bound}; {self.card.words}"
 
@@ -110,7 +110,7 @@ def card_bar(estimate: Estimate) -> CardBar:
 
 
 def _stretches(parts: Iterable[tuple[Look, int]], start_bytes: int, end_bytes: int) -> Iterator[Stretch]:
-    """Yield parts one behind the other, from a place of the axis on; none goes beyond its end."""
+    """Yield consecutive parts from a position of the axis on; none exceeds its end."""
     for look, size_bytes in parts:
         if size_bytes > 0:
             start = min(start_bytes / end_bytes, 1.0)

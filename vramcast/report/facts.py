@@ -1,4 +1,4 @@
-"""What a report says in words and tables: the answer, the margin, phases, ranks, advice, what was assumed, the versions."""
+"""Text and tables of a report: answer, margin, phases, ranks, advice, assumptions, versions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from vramcast.views.charts.page import Table
 
 _MODULES: Final = 15  # arbitrary: rows of the table
 _COLOURS: Final = {"fits": "good", "does not fit": "alarm", "uncertain": "doubt"}
-_CALLS: Final = 12  # arbitrary: calls which are named in a line
+_CALLS: Final = 12  # arbitrary: number of calls named in a line
 
 
 class Answer(NamedTuple):
-    """The answer in a word, the name of its colour, and the sentences which explain it."""
+    """The verdict, the name of its colour, and sentences that explain it."""
 
     word: str
     colour: str
@@ -27,7 +27,7 @@ class Answer(NamedTuple):
 
 
 def answer(estimate: Estimate) -> Answer:
-    """Return the verdict, and what else the reader wants to know first."""
+    """Return the verdict with its explanation."""
     verdict = estimate.verdict
     return Answer(verdict.value.capitalize(), _COLOURS[verdict.value], tuple(_sentences(estimate, verdict)))
 
@@ -40,7 +40,7 @@ def _sentences(estimate: Estimate, verdict: Verdict) -> Iterator[str]:
     elif verdict.value == "fits":
         yield f"{gib(free_bytes)} stay free above the upper bound."
     elif free_bytes < 0:
-        yield "The peak fits, and the upper bound does not: the job may run out of memory."
+        yield "The peak fits, but the upper bound does not: the job may run out of memory."
     fitting = [card for key, card in DEVICES.items() if estimate.fits(key)]
     if fitting:
         least = min(fitting, key=lambda card: card.total_bytes)
@@ -50,15 +50,15 @@ def _sentences(estimate: Estimate, verdict: Verdict) -> Iterator[str]:
 
 
 def margin(estimate: Estimate) -> Table:
-    """Return what the margin between peak and bound is made of; nothing where no bound holds."""
+    """Return the parts of the margin between peak and bound; no rows if no bound holds."""
     parts = () if estimate.doubts else estimate.margin()
     rows = [(one.part, gib(one.size_bytes), one.because, one.remedy, f"-{gib(one.saves_bytes)}") for one in parts]
-    columns = ("part", "size", "why it is uncertain", "what would narrow it", "by up to")
-    return Table("What the margin is made of", columns, rows)
+    columns = ("part", "size", "cause", "remedy", "saves up to")
+    return Table("Parts of the margin", columns, rows)
 
 
 def peaks(estimate: Estimate) -> Table:
-    """Return the three peaks, which are never mixed, and the bound."""
+    """Return the three peaks and the smallest card."""
     context = estimate.context
     smallest = "unknown" if estimate.min_feasible is None else gib(estimate.min_feasible)
     assumed = " (assumed)" if context.assumed else ""
@@ -68,15 +68,15 @@ def peaks(estimate: Estimate) -> Table:
         (
             "process",
             gib(estimate.process),
-            f"reserved + CUDA context {gib(context.bytes)}{assumed}: what nvidia-smi shows",
+            f"reserved + CUDA context {gib(context.bytes)}{assumed}: as in nvidia-smi",
         ),
-        ("smallest card", smallest, "the smallest on which the job runs: the allocator releases what it can, and retries"),
+        ("smallest card", smallest, "the smallest on which the job runs, when the allocator releases memory and retries"),
     ]
-    return Table("Peaks", ("peak", "size", "what it counts"), rows)
+    return Table("Peaks", ("peak", "size", "meaning"), rows)
 
 
 def modules(estimate: Estimate) -> Table:
-    """Return the modules which hold most at the peak of live blocks."""
+    """Return the modules with most bytes at the peak of live blocks."""
     found = estimate.by_module
     all_bytes = max(sum(found.values()), 1)
     rows = [
@@ -87,7 +87,7 @@ def modules(estimate: Estimate) -> Table:
 
 
 def more_tables(estimate: Estimate, advice: Advice | None) -> list[Table]:
-    """Return the tables which only some jobs have: phases, ranks, shards, communicators, advice."""
+    """Return the tables that only some jobs have: phases, ranks, shards, communicators, advice."""
     found = [_phases(estimate), _ranks(estimate), _sharding(estimate), _communicators(estimate)]
     return [table for table in [*found, *([_advice(advice)] if advice is not None else [])] if table.rows]
 
@@ -112,13 +112,13 @@ def _ranks(estimate: Estimate) -> Table:
         (f"rank {one.number}", gib(one.allocated), gib(one.reserved), gib(one.reserved + context_bytes))
         for one in estimate.ranks
     ]
-    note = f"Of {estimate.world_size} ranks these were traced; the others are taken for equals. The report is of the fullest."
+    note = f"Of {estimate.world_size} ranks, these were traced; the others are assumed equal. The report is for the fullest."
     return Table("Ranks", ("rank", "allocated", "reserved", "process"), rows, note)
 
 
 def _sharding(estimate: Estimate) -> Table:
     rows = [(one.module, *map(gib, (one.full, one.sharded, one.replicated))) for one in estimate.sharding]
-    return Table("Parameters of a rank", ("module", "all of them", "its shard", "replicated"), rows)
+    return Table("Parameters of a rank", ("module", "all ranks", "its shard", "replicated"), rows)
 
 
 def _communicators(estimate: Estimate) -> Table:
@@ -136,15 +136,15 @@ def _advice(advice: Advice) -> Table:
         smallest = DEVICES[row.smallest_device].name.removeprefix("NVIDIA ") if row.smallest_device is not None else "none"
         rows.append((row.name, gib(row.reserved), gib(row.bound), fits, smallest, row.price))
     columns = ("change", "reserved", "upper bound", "this card", "fits from", "price")
-    return Table("What would change it", columns, rows, f"Upper bounds are at level {advice.level:g}.")
+    return Table("Variants of the job", columns, rows, f"Upper bounds are at level {advice.level:g}.")
 
 
 def assumed(estimate: Estimate) -> list[str]:
-    """Return what the reader should know: warnings, calls without an answer, the context, the runs behind the bound."""
+    """Return the warnings and assumptions: unanswered calls, the context, the runs behind the bound."""
     context, (method, n) = estimate.context, estimate.bound.method(estimate.level, estimate.job.device)
     found = [one[0].upper() + one[1:] for one in estimate.warnings if one]
     if estimate.out_of_memory is not None:
-        found.append(f"On the card itself torch would say: {estimate.out_of_memory}")
+        found.append(f"On the card itself, torch would raise: {estimate.out_of_memory}")
     if estimate.unknown:
         found.append(f"Calls without a full answer: {_some(estimate.unknown)}")
     if estimate.unbounded_calls:
@@ -153,7 +153,7 @@ def assumed(estimate: Estimate) -> list[str]:
         found.append(f"The CUDA context of {gib(context.bytes)} is assumed: {context.provenance}")
     runs = f", from {n} runs or models" if n else ""
     by = f"the artifact '{estimate.bound.artifact}'" if estimate.bound.artifact else "the built-in rule"
-    found.append(f"The upper bound is at level {estimate.level:g} by {by} ({method}{runs})")
+    found.append(f"The upper bound at level {estimate.level:g} comes from {by} ({method}{runs})")
     return found
 
 
@@ -163,7 +163,7 @@ def _some(calls: tuple[str, ...]) -> str:
 
 
 def made_with(estimate: Estimate, version: str) -> Table:
-    """Return what the estimate was made with."""
+    """Return the versions and settings of the estimate."""
     stack, conf = estimate.stack, estimate.alloc_conf
     rows = [
         ("vramcast", version),
@@ -172,4 +172,4 @@ def made_with(estimate: Estimate, version: str) -> Table:
         ("torch, CUDA, cuDNN of the card", ", ".join(one or "unknown" for one in (stack.torch, stack.cuda, stack.cudnn))),
         ("allocator settings", f"{conf.value} (by the {conf.source})" if conf.value else "torch's own"),
     ]
-    return Table("What it was made with", ("what", "which"), rows)
+    return Table("Versions and settings", ("item", "value"), rows)

@@ -1,7 +1,7 @@
-"""One job's report: a page that gives the answer first, the part of it that a notebook shows, and its timeline alone.
+"""A job's report as a page with the answer first, its part for a notebook, and its timeline alone.
 
-`facts.py` are its words and tables, `card_bar.py` and `module_tree.py` its drawings as numbers; the timeline is that of
-`vramcast/views`, and the templates are in `vramcast/charts/templates`: job.html, and fragment.html for a notebook.
+`facts.py` has its text and tables, `card_bar.py` and `module_tree.py` its drawings as numbers. The timeline comes from
+`vramcast/views`. The templates are in `vramcast/views/charts/templates`: job.html, and fragment.html for a notebook.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from vramcast.views import text as text_view
 from vramcast.views.charts.page import render
 
 _TOP_GROUPS: Final = 15  # arbitrary: rows of the table of the largest blocks
-_FRAGMENT_POINTS: Final = 500  # arbitrary: of the timeline; a notebook keeps what it shows
+_FRAGMENT_POINTS: Final = 500  # arbitrary: points of the timeline, which a notebook stores
 
 
 def save(estimate: Estimate, path: str | os.PathLike[str], *, advice: Advice | None = None, command: str = "") -> None:
-    """Write the report of `estimate` to `path`, one page which needs nothing from the network.
+    """Write the report of an estimate as one page, which needs no network.
 
     Args:
-        estimate: Whose report it is.
-        path: Ends in .html.
-        advice: What `vramcast.advise(estimate)` gave, for a table.
-        command: The command line which repeats it; "": the Python call stands in the page.
+        estimate: The estimate.
+        path: A path with the extension .html.
+        advice: Result of `vramcast.advise(estimate)`, for a table.
+        command: The command line that repeats the estimate; "" for the Python call.
     Raises:
-        UsageError: Another ending.
+        UsageError: The extension is not .html.
         OutputError: The file cannot be written.
     """
     text = draw_page(estimate, advice=advice, command=command)
@@ -43,7 +43,7 @@ def save(estimate: Estimate, path: str | os.PathLike[str], *, advice: Advice | N
 
 
 def draw_page(estimate: Estimate, *, advice: Advice | None = None, command: str = "") -> str:
-    """Return the report as an HTML page. Args: see `save`."""
+    """Return the report as an HTML page. For the arguments, see `save`."""
     _, row = estimate.trace.peak_live()
     return render(
         "job.html",
@@ -58,7 +58,7 @@ def draw_page(estimate: Estimate, *, advice: Advice | None = None, command: str 
 
 
 def draw_fragment(estimate: Estimate) -> str:
-    """Return the part of the report which a notebook shows: no script, no ids, and styles for itself alone."""
+    """Return the part of the report for a notebook: no script, no ids, and styles of its own."""
     figures = timeline.figures(estimate.trace, estimate.card_bytes, estimate.other_rank, _FRAGMENT_POINTS)
     return render("fragment.html", **_parts(estimate), figures=figures)
 
@@ -80,7 +80,7 @@ def plot(estimate: Estimate, path: str | os.PathLike[str]) -> None:
 
 
 def plot_text(estimate: Estimate) -> str:
-    """Return what `plot` writes to a .txt."""
+    """Return the text that `plot` writes to a .txt file."""
     return text_view.draw(estimate.trace, **_options(estimate))
 
 

@@ -1,10 +1,10 @@
-"""Who holds the live blocks at the peak, as a tree: modules by their paths, below each the operators which asked.
+"""A tree of the live blocks at the peak: modules by path, with the requesting operators below them.
 
 all
-|-- transformer          modules are joined with an only child: `transformer.h`
+|-- transformer          a module is joined with its only child: `transformer.h`
 |   |-- h.0
 |   |   |-- attn
-|   |   |   `-- mm (activations)             a leaf: one operator and one category, which is its colour
+|   |   |   `-- mm (activations)             a leaf: one operator and one category, which sets its colour
 `-- no module
     `-- to (parameters)
 """
@@ -22,14 +22,14 @@ from vramcast.tracer.format.trace import Category, Trace
 from vramcast.views.style import LOOKS, Look
 
 NO_MODULE: Final = "no module"
-_LEAST_SHARE: Final = 0.004  # arbitrary: of all bytes; smaller boxes are a few pixels wide and are drawn as one
-_MOST_DEPTH: Final = 7  # arbitrary: rows of the drawing; what lies deeper is summed in its ancestor
+_LEAST_SHARE: Final = 0.004  # arbitrary: share of all bytes; smaller boxes are a few pixels wide and are drawn as one
+_MOST_DEPTH: Final = 7  # arbitrary: rows of the drawing; deeper nodes are summed in their ancestor
 _NAME_LIMIT: Final = 60  # arbitrary: characters
 
 
 @dataclass(slots=True)
 class Node:
-    """A module, or the blocks of one category which an operator in it asked for."""
+    """A module, or the blocks of one category requested by an operator in it."""
 
     name: str
     size_bytes: int = 0
@@ -39,7 +39,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A node in the drawing: its place and width as shares of it, its row, its colour (None: a module) and its words."""
+    """A node in the drawing: start and width as shares of the drawing, row, look (None for a module) and tooltip."""
 
     name: str
     start: float
@@ -50,7 +50,7 @@ class Box:
 
 
 def tree_of(trace: Trace, row: int) -> Node:
-    """Return the tree of the blocks which live right after event `row`; nothing lives after row -1."""
+    """Return the tree of the blocks alive right after event `row`; none are alive after row -1."""
     root = Node("all live blocks")
     for group in groups_at(trace, row) if row >= 0 else ():
         node = root
@@ -67,12 +67,12 @@ def tree_of(trace: Trace, row: int) -> Node:
 
 
 def boxes(root: Node) -> list[Box]:
-    """Return the boxes of a tree, its root first, each below the one which holds it; children by size."""
+    """Return the boxes of a tree, the root first, each below its parent; children by size."""
     return list(_boxes(root, root.name, max(root.size_bytes, 1), 0, 0))
 
 
 def _boxes(node: Node, path: str, all_bytes: int, start_bytes: int, row: int) -> Iterator[Box]:
-    """Yield the box of a node and those of all below it; `path` names the node in full."""
+    """Yield the boxes of a node and its descendants; `path` is the node's full name."""
     while len(node.children) == 1 and row:
         (child,) = node.children.values()
         if child.category is not None:

@@ -1,4 +1,4 @@
-"""How an estimate is made again in Python, from what it remembers of its job."""
+"""The Python call that repeats an estimate."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from vramcast.jobs.job import Batch, Command, Job, Training, specs_in
 
 
 def python_call(estimate: Estimate) -> str:
-    """Return the call which gives the same estimate; it says what differs from a default.
+    """Return the call that gives the same estimate, with the options that differ from their defaults.
 
-    Limits: The model, the batch and callables have names only; what is in a batch is said above the call.
+    The model, the batch and callables appear only by name; comments above the call describe the batch.
     """
     job = estimate.job
     options = {**_of_how(estimate), **_of_card(job)}
@@ -29,7 +29,7 @@ def python_call(estimate: Estimate) -> str:
 
 
 def _call(function: str, positional: tuple[str, ...], options: Mapping[str, Any]) -> str:
-    """Return a call as text; an option which is `...` is a variable of its own name."""
+    """Return a call as text; an option with the value `...` is a variable of the same name."""
     named = [f"{name}={name if value is ... else repr(value)}" for name, value in options.items()]
     return f"{function}({', '.join([*positional, *named])})"
 
@@ -76,5 +76,5 @@ def _words(command: Command) -> list[str]:
 
 
 def _described(batch: Batch) -> str:
-    """Return the tensors of a batch in words: `32x3x224x224 float32, 32 int64`."""
+    """Return the tensors of a batch as text: `32x3x224x224 float32, 32 int64`."""
     return ", ".join(f"{'x'.join(map(str, one.shape)) or 'scalar'} {one.dtype}" for one in specs_in(batch)) or "nothing"

@@ -1,6 +1,7 @@
-"""A trace to look at: the timeline by category, the peaks and what holds the bytes, one file a view.
+"""Views of a trace: the timeline by category, the peaks and the owners of the bytes, one file per view.
 
-`save` chooses by the file's ending. `simulator/curves.py` computes, `vramcast/views/charts/` draws, here is what to draw.
+`save` selects the view by the file's extension. `simulator/curves.py` computes the curves, and `vramcast/views/charts/` draws
+them.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["DRAWINGS", "PAGES", "save"]
 
-PAGES: Final = (".html", ".htm")  # endings of a page
+PAGES: Final = (".html", ".htm")  # extensions of a page
 
-# Ending -> module and function that draw it, imported when something is drawn: the command line only wants the endings.
+# By extension, the module and the function of a view, imported on use: the command line needs only the extensions.
 DRAWINGS: Final[Mapping[str, tuple[str, str]]] = {
     ".png": ("vramcast.views.timeline", "draw_png"),
     ".html": ("vramcast.views.timeline", "draw_html"),
@@ -36,13 +37,14 @@ def save(
     """Draw `trace` and write it to `path`.
 
     Args:
-        trace: What is drawn; one without events gives a drawing which says so. Its CONTEXT rows are the lowest layer.
-        path: Ends in .png (needs matplotlib), .html (one page, nothing from the network), .txt, or .json (for ui.perfetto.dev).
+        trace: The trace. Its CONTEXT rows are the lowest layer; without events, the drawing states that there are none.
+        path: A path with the extension .png (needs matplotlib), .html (one page, no network), .txt, or .json (for
+            ui.perfetto.dev).
         card_bytes: The card's size, drawn as a line; None: no card.
-        title: What the trace is of.
-        beside: Another rank of the same job, number and trace, which is drawn at the side of this one.
+        title: The job's name.
+        beside: Number and trace of another rank of the same job, drawn next to this one.
     Raises:
-        UsageError: Another ending, or a .png without matplotlib.
+        UsageError: The extension is unknown, or matplotlib is missing.
         OutputError: The file cannot be written.
     """
     options = {"card_bytes": card_bytes, "title": title, "beside": beside}

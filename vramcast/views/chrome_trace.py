@@ -1,7 +1,7 @@
-"""The timeline of a trace in the Trace Event Format, which ui.perfetto.dev, chrome://tracing and Speedscope open.
+"""The timeline of a trace in the Trace Event Format, for ui.perfetto.dev, chrome://tracing and Speedscope.
 
-Of each rank a process: counters of what is allocated by category, of what is reserved and of what the process holds, slices of
-steps and phases, and a mark at each peak. An event of the allocator is a microsecond: the format knows nothing but times.
+Each rank is a process with counters (allocated bytes by category, reserved bytes, bytes of the process), slices of steps and
+phases, and a mark at each peak. One event of the allocator is one microsecond, because the format has only times.
 
 spec: Google, "Trace Event Format" (JSON object format; phases C, X, i and M)
 """
@@ -19,11 +19,11 @@ from vramcast.tracer.format.trace import Trace
 from vramcast.views import style
 
 _MAX_POINTS: Final = 20_000  # arbitrary: a file of some 8 MB
-_STEPS, _PHASES = 1, 2  # threads: steps and phases need not lie within each other
+_STEPS, _PHASES = 1, 2  # threads: steps and phases need not nest
 
 
 def draw(trace: Trace, *, card_bytes: int | None = None, title: str = "", beside: style.Beside = None) -> str:
-    """Return the view as JSON. Args and meaning: see `vramcast.views.save`."""
+    """Return the view as JSON. For the arguments, see `vramcast.views.save`."""
     events: list[dict[str, Any]] = []
     for process, (name, one) in enumerate(style.ranks(trace, beside), start=1):
         named = ", ".join(filter(None, (printable(title), name))) or "GPU memory of a trace"
@@ -51,7 +51,7 @@ def _events(trace: Trace, name: str, card_bytes: int | None) -> Iterator[dict[st
 
 
 def _counters(trace: Trace) -> Iterator[dict[str, Any]]:
-    """Yield what the trace holds after each of its events; of a long one after some, both peaks among them."""
+    """Yield the counters after each event of a trace, or after a sample that includes both peaks if it is long."""
     rows = curves.sampled_rows(trace, _MAX_POINTS)
     names = [look.name for look in style.LOOKS.values()]
     columns = (curves.live_by_category(trace, rows).T, trace.reserved_bytes()[rows], curves.process_bytes(trace)[rows])

@@ -1,11 +1,11 @@
-"""Where blocks lie and when: rectangles of offset x time, for the caching allocator and for a plan of the same blocks.
+"""The placement of blocks as rectangles of offset x time, for the caching allocator and for a plan of the same blocks.
 
-    GiB |####   |         |        |   both with the same axes, so that heights compare; a line at the peak of live blocks,
-        |##  ###|   ->    |##  ### |   below which none can end
+    GiB |####   |         |        |   both with the same axes, for comparison; a line at the peak of live blocks,
+        |##  ###|   ->    |##  ### |   which no placement can undercut
         |#######|         |####### |
         '-------'         '--------'
 
-`by_address` takes the places from a trace, `Packing` takes those of a plan. `save` draws one or more side by side.
+`by_address` takes the placement from a trace, `Packing` that of a plan. `save` draws one or more side by side.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from vramcast.views.charts import png, svg
 from vramcast.views.charts.chart import INK, LIGHT_GREY, Chart, Series
 from vramcast.views.charts.page import render
 
-_SIDE: Final = 520  # arbitrary: of a chart in the page, in its units
-_NAMED: Final = 800  # arbitrary: the largest blocks of a chart, which say what they are under the pointer
+_SIDE: Final = 520  # arbitrary: side of a chart in the page, in its units
+_NAMED: Final = 800  # arbitrary: number of the largest blocks of a chart, which have a tooltip
 _NAME_LIMIT: Final = 60  # arbitrary: characters of a module's path
 ENDINGS: Final = (".png", ".html")
 
@@ -38,13 +38,13 @@ Column = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Packing:
-    """Where blocks of a trace lie.
+    """A placement of the blocks of a trace.
 
     Attributes:
-        name: What placed them.
-        offset_bytes: int64[n], of each block which begins in the trace, in order of birth, above 0.
-        height_bytes: What all of it takes.
-        segments: int64[m, 4], first row, end row, offset and size in bytes of what is reserved around them; may be empty.
+        name: The placer.
+        offset_bytes: int64[n], offsets of the blocks allocated in the trace, in order of allocation, from 0.
+        height_bytes: Size of the whole placement.
+        segments: int64[m, 4], first row, end row, offset and size in bytes of the reserved memory; may be empty.
     """
 
     name: str
@@ -54,11 +54,12 @@ class Packing:
 
 
 def by_address(trace: Trace) -> Packing:
-    """Return the places which the caching allocator gave, address ranges which nothing ever used left out.
+    """Return the placement of the caching allocator, without unused address ranges.
+
+    If segments were released and others reserved at new addresses, the drawing is higher than the reserved peak.
 
     Args:
-        trace: With addresses and segments, as the null GPU and `Simulation.replayed` give.
-    Limits: Where segments were given back and others taken at new addresses, the drawing is higher than what was reserved.
+        trace: A trace with addresses and segments, from the null GPU or `Simulation.replayed`.
     """
     row = np.flatnonzero(trace.action == Action.ALLOC).astype(np.int64)
     address = trace.address.astype(np.int64)
@@ -91,7 +92,7 @@ def _segments(trace: Trace, address: Column) -> Column:
         for start in [start for start, (_, size) in open_.items() if start < end and start + size > at]:
             first, size = open_.pop(start)
             closed.append((first, row, start, size))
-            # What is left of a stretch of which some pages were given back begins anew.
+            # The rest of a stretch with some released pages becomes a new stretch.
             if start < at:
                 open_[start] = (row, at - start)
             if start + size > end:
@@ -104,12 +105,12 @@ def save(trace: Trace, packings: Sequence[Packing], path: str | os.PathLike[str]
     """Draw the packings of `trace` side by side and write them to `path`.
 
     Args:
-        trace: Whose blocks they place.
-        packings: One at least.
-        path: Ends in .png (needs matplotlib) or .html (one page, no script, nothing from the network).
-        title: What the trace is of.
+        trace: The trace of the blocks.
+        packings: At least one packing.
+        path: A path with the extension .png (needs matplotlib) or .html (one page, no script, no network).
+        title: The job's name.
     Raises:
-        UsageError: Another ending, or a .png without matplotlib.
+        UsageError: The extension is unknown, or matplotlib is missing.
         OutputError: The file cannot be written.
     """
     drawings: dict[str, Callable[..., str | bytes]] = {".png": draw_png, ".html": draw_html}
@@ -117,23 +118,23 @@ def save(trace: Trace, packings: Sequence[Packing], path: str | os.PathLike[str]
 
 
 def draw_png(trace: Trace, packings: Sequence[Packing], *, title: str = "") -> bytes:
-    """Return the packings side by side as a PNG; matplotlib must be installed. Args: see `save`."""
+    """Return the packings side by side as a PNG; matplotlib must be installed. For the arguments, see `save`."""
     return png.draw(_charts(trace, packings), printable(title))
 
 
 def draw_html(trace: Trace, packings: Sequence[Packing], *, title: str = "") -> str:
-    """Return the packings side by side as one page without a script. Args: see `save`."""
+    """Return the packings side by side as one page without a script. For the arguments, see `save`."""
     drawn = _charts(trace, packings)
     return render(
         "placement.html",
-        title=printable(title) if title else "Where blocks lie",
+        title=printable(title) if title else "Placement of blocks",
         summary=[chart.title for chart in drawn],
         charts=[svg.draw(chart) for chart in drawn],
     )
 
 
 def _charts(trace: Trace, packings: Sequence[Packing]) -> list[Chart]:
-    """Return one chart for each packing, all with the same axes: what is reserved, the large blocks, the small ones."""
+    """Return one chart per packing, all with the same axes: reserved memory, large blocks, small blocks."""
     peak_bytes, _ = trace.peak_live()
     blocks, category = Lifetimes.of(trace), trace.category[trace.action == Action.ALLOC]
     ends = [int((packing.offset_bytes + blocks.size_bytes).max(initial=0)) for packing in packings]
@@ -145,7 +146,7 @@ def _charts(trace: Trace, packings: Sequence[Packing]) -> list[Chart]:
     for packing in packings:
         first, end, low, size = packing.segments.T
         series = [Series("reserved, no block", "boxes", first, low + size, LIGHT_GREY, low, end)]
-        # The small ones last: they lie in gaps, and what is smaller than a pixel must not be lost below a large one's edge.
+        # Small blocks come last: they lie in gaps, and a large block's edge must not hide one smaller than a pixel.
         for large in (True, False):
             for kind, look in style.LOOKS.items():
                 of = np.flatnonzero((category == kind) & (is_large == large))

@@ -1,4 +1,4 @@
-"""How the views look, in one place: names, colours and letters of the categories, the axes, and words for a peak."""
+"""The style of all views: names, colours and letters of the categories, the axes, and descriptions of peaks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from vramcast.views.charts.chart import Axis
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How one category is shown: its name, its colour as #rrggbb, and its letter where there is no colour."""
+    """The look of a category: its name, its colour as #rrggbb, and its letter for views without colour."""
 
     name: str
     colour: str
     letter: str
 
 
-# In the order of the stack, from the bottom: what stays comes first.
+# In the order of the stack, from the bottom: long-lived categories first.
 LOOKS: Final[Mapping[Category, Look]] = {
     Category.PARAMETER: Look("parameters", chart.BLUE, "P"),
     Category.GRADIENT: Look("gradients", chart.VERMILION, "G"),
@@ -34,18 +34,18 @@ LOOKS: Final[Mapping[Category, Look]] = {
     Category.UNKNOWN: Look("unknown", chart.GREY, "?"),
 }
 CONTEXT: Final = Look("context", chart.DARK_GREY, "x")  # the lowest layer
-PROCESS: Final = "process: context + segments"  # how the line is named
+PROCESS: Final = "process: context + segments"  # name of the line
 
-_HEADROOM: Final = 1.06  # arbitrary: air above the highest curve
-_CARD_IN_VIEW: Final = 2.5  # arbitrary: a card which is further above the peak would flatten the curves
-_MAX_SPANS: Final = 500  # arbitrary: more shades than these are a few pixels wide, and slow to draw
+_HEADROOM: Final = 1.06  # arbitrary: space above the highest curve
+_CARD_IN_VIEW: Final = 2.5  # arbitrary: a card further above the peak would flatten the curves
+_MAX_SPANS: Final = 500  # arbitrary: more shades would be only a few pixels wide, and slow to draw
 
 
 Beside: TypeAlias = tuple[int, Trace] | None
 
 
 def ranks(trace: Trace, beside: Beside) -> list[tuple[str, Trace]]:
-    """Return (name, trace) of what is drawn side by side: a trace alone has no name, and an empty one has no place."""
+    """Return (name, trace) of the ranks to draw side by side; a single trace has no name, and an empty one is left out."""
     if beside is None or not len(beside[1]):
         return [("", trace)]
     of = trace.header.get(RANKS, {})
@@ -54,7 +54,7 @@ def ranks(trace: Trace, beside: Beside) -> list[tuple[str, Trace]]:
 
 
 def top_bytes(peak_bytes: int, card_bytes: int | None) -> int:
-    """Return where the axis ends: above the peak, and above the card unless that lies far above; at least 1."""
+    """Return the end of the axis, at least 1: above the peak, and above the card unless that is far higher."""
     near = card_bytes is not None and card_bytes <= _CARD_IN_VIEW * peak_bytes
     return max(1, round(_HEADROOM * max(peak_bytes, card_bytes if near and card_bytes is not None else 0)))
 
@@ -81,13 +81,13 @@ def layers(trace: Trace, rows: Rows) -> list[tuple[Look, SizesBytes]]:
 
 
 def shaded_spans(trace: Trace) -> list[Span]:
-    """Return the phases to shade: all, or none where they are too many to tell apart."""
+    """Return the phases to shade: all, or none if there are too many to distinguish."""
     found = spans(trace)
     return found if len(found) <= _MAX_SPANS else []
 
 
 def spaced_steps(trace: Trace, share: float) -> list[tuple[int, int]]:
-    """Return (first row, step) of as many steps as have room for a label, which takes `share` of the time axis."""
+    """Return (first row, step) of the steps to label, if each label takes `share` of the time axis."""
     spaced: list[tuple[int, int]] = []
     for first, _, step in steps(trace):
         if not spaced or first - spaced[-1][0] >= share * len(trace):
@@ -96,19 +96,19 @@ def spaced_steps(trace: Trace, share: float) -> list[tuple[int, int]]:
 
 
 def parts(peak: Peak) -> list[tuple[Look, int]]:
-    """Return what the process holds at `peak`: the context, every category, then what is reserved and holds no block."""
+    """Return the memory of the process at a peak by part: context, categories, then reserved memory without a block."""
     live = [(look, peak.by_category.get(category, 0)) for category, look in LOOKS.items()]
     no_block_bytes = max(peak.reserved_bytes - peak.live_bytes, 0)
     return [(CONTEXT, peak.context_bytes), *live, (Look("reserved, no block", "none", " "), no_block_bytes)]
 
 
 def held_bytes(peak: Peak) -> int:
-    """Return what `parts` sum to: process bytes, or context and live ones where the trace knows no segments around them."""
+    """Return the sum of `parts`: the process bytes, or context plus live bytes if the trace has no segments."""
     return peak.context_bytes + max(peak.reserved_bytes, peak.live_bytes)
 
 
 def shares(*peaks: Peak) -> list[tuple[Look, list[tuple[int, float]]]]:
-    """Return of each part which is more than nothing at one of `peaks` its bytes and its share at each."""
+    """Return the bytes and the share at each peak for every part that is not 0 at all of them."""
     rows = zip(*(parts(peak) for peak in peaks), strict=True)
     return [
         (row[0][0], [(size, max(0.0, size / max(held_bytes(peak), 1))) for peak, (_, size) in zip(peaks, row, strict=True)])
@@ -118,18 +118,18 @@ def shares(*peaks: Peak) -> list[tuple[Look, list[tuple[int, float]]]]:
 
 
 def peak_words(trace: Trace, name: str, size_bytes: int, row: int) -> str:
-    """Return what a peak is and where."""
+    """Return a description of a peak and its position."""
     return f"{name} peak {gib(size_bytes)} in {place(trace, row)}" if row >= 0 else f"{name} peak unknown: the trace has none"
 
 
 def process_words(process: Peak) -> str:
-    """Return of what the process peak is made."""
+    """Return the parts of the process peak."""
     context = f"context {gib(process.context_bytes)}" if process.context_bytes else "no context in the trace"
     return f"segments {gib(process.reserved_bytes)}, {context}"
 
 
 def card_words(card_bytes: int, process: Peak) -> str:
-    """Return how the card compares with the process at its peak."""
+    """Return a comparison of the card with the process peak."""
     if process.row < 0:
         return f"card {gib(card_bytes)}; the trace has no segments, so the process peak is unknown"
     left = card_bytes - process.process_bytes

@@ -1,4 +1,4 @@
-"""The view for a terminal: 80 columns of plain text, readable without colour."""
+"""The terminal view: 80 columns of plain text, readable without colour."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ from vramcast.simulator import curves
 from vramcast.tracer.format.trace import Trace, place
 from vramcast.views import style
 
-_CHART_COLUMNS: Final = 68  # arbitrary: with the axis 80, the width of a terminal
+_CHART_COLUMNS: Final = 68  # arbitrary: 80 with the axis, the width of a terminal
 _CHART_LINES: Final = 18  # arbitrary: chart and tables fill a tall terminal once
-_AXIS_COLUMNS: Final = 11  # spec: the longest size `gib` prints for a card, "1023.99 GiB"
+_AXIS_COLUMNS: Final = 11  # spec: the longest size that `gib` prints for a card, "1023.99 GiB"
 _BAR_COLUMNS: Final = 11  # arbitrary
 _TOP_GROUPS: Final = 12  # arbitrary
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 
 
 def draw(trace: Trace, *, card_bytes: int | None = None, title: str = "", beside: style.Beside = None) -> str:
-    """Return the view as lines of at most 80 characters, without colours or control codes, the last one ended.
+    """Return the view as lines of at most 80 characters, without colours or control codes.
 
-    One column of the chart stands for many rows and shows them at their most live bytes; the process line is at their
-    most process bytes. Args and meaning: see `vramcast.views.save`.
-    Limits: Sizes of 1000 GiB and more make longer lines.
+    One column of the chart represents many rows: it shows the row with most live bytes, and the process line at their most
+    process bytes. Sizes of 1000 GiB and more make longer lines. For the arguments, see `vramcast.views.save`.
     """
     heading = [printable(title, 80)] if title else []
     live, process = curves.peak_of_live(trace), curves.peak_of_process(trace)
@@ -101,12 +100,12 @@ def _chart(trace: Trace, card_bytes: int | None, peak_bytes: int) -> list[str]:
 
 
 def _line(size_bytes: int, top: int) -> int:
-    """Return the line of the chart, from its bottom, in which `size_bytes` lies."""
+    """Return the line of the chart for a size, counted from the bottom."""
     return min(max(size_bytes, 0) * _CHART_LINES // top, _CHART_LINES - 1)
 
 
 def _strip(marks: Sequence[tuple[int, int, str]], n_rows: int) -> str:
-    """Return a line of the time axis: the name of every stretch (first row, end, name), cut where the stretch ends."""
+    """Return a line of the time axis with the name of each stretch (first row, end, name), cut at the stretch's end."""
     cells = [" "] * _CHART_COLUMNS
     for first_row, end_row, name in marks:
         first, end = (row * _CHART_COLUMNS // n_rows for row in (first_row, end_row))

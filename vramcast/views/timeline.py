@@ -1,7 +1,7 @@
-"""The timeline of a trace as a picture or as one page: the stack by category, the peaks, and who holds the bytes there.
+"""The timeline of a trace as a picture or a page: the stack by category, the peaks, and the owners of the bytes there.
 
-The page's chart and tables stand without its script. Names of modules and operators come from anywhere: the page escapes them,
-in the script's data no `<` is left, and the script shows them with textContent only.
+The page's chart and tables work without its script. Names of modules and operators are untrusted: the page escapes them, the
+script's data contain no `<`, and the script shows them with textContent only.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from vramcast.views.charts.page import render
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-_MAX_POINTS: Final = 2400  # arbitrary: two a unit of the drawing's width; the page stays below 1 MB
-_MAX_POINTS_PNG: Final = 6000  # arbitrary: two buckets a pixel
-_WIDTH: Final = 1000  # arbitrary: the drawing's units, as the next one
+_MAX_POINTS: Final = 2400  # arbitrary: two per unit of the drawing's width; the page stays below 1 MB
+_MAX_POINTS_PNG: Final = 6000  # arbitrary: two buckets per pixel
+_WIDTH: Final = 1000  # arbitrary: in the drawing's units, like the next one
 _HEIGHT: Final = 400
-_STEP_SHARE: Final = 0.06  # arbitrary: of the axis, between the labels of two steps
-_LETTER_SHARE: Final = 0.005  # arbitrary: of the axis, for each letter of a phase's name
+_STEP_SHARE: Final = 0.06  # arbitrary: share of the axis between the labels of two steps
+_LETTER_SHARE: Final = 0.005  # arbitrary: share of the axis for each letter of a phase's name
 _TOP_GROUPS: Final = 40  # arbitrary
 _NAME_LIMIT: Final = 100  # arbitrary: characters of a module's path, its end
-# arbitrary: how dark; the colours belong to the categories.
+# arbitrary: darkness of phases; colours are reserved for categories.
 _SHADES: Final = {
     Phase.BUILD: 0.03,
     Phase.DATA: 0.09,
@@ -43,13 +43,13 @@ _SHADES: Final = {
 
 
 def draw_png(trace: Trace, *, card_bytes: int | None = None, title: str = "", beside: style.Beside = None) -> bytes:
-    """Return the view as a PNG. Args and meaning: see `vramcast.views.save`; matplotlib must be installed."""
+    """Return the view as a PNG; matplotlib must be installed. For the arguments, see `vramcast.views.save`."""
     lines = [*([printable(title)] if title else []), *_summary(trace, card_bytes)]
     return png.draw(_charts(trace, beside, _MAX_POINTS_PNG, card_bytes), "\n".join(lines))
 
 
 def draw_html(trace: Trace, *, card_bytes: int | None = None, title: str = "", beside: style.Beside = None) -> str:
-    """Return the view as an HTML page. Args and meaning: see `vramcast.views.save`."""
+    """Return the view as an HTML page. For the arguments, see `vramcast.views.save`."""
     return render(
         "timeline.html",
         title=printable(title) if title else "GPU memory of a trace",
@@ -59,11 +59,11 @@ def draw_html(trace: Trace, *, card_bytes: int | None = None, title: str = "", b
 
 
 def content(trace: Trace, card_bytes: int | None, beside: style.Beside, *, top_groups: int = _TOP_GROUPS) -> dict[str, Any]:
-    """Return what a page shows of a trace: its charts, what the process holds, the largest blocks, and the script's data.
+    """Return the content of a page: charts, memory of the process by part, the largest blocks, and the script's data.
 
     Args:
         trace, card_bytes, beside: See `vramcast.views.save`.
-        top_groups: Rows of the table of the largest blocks.
+        top_groups: Number of rows in the table of the largest blocks.
     """
     live, process = curves.peak_of_live(trace), curves.peak_of_process(trace)
     totals = [
@@ -85,7 +85,7 @@ def content(trace: Trace, card_bytes: int | None, beside: style.Beside, *, top_g
 
 
 def figures(trace: Trace, card_bytes: int | None, beside: style.Beside, max_points: int) -> list[Markup]:
-    """Return the charts alone, of at most so many points each, for a page without a script."""
+    """Return the charts alone, with at most `max_points` points each, for a page without a script."""
     return [svg.draw(chart) for chart in _charts(trace, beside, max_points, card_bytes)]
 
 
@@ -100,7 +100,7 @@ def _summary(trace: Trace, card_bytes: int | None) -> list[str]:
 
 
 def _charts(trace: Trace, beside: style.Beside, max_points: int, card_bytes: int | None) -> list[Chart]:
-    """Return the chart of a trace, and of the rank beside it on the same axis."""
+    """Return the chart of a trace, and that of another rank on the same axis."""
     drawn = style.ranks(trace, beside)
     top = style.top_bytes(max(curves.highest_bytes(one) for _, one in drawn), card_bytes)
     return [_chart(one, curves.sampled_rows(one, max_points), card_bytes, top, name) for name, one in drawn]
@@ -110,7 +110,7 @@ def _chart(trace: Trace, rows: curves.Rows, card_bytes: int | None, top: int, na
     live = curves.peak_of_live(trace)
     layers = style.layers(trace, rows)
     heights = np.cumsum([sizes for _, sizes in layers], axis=0)
-    # Each area reaches down to 0 and the next lower one is painted over it, so that no seam shows between the two.
+    # Each area reaches down to 0 and is painted over by the next lower one, so that no seam is visible between them.
     series = [
         Series(look.name, "area", rows, height, look.colour)
         for (look, sizes), height in list(zip(layers, heights, strict=True))[::-1]
@@ -147,7 +147,7 @@ def _names(*names: str) -> list[str]:
 
 
 def _data(trace: Trace, rows: curves.Rows) -> dict[str, Any]:
-    """Return what the script needs, in columns of one entry a point."""
+    """Return the script's data, in columns with one entry per point."""
     ops, op = _table(trace.ops, trace.op[rows])
     modules, module = _table(trace.modules, trace.module[rows])
     return {
@@ -170,6 +170,6 @@ def _data(trace: Trace, rows: curves.Rows) -> dict[str, Any]:
 
 
 def _table(names: Sequence[str], indices: Any) -> tuple[list[str], list[int]]:
-    """Return the names which are used, and for each index where its name stands among them; -1 stays -1."""
+    """Return the used names, and for each index the position of its name among them; -1 stays -1."""
     used = {index: place for place, index in enumerate(index for index in np.unique(indices).tolist() if index >= 0)}
     return [printable(names[index], _NAME_LIMIT) for index in used], [used.get(index, -1) for index in indices.tolist()]

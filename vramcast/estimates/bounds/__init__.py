@@ -1,7 +1,6 @@
-"""Upper bounds of the process peak: one question, and two who answer it.
+"""Upper bounds of the process peak, with one interface and two implementations.
 
-`learned.py` knows what an artifact says of jobs like this one, the shipped one among them; `public.py` is what holds where none
-covers the job. A bound is built from parts which err apart: the allocator's segments, the context, libraries, and what was
-assumed. `parts.py` says what each owes. An estimate holds one
-of the two, and asks both the same.
+`learned.py` gives the bound of an artifact, the shipped one included; `public.py` gives the built-in rule for jobs that no
+artifact covers. A bound consists of parts with independent errors: the allocator's segments, the context, libraries, and
+assumptions. `parts.py` divides the margin among them. An estimate holds one of the two bounds.
 """

@@ -1,7 +1,7 @@
-"""The bound of an artifact: which is in use, and what it says of one estimate.
+"""The bound of an artifact, and the choice of the artifact in use.
 
-The process peak holds the context of the stack: the measured one where it is known, else the table's. The rest of a bound is
-the artifact's, `vramcast.learner.model`, where those who judge it ask too.
+The process peak includes the context of the stack: the measured one if it is known, or else the table's. The rest of a bound
+comes from `vramcast.learner.model`, which the evaluation of artifacts uses too.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
     from vramcast.learner.stacks import StackContext
 
 VARIABLE = "VRAMCAST_ARTIFACT"
-SHIPPED = "default"  # the artifact which comes with vramcast: models/default
+SHIPPED = "default"  # the artifact shipped with vramcast: models/default
 NONE = "none"  # in place of an artifact's folder: the built-in rule alone
-METHOD = "residuals of jobs like it, conformal, joined with the context's"
+METHOD = "conformal residuals of similar jobs, joined with the context's"
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedBound:
-    """What an artifact says of one job.
+    """The bound of one job from an artifact.
 
     Attributes:
-        artifact: Name of its folder.
+        artifact: Name of the artifact's folder.
         learned: The artifact.
-        subject: The job, as the artifact sees it, without a context: that depends on the card.
-        libraries: Which it uses, as `vramcast.learner.features.parts_of` names them.
-        torch: Version of the torch that runs it, for its stack.
-        unknown: The calls which nobody answered, for an explanation.
-        at_least: A rule with more models behind it; a bound which the artifact cannot promise is no lower than the rule's.
+        subject: The job in the artifact's terms, without a context, which depends on the card.
+        libraries: Libraries that the job uses, by the names of `vramcast.learner.features.parts_of`.
+        torch: Version of the torch that runs the job, which selects its stack.
+        unknown: The unanswered calls, for explanations.
+        at_least: A rule with more models. Where the artifact cannot guarantee a level, its bound is at least the rule's.
     """
 
     artifact: str
@@ -59,14 +59,14 @@ class LearnedBound:
     )
 
     def bound(self, level: float, card: Device, assumed: Context) -> BoundAtLevel:
-        """Return the process peak's bound on a card; an estimate asks for the same few levels again for every card."""
+        """Return the process peak's bound on a card; results are cached, because an estimate uses the same few levels."""
         key = (level, card.key, assumed.bytes, assumed.high_bytes)
         if key not in self._bounds:
             self._bounds[key] = self.learned.process_bounds(self.on_card(card, assumed), [level])[0]
         return self._bounds[key]
 
     def on_card(self, card: Device, assumed: Context) -> Subject:
-        """Return the job with what its process takes beside on a card: by its stack's measured runs, or as assumed."""
+        """Return the job with its context on a card: measured on its stack, or as assumed."""
         known = self._measured(card)
         if known is None:
             return replace(self.subject, context=assumed.bytes, beside=above(assumed), is_measured=False)
@@ -79,34 +79,34 @@ class LearnedBound:
 
     @property
     def reserved(self) -> int:
-        """The corrected reserved peak, bytes."""
+        """The corrected reserved peak, in bytes."""
         return self.learned.reserved(self.subject)
 
     @property
     def is_out_of_distribution(self) -> bool:
-        """Whether the job is unlike all that was learned from."""
+        """True if the job is unlike all jobs that the artifact was trained on."""
         return self.learned.is_out_of_distribution(self.subject)
 
     def _measured(self, card: Device) -> StackContext | None:
-        """Return the context of this card's stack: of one with this torch if there is one, else of that with most runs."""
+        """Return the context of this card's stack: the one with this torch if there is one, or else the one with most runs."""
         of_card = [(name, one) for name, one in self.learned.contexts.items() if one.gpu == card.key]
         best = max(of_card, key=lambda pair: (self.torch in pair[0].split(", "), pair[1].n), default=None)
         return best[1].of(self.libraries) if best is not None else None
 
     def quantile(self, level: float, card: Device, context: Context) -> int:
-        """Return the bytes of `card` which the job stays below with probability `level`; see `PublicBound.quantile`."""
+        """Return the bytes of `card` that the job stays below with probability `level`; see `PublicBound.quantile`."""
         if not 0 < level < 1:
-            raise ValueError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
+            raise ValueError(f"level is {level}: it must be between 0 and 1, for example 0.99.")
         return max(self.bound(level, card, context).size_bytes, self._by_rule(level, card, context))
 
     def _by_rule(self, level: float, card: Device, context: Context) -> int:
-        """Return what the rule says where the artifact promises nothing; else 0."""
+        """Return the rule's bound if the artifact cannot guarantee the level, or else 0."""
         if self.at_least is None or self.bound(level, card, context).is_promised:
             return 0
         return self.at_least.quantile(level, card, context)
 
     def margin(self, level: float, card: Device, context: Context) -> Sequence[MarginPart]:
-        """Return what each part of the margin owes at `level`, largest first, and what would make it smaller."""
+        """Return the parts of the margin at `level`, largest first."""
         if self.at_least is not None and self._by_rule(level, card, context) > self.bound(level, card, context).size_bytes:
             return self.at_least.margin(level, card, context)
         on_card = self.on_card(card, context)
@@ -115,25 +115,25 @@ class LearnedBound:
         return explained(parts, level, group=group, traits=self.subject.traits, context=context, unknown=self.unknown)
 
     def promises(self, level: float) -> bool:
-        """Return whether enough models stand behind the artifact's bound at `level`."""
+        """Return whether the artifact has enough models to guarantee `level`."""
         return self.learned.process_bounds(self.subject, [level])[0].is_promised
 
     def method(self, level: float, card: Device) -> tuple[str, int]:
-        """Return in words how the bound at `level` was made, and how many models stand behind it."""
+        """Return a description of the method at `level`, and the number of models behind it."""
         found = self.learned.process_bounds(self.subject, [level])[0]
-        but = "" if found.is_promised else " (too few models to promise the level)"
-        but += f", and no lower than {self.at_least.method(level, card)[0]}" if but and self.at_least is not None else ""
+        but = "" if found.is_promised else " (too few models to guarantee the level)"
+        but += f", at least {self.at_least.method(level, card)[0]}" if but and self.at_least is not None else ""
         return f"{METHOD}, calibrated on {found.key}{but}", found.n
 
 
 def chosen(artifact: str | os.PathLike[str] | None) -> Path | None:
-    """Return the folder of the artifact which somebody chose: the given one, else $VRAMCAST_ARTIFACT; None: nobody, or none."""
+    """Return the folder of the chosen artifact, given or in $VRAMCAST_ARTIFACT; None without a choice, or for `none`."""
     wanted = _wanted(artifact)
     return named(wanted) if wanted not in (None, NONE) else None
 
 
 def shipped(artifact: str | os.PathLike[str] | None) -> Learned | None:
-    """Return the shipped artifact, which serves the jobs that it covers where nobody chose another, or none."""
+    """Return the shipped artifact, which serves the jobs that it covers; None if another, or none, was chosen."""
     return load(named(SHIPPED)) if _wanted(artifact) is None else None
 
 
@@ -142,9 +142,9 @@ def _wanted(artifact: str | os.PathLike[str] | None) -> str | os.PathLike[str] |
 
 
 def named(artifact: str | os.PathLike[str] | None) -> Path:
-    """Return the folder of an artifact; `default` is the shipped one, unless there is a folder of that name here."""
+    """Return the folder of an artifact; `default` is the shipped one, unless the current folder has a folder of that name."""
     if not isinstance(artifact, str | os.PathLike):
-        raise UsageError(f"artifact is {shown(artifact)}: give the folder of one, or '{SHIPPED}'.")
+        raise UsageError(f"artifact is {shown(artifact)}: give its folder, or '{SHIPPED}'.")
     folder = Path(artifact)
     if folder == Path(SHIPPED) and not folder.exists():
         return FOLDER / "models" / SHIPPED
@@ -152,10 +152,10 @@ def named(artifact: str | os.PathLike[str] | None) -> Path:
 
 
 def load(folder: Path) -> Learned:
-    """Return the artifact in `folder`; kept in memory until its file changes.
+    """Return the artifact in `folder`, cached in memory until its file changes.
 
     Raises:
-        ArtifactError: it is absent or damaged, or the learner's packages are not installed.
+        ArtifactError: It is absent or damaged, or the learner's packages are not installed.
     """
     try:
         stamp = (folder / "artifact.json").stat().st_mtime_ns

@@ -1,4 +1,4 @@
-"""The parts of a bound's margin: what a context adds, what each part owes, and what would make it smaller."""
+"""The parts of a bound's margin: the size of each, its cause, and its remedy."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from vramcast.hardware.context import Context
 from vramcast.learner import sum_quantile
 from vramcast.learner.sum_quantile import Array
 
-# How a trait which makes a class wide can be changed, by trait and value; the first that holds is shown.
+# Remedies for traits that widen a class, by trait and value; the first that applies is shown.
 _OF_TRAITS: Final[tuple[tuple[str, str, str], ...]] = (
-    ("values", "drawn", "shapes hang on values which nobody knows: measure this job once on the card"),
+    ("values", "drawn", "shapes are data-dependent: measure this job once on the card"),
     ("batches", "vary", "pad all batches to one length"),
     ("torch", "other", "trace it with the torch of its stack (pip install torch==VERSION here)"),
-    ("plans", "other", "ask the cuDNN of its stack (vramcast doctor --get-cudnn VERSION), where it is 9.12 or newer"),
-    ("speed", "decides", "the card's speed decides when blocks of several streams come back: --bracket gives both ends"),
+    ("plans", "other", "use the cuDNN of its stack (vramcast doctor --get-cudnn VERSION) if it is 9.12 or newer"),
+    ("speed", "decides", "stream timing depends on the card's speed: --bracket gives both ends"),
 )
 _ONCE: Final = "measure this job once on the card"
-# Why another run of the job reserves more, and what to do about it.
+# Causes for another run of the job to reserve more, and their remedies.
 _OTHER_RUNS: Final = {
     "values": ("the run with the largest shapes reserves more", _ONCE),
     "speed": ("the run on an infinitely slow card reserves more", _ONCE),
-    "growth": ("the whole evaluation keeps more", "move what it keeps to the host"),
+    "growth": ("the whole evaluation keeps more", "move the kept tensors to the host"),
 }
-_MEASURED: Final = "measure jobs like it on the card and calibrate (vramcast measure; vramcast calibrate)"
+_MEASURED: Final = "measure similar jobs on the card and calibrate (vramcast measure; vramcast calibrate)"
 _CONTEXT: Final = "measure the context once on the card (vramcast doctor --measure-context)"
-_LIBRARIES: Final = "measure one job of as many ranks on the cluster (vramcast measure)"
+_LIBRARIES: Final = "measure one job with this number of ranks on the cluster (vramcast measure)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class MarginPart:
     """One part of a margin.
 
     Attributes:
-        part: allocator, context, libraries, assumed; process where allocator and context were measured together.
-        size_bytes: What of the margin it owes; the parts sum to the margin.
-        saves_bytes: By how much the bound would be lower if this part were known.
-        because: What makes it wide.
-        remedy: What would make it smaller.
+        part: allocator, context, libraries or assumed; process if allocator and context were measured together.
+        size_bytes: Its share of the margin; the parts sum to the margin.
+        saves_bytes: Bytes by which the bound would shrink if this part were known.
+        because: Cause of its width.
+        remedy: Step that makes it smaller.
     """
 
     part: str
@@ -56,7 +56,7 @@ class MarginPart:
 
 
 def above(context: Context) -> dict[str, Array]:
-    """Return by part of it how much more a process may take beside than the table's point, bytes at `joined.LEVELS`."""
+    """Return the bytes by which each part of a context may exceed its point estimate, at `sum_quantile.LEVELS`."""
     by_level = [context.parts_above(level) for level in sum_quantile.LEVELS.tolist()]
     return {name: np.array([parts[name] for parts in by_level], np.float64) for name in by_level[0]}
 
@@ -64,17 +64,17 @@ def above(context: Context) -> dict[str, Array]:
 def explained(
     parts: Mapping[str, Array], level: float, *, group: str, traits: Mapping[str, str], context: Context, unknown: Sequence[str]
 ) -> tuple[MarginPart, ...]:
-    """Return what each part owes, largest first; those which owe nothing are left out.
+    """Return each part's share of the margin, largest first; parts without a share are left out.
 
-    The margin is shared in proportion to what each part alone would save.
+    The margin is divided in proportion to the bytes that each part alone would save.
 
     Args:
-        parts: By name, bytes above the point at `joined.LEVELS`.
-        level: Of the bound.
-        group: By whose runs the allocator's part is calibrated.
+        parts: Bytes above the point estimate at `sum_quantile.LEVELS`, by part.
+        level: Level of the bound.
+        group: Name of the runs that calibrate the allocator's part.
         traits: The job's class.
-        context: With its source.
-        unknown: The calls which nobody answered.
+        context: The context, with its source.
+        unknown: The unanswered calls.
     """
     margin = sum_quantile.at(sum_quantile.joined(list(parts.values())), level)
     without = {
@@ -93,22 +93,22 @@ def explained(
 
 
 def part_of_another_run(kind: str, size_bytes: int) -> MarginPart:
-    """Return what a bound owes to another run of the job, whose peak lies above it.
+    """Return the part of a margin that comes from another run of the job with a higher peak.
 
     Args:
         kind: values, speed or growth.
-        size_bytes: How much that is.
+        size_bytes: Size of the part.
     """
     return MarginPart(kind, size_bytes, size_bytes, *_OTHER_RUNS[kind])
 
 
 def _words(name: str, group: str, traits: Mapping[str, str], context: Context, unknown: Sequence[str]) -> tuple[str, str]:
-    """Return why a part is as wide as it is, and what to do about it."""
+    """Return the cause of a part's width, and its remedy."""
     if name == "context":
         return context.provenance, _CONTEXT
     if name == "libraries":
-        return "NCCL's communicators and other ranks' contexts were not measured here", _LIBRARIES
+        return "NCCL's communicators and the contexts of other ranks were not measured here", _LIBRARIES
     if name == "assumed":
-        return f"not answered by NVIDIA's own rules: {', '.join(unknown)[:200]}", _MEASURED
+        return f"calls without an answer from NVIDIA's libraries: {', '.join(unknown)[:200]}", _MEASURED
     remedy = next((text for trait, value, text in _OF_TRAITS if traits.get(trait) == value), _MEASURED)
-    return f"by how much jobs like it were missed: {group}", remedy
+    return f"past error on similar jobs ({group})", remedy

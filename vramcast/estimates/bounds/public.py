@@ -1,11 +1,11 @@
-"""The bound where nothing was learned: quantiles of what first principles missed on public measured runs.
+"""The built-in bound: quantiles of the residuals of uncorrected estimates on public measured runs.
 
-    quantile(q) = process + the q-quantile of what may come on top: the family's residual, the context's, what is unknown
+    quantile(q) = process + the q-quantile of the sum of the family's residual, the context's error and unknown calls
 
-The parts are joined as `vramcast.learner.sum_quantile` says. This holds where no artifact covers a job
-(`vramcast.estimates.bounds.learned`). The residual is measured / estimated process peak - 1, its quantiles empirical, by
-family: does a convolution library choose the workspaces, or not. They come from the runs named below; nothing is fitted to
-single rows, and no rule of the simulator uses them. `make accuracy` prints the table again.
+`vramcast.learner.sum_quantile` joins the parts. The rule applies if no artifact covers a job
+(`vramcast.estimates.bounds.learned`). A residual is measured / estimated process peak - 1. Its quantiles are empirical, in two
+families: jobs whose workspaces a convolution library chooses, and all others. They come from the runs named below; nothing is
+fitted to single rows, and the simulator's rules do not use them. `make accuracy` prints the table again.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ METHOD: Final = "empirical residual quantiles by family on public measured runs;
 
 @dataclass(frozen=True, slots=True)
 class Residuals:
-    """Empirical quantiles of measured / estimated process peak - 1, upwards: levels ascending, values not decreasing."""
+    """Empirical upper quantiles of measured / estimated process peak - 1: ascending levels, non-decreasing values."""
 
     n: int
     levels: tuple[float, ...]
     values: tuple[float, ...]
 
     def at(self, level: float) -> float:
-        """Return the residual which a share `level` of the runs stays below; linear between the listed levels."""
+        """Return the quantile of the residuals at `level`, linear between the listed levels."""
         return float(np.interp(level, self.levels, self.values))
 
 
 _LEVELS = (0.5, 0.9, 0.95, 0.99, 1.0)
-# measured: `python -m benchmarks.accuracy.report` on the public runs of docs/accuracy.md, 2026-11, torch 2.11, cuDNN 9.12 in
-# place of those of the stacks of 2024 and 2025. At each level the worst of the data sets with at least 50 runs, so that a large
-# easy set does not hide a hard one: xMem's 59 transformers and 300 MLPs; xMem's 57 CNNs (sm_86 and sm_89) and 148 timm jobs
-# (sm_80; two more, whose sample fell into a search for plans, are left out). The median is 0 by definition: the point
+# measured: `python -m benchmarks.accuracy.report` on the public runs of docs/accuracy.md, 2026-11, torch 2.11, with cuDNN 9.12
+# instead of the versions in the stacks of 2024 and 2025. Each level has the worst value of the data sets with at least 50 runs,
+# so that a large easy set does not hide a hard one: xMem's 59 transformers and 300 MLPs; xMem's 57 CNNs (sm_86 and sm_89) and
+# 148 timm jobs (sm_80; two more, sampled during a search for plans, are left out). The median is 0 by definition: the point
 # estimate is not corrected here.
 RESIDUALS: Final[dict[str, Residuals]] = {
     "matmul": Residuals(359, _LEVELS, (0.0, 0.0143, 0.0753, 0.1959, 0.1959)),
@@ -53,58 +53,59 @@ RESIDUALS: Final[dict[str, Residuals]] = {
 
 
 def residual_group(libraries: frozenset[str]) -> str:
-    """Return the family whose residuals apply, a key of RESIDUALS: convolutions are one once cuDNN chooses workspaces."""
+    """Return the family of a job, a key of RESIDUALS: convolution if cuDNN chooses workspaces."""
     return CONVOLUTION if "cudnn" in libraries else "matmul"
 
 
 @dataclass(frozen=True, slots=True)
 class PublicBound:
-    """What public runs tell of one job.
+    """The bound of one job from the residuals of public runs.
+
+    The quantiles come from other people's jobs and cards, and hold for similar jobs. The 0.5 quantile is the point estimate by
+    definition: this bound does not correct it.
 
     Attributes:
         reserved_bytes: The estimated peak of reserved segments.
-        libraries: Which the job uses.
-        unknown: Calls which were refused or answered with an assumption; each widens the bound.
-    Limits: the quantiles come from other people's jobs and cards; they hold for jobs like those. The 0.5 quantile is the
-    point estimate, by definition: first principles are not corrected here.
+        libraries: Libraries that the job uses.
+        unknown: Calls that were rejected or answered with an assumption; each widens the bound.
     """
 
     reserved_bytes: int
     libraries: frozenset[str]
     unknown: tuple[str, ...] = ()
 
-    artifact: ClassVar[None] = None  # there is none
-    is_out_of_distribution: ClassVar[None] = None  # nobody can tell
+    artifact: ClassVar[None] = None  # no artifact
+    is_out_of_distribution: ClassVar[None] = None  # unknown
 
     def quantile(self, level: float, card: Device, context: Context) -> int:
-        """Return the bytes of `card` which the job stays below with probability `level`, as far as public runs tell.
+        """Return the bytes of `card` that the job stays below with probability `level`.
 
         Args:
-            level: In (0, 1).
-            card: On which it runs.
-            context: What the process takes there besides, as the table has it.
+            level: Probability, in (0, 1).
+            card: The job's card.
+            context: Memory of the process outside the segments on that card, from the table.
 
         Raises:
-            ValueError: the level is none.
+            ValueError: The level is not in (0, 1).
         """
         if not 0 < level < 1:
-            raise ValueError(f"level is {level}: it must lie between 0 and 1, for example 0.99.")
+            raise ValueError(f"level is {level}: it must be between 0 and 1, for example 0.99.")
         above_bytes = sum_quantile.at(sum_quantile.joined(list(self._parts(context).values())), level)
         return self.reserved_bytes + context.bytes + round(above_bytes)
 
     def method(self, level: float, card: Device) -> tuple[str, int]:
-        """Return in words how the bound was made, and how many runs stand behind it."""
+        """Return a description of the method, and the number of runs behind it."""
         return METHOD, self._residuals.n
 
     def margin(self, level: float, card: Device, context: Context) -> Sequence[MarginPart]:
-        """Return what each part of the margin owes at `level`, largest first, and what would make it smaller."""
+        """Return the parts of the margin at `level`, largest first."""
         group = residual_group(self.libraries)
         return explained(
             self._parts(context), level, group=f"{group}, public runs", traits={}, context=context, unknown=self.unknown
         )
 
     def _parts(self, context: Context) -> dict[str, Array]:
-        """Return by part what may come on top of the point, bytes at `joined.LEVELS`."""
+        """Return the bytes above the point estimate at `sum_quantile.LEVELS`, by part."""
         residuals = self._residuals
         peak_bytes = self.reserved_bytes + context.bytes
         return {
@@ -115,7 +116,7 @@ class PublicBound:
 
     @property
     def knows_more(self) -> bool:
-        """Whether it has seen more models like the job than the shipped artifact: of those with convolutions it has."""
+        """True if the rule has more models like the job than the shipped artifact: it does for convolutions."""
         return residual_group(self.libraries) == CONVOLUTION
 
     @property

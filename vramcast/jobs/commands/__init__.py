@@ -1,1 +1,1 @@
-"""What a command as people type it runs: the program, and the ranks that its launcher starts."""
+"""Parsers of training commands: the program, and the ranks that its launcher starts."""

@@ -1,4 +1,4 @@
-"""`accelerate launch`, read: its options, its configuration, and the environment which it would give to the script."""
+"""A parser of `accelerate launch`: its options, its configuration, and the environment that it would give to the script."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _of_accelerate(options: dict[str, Any], words: tuple[str, ...], environment:
     kind = next((kind for kind in _KINDS if kind in options), config.kind)
     if kind in ("use_megatron_lm", "tpu", "sagemaker"):
         raise CannotEstimate(
-            f"accelerate launch would start the script through {kind.removeprefix('use_')}: this cannot be read."
+            f"accelerate launch would start the script through {kind.removeprefix('use_')}, which is not supported."
         )
     machines = whole_number("--num_machines", given.get("num_machines") or "1")
     processes = whole_number("--num_processes", given.get("num_processes") or "1")

@@ -1,4 +1,4 @@
-"""The configuration file of `accelerate launch`: what it says in place of options that were not given."""
+"""The configuration file of `accelerate launch`, which supplies options that were not given."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from vramcast.core.errors import UsageError
 
-# Sections whose keys stand for options which begin with the same word. # spec: accelerate 1.15, _validate_launch_command
+# Sections whose keys stand for options with this prefix. # spec: accelerate 1.15, _validate_launch_command
 _PREFIXES: Final = {"fsdp_config": "fsdp_", "fp8_config": "fp8_", "dynamo_config": "dynamo_"}
 _KIND_OF: Final = {
     "DEEPSPEED": "use_deepspeed", "FSDP": "use_fsdp", "MEGATRON_LM": "use_megatron_lm", "MULTI_GPU": "multi_gpu",
@@ -23,12 +23,12 @@ _HEADS: Final = ("compute_environment", "distributed_type")
 
 @dataclass(frozen=True, slots=True)
 class LaunchConfig:
-    """What a configuration file says.
+    """A parsed configuration file.
 
     Attributes:
-        kind: The option which its kind of job stands for, "" for a plain process.
-        options: Its values under the names of options.
-        deepspeed_fields: The keys of its section for DeepSpeed.
+        kind: The option for its kind of job; "" for a plain process.
+        options: Values by option name.
+        deepspeed_fields: Keys of its section for DeepSpeed.
     """
 
     kind: str = ""
@@ -37,10 +37,10 @@ class LaunchConfig:
 
 
 def of_launch(named: str | None, environment: Mapping[str, str], *, is_default_read: bool) -> LaunchConfig:
-    """Return the configuration of a launch: of the file which is named, or the one in its default place.
+    """Return the configuration of a launch, from the named file or the one in the default place.
 
     Raises:
-        UsageError: the file is absent or cannot be read.
+        UsageError: The file is absent or cannot be read.
     """
     if named is not None:
         path = Path(named)
@@ -52,7 +52,7 @@ def of_launch(named: str | None, environment: Mapping[str, str], *, is_default_r
 
 
 def _default_path(environment: Mapping[str, str]) -> Path:
-    """Return where `accelerate config` writes. # spec: accelerate 1.15, commands/config/config_args.py."""
+    """Return the path that `accelerate config` writes. # spec: accelerate 1.15, commands/config/config_args.py."""
     caches = environment.get("XDG_CACHE_HOME", "~/.cache")
     home = Path(os.path.expanduser(environment.get("HF_HOME", os.path.join(caches, "huggingface"))))
     return home / "accelerate" / "default_config.yaml"
@@ -65,7 +65,7 @@ def _read(path: Path) -> LaunchConfig:
     except (OSError, ValueError) as error:
         raise UsageError(f"accelerate launch: '{path}' cannot be read ({error}).") from None
     if not isinstance(said, dict):
-        raise UsageError(f"accelerate launch: '{path}' is no configuration of accelerate: it has no keys.")
+        raise UsageError(f"accelerate launch: '{path}' is not a configuration of accelerate: it has no keys.")
     if said.get("compute_environment", "LOCAL_MACHINE") != "LOCAL_MACHINE":
         return LaunchConfig("sagemaker")
     kind = _KIND_OF.get(str(said.get("distributed_type", "NO")).upper(), "")
@@ -85,7 +85,7 @@ def _yaml(text: str) -> Any:
         yaml = importlib.import_module("yaml")  # a dependency of accelerate's
     except ImportError:
         raise UsageError(
-            "accelerate launch: its configuration is YAML, and PyYAML is not installed: pip install pyyaml."
+            "accelerate launch: its configuration is YAML, but PyYAML is not installed: pip install pyyaml."
         ) from None
     try:
         return yaml.safe_load(text)

@@ -1,4 +1,4 @@
-"""`deepspeed`, read: its options, the machines and cards which they choose, and what it would tell the script."""
+"""A parser of `deepspeed`: its options, the machines and cards that they select, and the variables of the script."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SAY: Final = "give --num_nodes and --num_gpus"
 
 def _of_deepspeed(options: dict[str, Any], words: tuple[str, ...], environment: Mapping[str, str]) -> Launched:
     if options.get("autotuning"):
-        raise CannotEstimate("deepspeed --autotuning runs many jobs: leave it out, and vary the script's own options.")
+        raise CannotEstimate("deepspeed --autotuning runs many jobs: omit it, and vary the script's own options.")
     world = _world(options, environment)
     told = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     ranks = {name: value for name, value in first_rank(world).items() if name in told}
@@ -28,17 +28,17 @@ def _of_deepspeed(options: dict[str, Any], words: tuple[str, ...], environment: 
 
 
 def _world(options: Mapping[str, Any], environment: Mapping[str, str]) -> World:
-    """Return how many ranks there are, and on how many machines.
+    """Return the ranks and machines.
 
     Raises:
-        UsageError: DeepSpeed would refuse these options, or they do not say it.
-        CannotEstimate: machines have different numbers of ranks.
+        UsageError: DeepSpeed would reject these options, or they do not determine the ranks.
+        CannotEstimate: Machines have different numbers of ranks.
     """
     include, exclude = options.get("include", ""), options.get("exclude", "")
     nodes = whole_number("--num_nodes", options.get("num_nodes", "-1"))
     cards = whole_number("--num_gpus", options.get("num_gpus", "-1"))
     if (include and exclude) or ((include or exclude) and max(nodes, cards) >= 0):
-        raise UsageError("deepspeed: give --include, or --exclude, or --num_nodes and --num_gpus: it refuses two of them.")
+        raise UsageError("deepspeed: give either --include, or --exclude, or --num_nodes and --num_gpus.")
     hosts = _hosts(options.get("hostfile", _HOSTS))
     if hosts:
         chosen = _filtered(hosts, include, exclude)
@@ -46,25 +46,25 @@ def _world(options: Mapping[str, Any], environment: Mapping[str, str]) -> World:
         if not sizes:
             raise UsageError("deepspeed: --exclude leaves no card.")
     elif exclude:
-        raise UsageError(f"deepspeed --exclude: how many cards a machine has stands in no host file here: {_SAY}.")
+        raise UsageError(f"deepspeed --exclude: no host file here gives the number of cards of a machine: {_SAY}.")
     elif include:
         sizes = [max(len(slots), 1) for slots in _named(include).values()]
     elif max(nodes, cards) < 0 and "hostfile" in options:
         raise UsageError(
-            f"deepspeed: the host file '{options['hostfile']}' is not here, and it says how many ranks there are: {_SAY}."
+            f"deepspeed: the host file '{options['hostfile']}', which gives the number of ranks, does not exist: {_SAY}."
         )
     else:
-        seen = environment.get("CUDA_VISIBLE_DEVICES", "")  # DeepSpeed takes it where no option chooses
+        seen = environment.get("CUDA_VISIBLE_DEVICES", "")  # DeepSpeed uses it if no option selects cards
         visible = len(seen.split(",")) if nodes <= 1 and cards <= 0 and seen not in ("", "-1") else 1
         sizes = [cards if cards > 0 else visible] * max(nodes, 1)
     if len(set(sizes)) > 1:
         numbers = ", ".join(map(str, sizes))
-        raise CannotEstimate(f"deepspeed: the machines have {numbers} ranks: only machines with as many each can be estimated.")
+        raise CannotEstimate(f"deepspeed: the machines have {numbers} ranks: only machines with equal numbers are supported.")
     return World(sum(sizes), sizes[0])
 
 
 def _hosts(path: str) -> dict[str, list[int]]:
-    """Return the machines of a host file with their cards; none where there is no such file, as DeepSpeed does."""
+    """Return the machines of a host file with their cards; none if there is no such file, as in DeepSpeed."""
     if not Path(path).is_file():
         return {}
     hosts: dict[str, list[int]] = {}
@@ -72,7 +72,7 @@ def _hosts(path: str) -> dict[str, list[int]]:
         if line and not line.startswith("#"):
             found = _HOST.match(line)
             if found is None or found[1] in hosts:
-                raise UsageError(f"deepspeed: the host file '{path}' has a line which DeepSpeed refuses: {line}")
+                raise UsageError(f"deepspeed: the host file '{path}' has a line that DeepSpeed rejects: {line}")
             hosts[found[1]] = list(range(int(found[2])))
     if not hosts:
         raise UsageError(f"deepspeed: the host file '{path}' names no machine.")
@@ -80,7 +80,7 @@ def _hosts(path: str) -> dict[str, list[int]]:
 
 
 def _named(text: str) -> dict[str, set[int]]:
-    """Return what `worker-0@worker-1:0,2` says; no cards: all of that machine."""
+    """Parse `worker-0@worker-1:0,2`; a machine without cards means all of its cards."""
     named: dict[str, set[int]] = {}
     for part in text.split("@"):
         host, _, slots = part.partition(":")
@@ -90,13 +90,13 @@ def _named(text: str) -> dict[str, set[int]]:
 
 
 def _filtered(hosts: Mapping[str, list[int]], include: str, exclude: str) -> dict[str, list[int]]:
-    """Return the machines and cards which are left, in the order of the host file."""
+    """Return the selected machines and cards, in the order of the host file."""
     if not include and not exclude:
         return dict(hosts)
     named = _named(include or exclude)
     for host, slots in named.items():
         if host not in hosts or not slots <= set(hosts[host]):
-            raise UsageError(f"deepspeed: '{include or exclude}' names a machine or a card which is not in the host file.")
+            raise UsageError(f"deepspeed: '{include or exclude}' names a machine or a card that is not in the host file.")
     left: dict[str, list[int]] = {}
     for host, cards in hosts.items():
         asked = (named[host] or set(cards)) if host in named else set()

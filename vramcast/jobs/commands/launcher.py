@@ -1,4 +1,4 @@
-"""What a launcher of training scripts is to us: a table of its options, and what it would start. It is read, and not run."""
+"""A model of launchers of training scripts: a table of options, and the processes they would start. Nothing is run."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from vramcast.core.errors import UsageError
 from vramcast.core.text import shorten
 from vramcast.jobs.ranks import ALONE, Rank, World
 
-# By launcher: `valued` and `flags`, and what else is known of its options.
+# By launcher: `valued` and `flags`, and further facts about its options.
 OPTIONS: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("launcher_options.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """What a launcher would start.
+    """The processes that a launcher would start.
 
     Attributes:
         words: The program and its arguments.
         is_module: Whether the program is a module's name.
-        is_command: Whether the program is an executable, to be read as a command of its own.
-        environment: The variables which the process of rank 0 would have.
+        is_command: Whether the program is an executable, to be parsed as a command of its own.
+        environment: Variables that the launcher would set for rank 0.
         world: All ranks.
     """
 
@@ -40,13 +40,13 @@ class Launched:
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """A launcher's options, as two lists of names, and what it makes of them.
+    """A launcher: its options, as two lists of names, and their interpretation.
 
     Attributes:
-        name: As people type it.
+        name: The name that users type.
         valued: Options with one value, under all their names: `nproc_per_node`, `r|redirects`.
-        flags: Options without.
-        read: Returns what is started, from the options that were given, the program with its arguments, and our environment.
+        flags: Options without a value.
+        read: Function from the given options, the program with its arguments, and our environment, to the processes.
     """
 
     name: str
@@ -55,18 +55,18 @@ class Launcher:
     read: Callable[[dict[str, Any], tuple[str, ...], Mapping[str, str]], Launched]
 
     def launched(self, words: Sequence[str], environment: Mapping[str, str]) -> Launched:
-        """Return what it would start for these words behind its name.
+        """Return the processes that the launcher would start for the words after its name.
 
         Raises:
-            UsageError: they are no such words.
-            CannotEstimate: they ask for what is no GPU's.
+            UsageError: The words are not valid options and a program.
+            CannotEstimate: The options select a device other than a GPU.
         """
         options = vars(self.parser().parse_args(list(words)))
         program = (options.pop("program"), *options.pop("arguments"))
         return self.read(options, program, environment)
 
     def parser(self) -> argparse.ArgumentParser:
-        """Return its parser: options which were not given are absent from what it finds."""
+        """Return a parser whose result omits options that were not given."""
         parser = _Parser(prog=self.name, add_help=False, argument_default=argparse.SUPPRESS)
         for table, action in ((self.valued, "store"), (self.flags, "store_true")):
             for option in table:
@@ -85,16 +85,14 @@ def _spellings(option: str) -> list[str]:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(
-            f"{self.prog}: {message}. vramcast reads a launcher's options, as of its releases up to November 2026."
-        )
+        raise UsageError(f"{self.prog}: {message}. vramcast supports the launcher's options of releases up to November 2026.")
 
 
 def whole_number(name: str, value: Any) -> int:
     """Return an option's value as a number.
 
     Raises:
-        UsageError: it is none.
+        UsageError: The value is not a whole number.
     """
     text = str(value)
     found = decimal(text.removeprefix("-"))
@@ -104,20 +102,20 @@ def whole_number(name: str, value: Any) -> int:
 
 
 def free_port() -> int:
-    """Return a port of this machine on which nobody listens now."""
+    """Return a free port of this machine."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
 def first_rank(world: World, *, restarts: str = "0", run_id: str = "none", role: str = "default") -> dict[str, str]:
-    """Return what torchrun tells the process of rank 0. # spec: torch 2.11, `LocalElasticAgent._start_workers`."""
+    """Return the variables that torchrun sets for rank 0. # spec: torch 2.11, `LocalElasticAgent._start_workers`."""
     told = {
         "LOCAL_RANK": "0", "RANK": "0", "GROUP_RANK": "0", "ROLE_RANK": "0", "ROLE_NAME": role, "LOCAL_WORLD_SIZE": "",
         "WORLD_SIZE": "", "GROUP_WORLD_SIZE": "", "ROLE_WORLD_SIZE": "", "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()), "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": restarts,
         "TORCHELASTIC_RUN_ID": run_id,
-        "TORCHELASTIC_USE_AGENT_STORE": "False",  # there is no agent: the process makes its store itself
+        "TORCHELASTIC_USE_AGENT_STORE": "False",  # there is no agent, so the process makes its own store
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
     }  # fmt: skip
     return Rank(0, world).told(told)

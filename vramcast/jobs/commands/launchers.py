@@ -1,6 +1,6 @@
-"""The launchers which are known, each by its options (launcher_options.toml), so that none needs to be importable.
+"""The known launchers, each described by its options (launcher_options.toml), so that none has to be installed.
 
-Tests compare the tables with the launchers' own parsers where these are installed.
+Tests compare the tables with the launchers' own parsers where they are installed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vramcast.jobs.commands.deepspeed import DEEPSPEED
 from vramcast.jobs.commands.launcher import OPTIONS, Launched, Launcher, first_rank, whole_number
 from vramcast.jobs.ranks import World
 
-_ALL = frozenset({"", "auto", "gpu"})  # spec: torchrun's words for a process a card; a job here has one card
+_ALL = frozenset({"", "auto", "gpu"})  # spec: torchrun's words for one process per card; a job here has one card
 
 # ------------------------------------------------------------------------------------------------ torchrun
 
@@ -40,12 +40,12 @@ def _of_torch_launch(options: dict[str, Any], words: tuple[str, ...], environmen
     return replace(launched, words=rest)
 
 
-# ------------------------------------------------------------------------------------------------ who is one
+# ------------------------------------------------------------------------------------------------ table
 _VALUED, _FLAGS = OPTIONS["torchrun"]["valued"], OPTIONS["torchrun"]["flags"]
 TORCHRUN: Final = Launcher("torchrun", _VALUED, _FLAGS, _of_torchrun)
 TORCH_LAUNCH: Final = Launcher("python -m torch.distributed.launch", _VALUED, [*_FLAGS, "use_env"], _of_torch_launch)
 
-# As they are typed: the words before their options.
+# By the words before their options.
 BY_WORDS: Final[dict[tuple[str, ...], Launcher]] = {
     ("torchrun",): TORCHRUN,
     ("deepspeed",): DEEPSPEED,
@@ -62,7 +62,7 @@ BY_MODULE: Final[dict[tuple[str, ...], Launcher]] = {
 
 
 def find(words: Sequence[str], table: Mapping[tuple[str, ...], Launcher]) -> tuple[Launcher, Sequence[str]] | None:
-    """Return the launcher which a command begins with, and the words behind its name."""
+    """Return the launcher at the beginning of a command, and the words after its name."""
     if not words:
         return None
     named = (os.path.basename(words[0]) if table is BY_WORDS else words[0], *words[1:2])

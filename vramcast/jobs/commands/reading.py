@@ -1,4 +1,4 @@
-"""What a command as people type it runs: the Python program behind interpreters, wrappers and launchers, all read only."""
+"""The Python program behind the interpreters, wrappers and launchers of a command. Nothing is run."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from vramcast.jobs.ranks import ALONE, Rank, World
 _EXAMPLE: Final = "write vramcast run [options] -- train.py args"
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _PYTHON = re.compile(r"(?:python|pypy)(\d+(?:\.\d+)?)?t?(?:\.exe)?")
-# Options of the interpreter which take a value, alone or behind others in one word. # spec: python --help
+# Options of the interpreter with a value, alone or after others in one word. # spec: python --help
 _VALUED_LETTERS: Final = "WX"
-_PROGRAM_LETTERS: Final = "cm"  # spec: python --help; what comes after is the program and its arguments
+_PROGRAM_LETTERS: Final = "cm"  # spec: python --help; the program and its arguments follow
 _VALUED_WORDS: Final = frozenset({"--check-hash-based-pycs"})
 _RUNNERS: Final = frozenset({"poetry", "pipenv", "pdm", "rye"})  # `poetry run COMMAND`, without options before COMMAND
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash", "fish"})
@@ -34,25 +34,25 @@ _HEAD_BYTES: Final = 256  # arbitrary: room for a first line
 
 @dataclass(slots=True)
 class _Reader:
-    """The words which are left, and what was read so far.
+    """The remaining words of a command, and the results so far.
 
     Attributes:
-        words: Not read yet.
-        inherited: The environment in which the command is typed.
-        told: What the command adds to it.
-        world: The ranks for which it asks.
-        notes: What a reader of the answer should know.
+        words: Words that were not parsed yet.
+        inherited: The environment of the command.
+        added: Variables that the command adds to it.
+        world: The ranks that the command requests.
+        notes: Remarks for the answer's warnings.
     """
 
     words: tuple[str, ...]
     inherited: Mapping[str, str]
-    told: dict[str, str] = field(default_factory=dict)
+    added: dict[str, str] = field(default_factory=dict)
     world: World = ALONE
     notes: list[str] = field(default_factory=list)
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**self.inherited, **self.told}
+        return {**self.inherited, **self.added}
 
     def read(self) -> Command:
         while True:
@@ -76,7 +76,7 @@ class _Reader:
             if command is not None:
                 return command
 
-    # -------------------------------------------------------------------------------------------- what stands before
+    # -------------------------------------------------------------------------------------------- prefixes
     def _drop(self, count: int = 1) -> None:
         self.words = self.words[count:]
 
@@ -85,14 +85,14 @@ class _Reader:
 
     def _assign(self) -> None:
         name, _, value = self.words[0].partition("=")
-        self.told[name] = value
+        self.added[name] = value
         self._drop()
 
     def _env(self) -> None:
         self._drop()
         while self.words and self.words[0].startswith("-"):
             if self.words[0] != "--":
-                raise UsageError(f"env {self.words[0]} cannot be read: of env only NAME=value is.")
+                raise UsageError(f"env {self.words[0]} is not supported: env may only have NAME=value.")
             self._drop()
 
     def _uv(self) -> Command | None:
@@ -102,17 +102,17 @@ class _Reader:
             if word in ("-m", "--module"):
                 return self._module(self.words[1:])
             if word.partition("=")[0] == "--directory":
-                raise UsageError("uv run --directory cannot be read: change to the folder.")
+                raise UsageError("uv run --directory is not supported: change to the folder.")
             self._drop(2 if word in OPTIONS["uv"]["valued"] else 1)
             if word in ("--", "-s", "--script"):
                 break
         return None
 
     def _refuse_shell(self) -> Command | None:
-        raise UsageError(f"'{' '.join(self.words[:2])}' is a shell's script: give the Python command which stands in it.")
+        raise UsageError(f"'{' '.join(self.words[:2])}' is a shell script: give the Python command in it.")
 
     def _refuse_starter(self) -> Command | None:
-        raise UsageError(f"'{self.words[0]}' starts processes elsewhere: give the command which each of them runs.")
+        raise UsageError(f"'{self.words[0]}' starts processes elsewhere: give the command that each of them runs.")
 
     # -------------------------------------------------------------------------------------------- interpreters, launchers
     def _python(self) -> Command | None:
@@ -122,7 +122,7 @@ class _Reader:
             word = self.words[0]
             self._drop()
             if word == "-":
-                raise UsageError(f"A program on stdin cannot be read: {_EXAMPLE}.")
+                raise UsageError(f"A program on stdin is not supported: {_EXAMPLE}.")
             if word.startswith("--"):
                 self._drop(1 if word in _VALUED_WORDS else 0)
                 continue
@@ -157,7 +157,7 @@ class _Reader:
         assert found is not None
         launcher, words = found
         launched = launcher.launched(words, self.environment)
-        self.told |= launched.environment
+        self.added |= launched.environment
         self.world = launched.world if launched.world.size > 1 else self.world
         self.words = launched.words
         if launched.is_command:
@@ -170,7 +170,7 @@ class _Reader:
             raise UsageError(f"No script: {_EXAMPLE}.")
         word = self.words[0]
         if word.startswith("-"):
-            raise UsageError(f"'{word}' is no script: {_EXAMPLE}.")
+            raise UsageError(f"'{word}' is not a script: {_EXAMPLE}.")
         path = Path(word)
         if not path.exists():
             path = self._on_path(word)
@@ -182,24 +182,24 @@ class _Reader:
         return self._command((str(path), *self.words[1:]))
 
     def _on_path(self, word: str) -> Path:
-        """Return the console script of that name: on PATH, or beside our own interpreter."""
+        """Return the console script of that name, from PATH or from the folder of our own interpreter."""
         if os.sep not in word:
             found = shutil.which(word, path=self.environment.get("PATH")) or shutil.which(
                 word, path=os.path.dirname(sys.executable)
             )
             if found is not None:
                 return Path(found)
-        raise UsageError(f"The script '{word}' does not exist, nor a command of that name: {_EXAMPLE}.")
+        raise UsageError(f"There is no script or command '{word}': {_EXAMPLE}.")
 
     def _check_python(self, path: Path) -> None:
-        """Raise where a file is certainly no Python program; one without a first line which says so may be."""
+        """Raise if a file is certainly not a Python program; a file without an interpreter line may be one."""
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
         if path.suffix in (".py", ".pyw"):
             return
         lines = head.splitlines() or [b""]
         if head.startswith(b"#!") and b"python" not in lines[0]:
-            if not (len(lines) > 1 and lines[1].startswith(b"'''exec'")):  # of an interpreter with a long path
+            if not (len(lines) > 1 and lines[1].startswith(b"'''exec'")):  # the form for an interpreter with a long path
                 raise UsageError(f"'{path}' is a script of {lines[0][2:].decode(errors='replace').strip()}, not of Python.")
         elif b"\0" in head:
             raise UsageError(f"'{path}' is a binary program, not a script of Python.")
@@ -211,13 +211,13 @@ class _Reader:
             words,
             is_module=is_module,
             is_code=is_code,
-            environment=tuple(self.told.items()),
+            environment=tuple(self.added.items()),
             notes=tuple(self.notes),
             world=self.world,
         )
 
     def _note_interpreter(self, interpreter: str) -> None:
-        """Note that the job runs under our interpreter, where another one is named."""
+        """Note that the job runs under our interpreter, if the command names another one."""
         match = _PYTHON.fullmatch(os.path.basename(interpreter))
         asked = match[1] if match is not None else None
         ours = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -228,23 +228,23 @@ class _Reader:
             )
         if not is_same:
             self.notes.append(
-                f"the command names {interpreter}: the job ran under vramcast's own Python {ours}, {sys.executable}"
+                f"the command names {interpreter}, but the job ran under vramcast's own Python {ours}, {sys.executable}"
             )
 
 
 def read(
     words: Sequence[str], environment: Mapping[str, str], world_size: int | None = None, nproc_per_node: int | None = None
 ) -> Command:
-    """Return what a command runs, with its ranks: those that are asked for, else its launcher's, else the environment's.
+    """Parse a command, with the given number of ranks, or else its launcher's, or else the environment's.
 
     Args:
-        words: As a shell has split them.
-        environment: In which it is typed.
-        world_size: Ranks that are asked for.
-        nproc_per_node: Of them on each machine.
+        words: The words, as split by a shell.
+        environment: The environment of the command.
+        world_size: Number of ranks, if given.
+        nproc_per_node: Number of ranks on each machine, if given.
     Raises:
-        UsageError: there is no Python program behind them, or a number of ranks is wrong.
-        CannotEstimate: they ask for what is no GPU's.
+        UsageError: The command runs no Python program, or a number of ranks is wrong.
+        CannotEstimate: The command selects a device other than a GPU.
     """
     if nproc_per_node is not None:
         whole("nproc_per_node (--nproc-per-node)", nproc_per_node, least=1)
@@ -261,7 +261,7 @@ def read(
 
 
 def is_python(words: Sequence[str]) -> bool:
-    """Return whether a command says itself that it is one of Python's: by its interpreter, its launcher, or a script's name."""
+    """Return whether a command is recognizable as Python: by its interpreter, its launcher, or a script's name."""
     name = os.path.basename(words[0])
     is_launched = launchers.find(words, launchers.BY_WORDS) is not None or name == "uv" or name in _RUNNERS
     return is_launched or name.endswith(".py") or bool(_PYTHON.fullmatch(name))

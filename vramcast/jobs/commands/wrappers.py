@@ -1,4 +1,4 @@
-"""Programs that run the command behind their options (`timeout 2h`, `apptainer exec`), or copies of it (`srun`), read only."""
+"""Parsers of programs that run the command after their options (`timeout 2h`, `apptainer exec`), or copies of it (`srun`)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from vramcast.core.checks import decimal
 from vramcast.core.errors import UsageError
 
 WORDS: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("program_words.toml").read_text(encoding="utf-8"))
-_OTHERS_CARDS: Final = "shard"  # of `--gres`: a part of a card, which a step of a job with shards may ask for
+_OTHERS_CARDS: Final = "shard"  # of `--gres`: a part of a card, which a step of a job with shards may request
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What `srun` or `mpirun` starts.
+    """The processes that `srun` or `mpirun` starts.
 
     Attributes:
         words: The command.
-        tasks: How many of it; None: as many as the job has tasks.
-        nodes: On how many machines; None: on all of the job.
-        asks_for_cards: Whether it asks Slurm for whole cards.
+        tasks: Number of processes; None: the job's number of tasks.
+        nodes: Number of machines; None: all of the job's.
+        asks_for_cards: Whether it requests whole cards from Slurm.
     """
 
     words: tuple[str, ...]
@@ -34,10 +34,10 @@ class Started:
 
 
 def unwrapped(words: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the command behind one wrapper; None: none stands there.
+    """Return the command after one wrapper; None if there is no wrapper.
 
     Raises:
-        UsageError: its options are not understood.
+        UsageError: The wrapper's options are not understood.
     """
     found = _found(words, WORDS["wrappers"])
     if found is None:
@@ -46,15 +46,15 @@ def unwrapped(words: Sequence[str]) -> tuple[str, ...] | None:
     _, rest = _options(words[len(name.split()) :], table.get("valued", ()), table.get("flags", ()), name)
     operands = table.get("operands", 0)
     if len(rest) <= operands:
-        raise UsageError(f"{name}: no command stands behind its options.")
+        raise UsageError(f"{name}: no command follows its options.")
     return rest[operands:]
 
 
 def started(words: Sequence[str]) -> Started | None:
-    """Return what a starter starts; None: none stands there.
+    """Return the processes of a starter; None if there is no starter.
 
     Raises:
-        UsageError: its options are not understood.
+        UsageError: The starter's options are not understood.
     """
     found = _found(words, WORDS["starters"])
     if found is None:
@@ -71,14 +71,14 @@ def started(words: Sequence[str]) -> Started | None:
     tasks, per_node, nodes = number("tasks"), number("per_node"), number("nodes")
     if tasks is None and per_node is not None:
         if nodes is None:
-            raise UsageError(f"{name}: how many tasks it starts is not known: give --ntasks.")
+            raise UsageError(f"{name}: its number of tasks is unknown: give --ntasks.")
         tasks = per_node * nodes
     asks = any(option in counted["cards"] and _OTHERS_CARDS not in value for option, value in options)
     return Started(rest, tasks, nodes, asks)
 
 
 def _found(words: Sequence[str], tables: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
-    """Return the name and the table of the program that a command begins with."""
+    """Return the name and the table of the program at the beginning of a command."""
     if not words:
         return None
     first = os.path.basename(words[0])
@@ -92,7 +92,7 @@ def _found(words: Sequence[str], tables: dict[str, Any]) -> tuple[str, dict[str,
 def _options(
     words: Sequence[str], valued: Collection[str], flags: Collection[str], name: str
 ) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
-    """Return the options that a command begins with, and what stands behind them."""
+    """Return the options at the beginning of a command, and the words after them."""
     options: list[tuple[str, str]] = []
     rest = tuple(words)
     while rest and rest[0].startswith("-") and len(rest[0]) > 1:
@@ -110,7 +110,7 @@ def _options(
         elif not word.startswith("--") and all(f"-{letter}" in flags for letter in word[1:]):
             options += [(f"-{letter}", "") for letter in word[1:]]
         else:
-            raise UsageError(f"{name}: the option '{word}' cannot be read.")
+            raise UsageError(f"{name}: the option '{word}' is not supported.")
     return options, rest
 
 
@@ -118,9 +118,9 @@ def _number(name: str, value: str) -> int:
     """Return a number of tasks or nodes.
 
     Raises:
-        UsageError: it is none.
+        UsageError: The value is not a positive number.
     """
     found = decimal(value)
     if not found:
-        raise UsageError(f"{name}: '{value}' is no number of tasks or nodes.")
+        raise UsageError(f"{name}: '{value}' is not a number of tasks or nodes.")
     return found

@@ -1,1 +1,1 @@
-"""Batch scripts read by a grammar of Bash: which training commands they run, in turn or at once. Nothing is executed."""
+"""Batch scripts, parsed with a grammar of Bash: their training commands, in sequence or in parallel. Nothing is executed."""

@@ -1,4 +1,4 @@
-"""The simple commands of a shell script: builtins that change what is known, harmless programs, and those that train."""
+"""The simple commands of a shell script: builtins that change the state, harmless programs, and training commands."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 _SOURCED: Final = frozenset(WORDS["harmless"]["sourced"])
 _SHELLS: Final = frozenset({"bash", "sh", "dash"})
 _ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-# Variables that change no size: where things are, and how to talk to others. Their values may stay unknown.
+# Variables that change no size, such as paths and addresses. Their values may stay unknown.
 _NO_SIZE: Final = re.compile(
     r"(\w*_)?(ADDR|ADDRESS|PORT|HOST|HOSTNAME|KEY|TOKEN|SECRET|PASSWORD|URL|URI|PROXY|SOCKET|IFNAME|HOME|CACHE|TMPDIR|PATH|DIR|PREFIX"
     r"|http_proxy|https_proxy|no_proxy|NAME|ID)|OMP_NUM_THREADS|MKL_NUM_THREADS|USER|LOGNAME|LANG|LC_\w+|PWD"
 )
-# Known here, and another machine's: the service has its own.
+# Variables of the submitting machine: the service uses its own values.
 _OF_THE_MACHINE: Final = frozenset(
     {"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "HOME", "PWD", "TMPDIR", "SHELL", "USER", "LOGNAME", "PYTHONHOME"}
 )
@@ -47,13 +47,13 @@ _OF_A_RUN: Final = "it is known only when the job runs"
 
 @dataclass(slots=True)
 class Frame:
-    """What a function, a sourced file or a loop collects while it is read.
+    """States collected while a function, a sourced file or a loop is read.
 
     Attributes:
-        returns: States with which `return` left it.
-        breaks: The same of `break`.
-        rounds: The same of `continue`.
-        locals: Values of variables before they were made local; `_ABSENT`: there was none.
+        returns: States at each `return`.
+        breaks: States at each `break`.
+        rounds: States at each `continue`.
+        locals: Values of variables before they became local; `_ABSENT` if there was none.
     """
 
     returns: list[State] = field(default_factory=list)
@@ -67,14 +67,14 @@ ReadT = TypeVar("ReadT", tuple[str, ...], Started)
 
 
 class Commands(ABC):
-    """Reads simple commands.
+    """A reader of simple commands.
 
     Args:
-        folder: Of the job, as the script sees it; the current folder is the same.
-        files: The job's code and configs: text by path within it.
-        tasks: Of the job.
-        nodes: Of the job.
-        cards: Of the job; 0: parts of one.
+        folder: The job's folder as the script sees it; the current folder is the same.
+        files: Text of the job's code and configs by path within the folder.
+        tasks: Number of tasks of the job.
+        nodes: Number of nodes of the job.
+        cards: Number of cards of the job; 0 for parts of one.
     """
 
     def __init__(self, folder: str, files: Mapping[str, str], tasks: int, nodes: int, cards: int) -> None:
@@ -94,24 +94,24 @@ class Commands(ABC):
 
     @abstractmethod
     def read_text(self, text: str, state: State) -> None:
-        """Read a script's text, as `eval` runs it."""
+        """Read a script's text, as for `eval`."""
 
     @abstractmethod
     def read_node(self, node: Node, state: State) -> None:
         """Read a statement."""
 
-    # -------------------------------------------------------------------------------------------- which command it is
+    # -------------------------------------------------------------------------------------------- dispatch
     def command(self, simple: Simple, state: State) -> None:
         """Read one command.
 
         Raises:
-            NotUnderstood: it may train, or change what others do, and nobody knows how.
+            NotUnderstood: It may train or affect other commands in an unknown way.
         """
         self._count += 1
         if self._count > _MOST_COMMANDS:
             raise not_understood(simple.node, f"the script runs more than {_MOST_COMMANDS} commands")
         if not simple.words:
-            for variable, value in simple.told.items():
+            for variable, value in simple.assigned.items():
                 self.assign(variable, value, state, simple.node)
             return
         name = simple.words[0]
@@ -125,7 +125,7 @@ class Commands(ABC):
             self._program(simple, state)
 
     def _program(self, simple: Simple, state: State) -> None:
-        """Read a command that a process runs: what stands behind wrappers and starters."""
+        """Read a program behind its wrappers and starters."""
         outer = self._started
         try:
             while not is_harmless(simple, self.files, state.folder):
@@ -134,13 +134,13 @@ class Commands(ABC):
                 if name == "env" or _ASSIGNMENT.fullmatch(words[0]):
                     simple = _without_assignments(simple, words[1:] if name == "env" else words)
                 elif (behind := self._read_by(wrappers.unwrapped, simple)) is not None:
-                    simple = Simple(simple.node, behind, simple.told)
+                    simple = Simple(simple.node, behind, simple.assigned)
                 elif (found := self._read_by(wrappers.started, simple)) is not None:
                     if self._started is not None or not found.words:
-                        raise not_understood(simple.node, "what it starts is not known")
+                        raise not_understood(simple.node, "the program that it starts is unknown")
                     self._started = found
                     self.asks_for_cards |= found.asks_for_cards
-                    simple = Simple(simple.node, found.words, simple.told)
+                    simple = Simple(simple.node, found.words, simple.assigned)
                 elif name in _SHELLS:
                     return self._shell(simple, words[1:], state)
                 elif (text := self._script_text(words[0], state)) is not None:
@@ -160,27 +160,27 @@ class Commands(ABC):
         except VramcastError as error:
             raise not_understood(simple.node, shorten(str(error), _LONGEST_WHY)) from None
 
-    # -------------------------------------------------------------------------------------------- what trains
+    # -------------------------------------------------------------------------------------------- training commands
     def _train(self, simple: Simple, words: tuple[str, ...], state: State) -> None:
         if self._has_input:
-            raise not_understood(simple.node, "it reads what the script gives it")
+            raise not_understood(simple.node, "it reads its standard input from the script")
         if state.folder is None or (folder := self.files.inside(state.folder)) is None:
             raise not_understood(simple.node, "it runs outside of the job's folder")
         environment = self._environment(simple, state)
         words = tuple(self._relative(word, folder) for word in words)
-        told = {name: self._relative(value, folder) for name, value in environment.items() if name not in _OF_THE_MACHINE}
+        variables = {name: self._relative(value, folder) for name, value in environment.items() if name not in _OF_THE_MACHINE}
         tasks, nodes = self._started_tasks()
         per_node = -(-tasks // nodes)
         try:
             with contextlib.chdir(folder):
-                launched = reading.read(words, told).world
+                launched = reading.read(words, variables).world
         except (VramcastError, OSError) as error:
-            why = shorten(str(error), _LONGEST_WHY) if reading.is_python(words) else "what it does is not known"
+            why = shorten(str(error), _LONGEST_WHY) if reading.is_python(words) else "its effect is unknown"
             raise not_understood(simple.node, why) from None
         is_launched = launched.size > 1
         on_card = -(-per_node * (launched.local_size if is_launched else 1) // max(1, self._cards // self._nodes))
         ranks = {} if is_launched or tasks == 1 else {"world_size": tasks, "nproc_per_node": per_node}
-        step = Step(words, tuple(sorted(told.items())), folder, **ranks, copies=on_card)
+        step = Step(words, tuple(sorted(variables.items())), folder, **ranks, copies=on_card)
         self.steps[step] = None
         if len(self.steps) > _MOST_STEPS:
             raise not_understood(simple.node, f"the script has more than {_MOST_STEPS} training commands")
@@ -189,26 +189,26 @@ class Commands(ABC):
         self.plans.append(Together((*others, step)) if others else step)
 
     def _started_tasks(self) -> tuple[int, int]:
-        """Return how many processes are started of a command, and on how many machines."""
+        """Return the numbers of processes and of machines of a command."""
         if self._started is None:
             return 1, 1
         tasks = self._started.tasks or self._tasks
         return tasks, min(self._started.nodes or self._nodes, tasks)
 
     def _environment(self, simple: Simple, state: State) -> dict[str, str]:
-        """Return the variables that a command sees.
+        """Return the variables of a command.
 
         Raises:
-            NotUnderstood: one may say a size, and is known only when the job runs.
+            NotUnderstood: A variable may set a size, and is known only when the job runs.
         """
-        seen = {**{name: state.variables.get(name) for name in state.exported}, **simple.told}
+        seen = {**{name: state.variables.get(name) for name in state.exported}, **simple.assigned}
         for name, value in seen.items():
             if value is None and not _NO_SIZE.fullmatch(name):
                 raise not_understood(simple.node, f"its variable {name} is known only when the job runs")
         return {name: value for name, value in seen.items() if isinstance(value, str)}
 
     def _relative(self, text: str, folder: str) -> str:
-        """Return a text with the job's folder written as it is seen from the command's."""
+        """Return a text with the job's folder written relative to the command's folder."""
         place = posixpath.normpath(posixpath.join(self.files.base, folder))
         for path, here in ((place, "."), (self.files.base, posixpath.relpath(self.files.base, place))):
             text = re.sub(rf"(?:(?<=[:=,])|^){re.escape(path)}(?=$|[/:,])", here, text)
@@ -223,7 +223,7 @@ class Commands(ABC):
                 rest = rest[1:]
             elif option.endswith("c"):
                 if not rest:
-                    raise not_understood(simple.node, "no command stands behind -c")
+                    raise not_understood(simple.node, "no command follows -c")
                 return self._script(simple, rest[0], rest[2:], state)
             elif "s" in option:
                 break
@@ -236,7 +236,7 @@ class Commands(ABC):
         return self._script(simple, text, rest[1:], state)
 
     def _script_text(self, word: str, state: State) -> str | None:
-        """Return the text of a shell script that is run by its path."""
+        """Return the text of a shell script given by its path."""
         text = self.files.text(word, state.folder) if os.sep in word else None
         if text is None:
             return None
@@ -245,16 +245,16 @@ class Commands(ABC):
         return text if (is_shells if first.startswith("#!") else word.endswith((".sh", ".bash"))) else None
 
     def _script(self, simple: Simple, text: str, arguments: tuple[str, ...], state: State) -> None:
-        """Read a script that another shell runs: it sees what is exported, and changes nothing here."""
-        seen = {**{name: state.variables.get(name) for name in state.exported}, **simple.told}
+        """Read a script in another shell, which inherits exported variables and changes nothing here."""
+        seen = {**{name: state.variables.get(name) for name in state.exported}, **simple.assigned}
         hidden = dict.fromkeys(_CHANGES_SHELLS & seen.keys())
         if hidden:
-            raise not_understood(simple.node, f"{min(hidden)} changes what it does")
+            raise not_understood(simple.node, f"{min(hidden)} changes its behavior")
         inner = State(dict(seen), set(seen), state.folder, arguments)
         self.in_shell(lambda: self._within(simple.node, text, inner), inner, state)
 
     def in_shell(self, read: Callable[[], None], inner: State, state: State) -> None:
-        """Read what a shell of its own does; what it leaves in the background goes on, whoever waits."""
+        """Read a subshell; its background commands continue, and no `wait` here waits for them."""
         before = state.beside()
         inner.running, inner.orphans, inner.is_over = (), before, False
         functions, self._functions = self._functions, []
@@ -264,7 +264,7 @@ class Commands(ABC):
         state.orphans += inner.beside()[len(before) :]
 
     def _within(self, node: Node, text: str, state: State) -> None:
-        """Read a text that stands for a command; an error in it is the command's."""
+        """Read the text that a command runs; an error in it is reported at the command."""
         self._nested += 1
         if self._nested > _MOST_NESTED:
             raise not_understood(node, "it is nested too deeply")
@@ -278,8 +278,8 @@ class Commands(ABC):
     def _call(self, simple: Simple, state: State) -> None:
         """Read a call of a function."""
         body = state.functions[str(simple.words[0])]
-        if body is None or simple.told:
-            raise not_understood(simple.node, "which function this is, is known only when the job runs")
+        if body is None or simple.assigned:
+            raise not_understood(simple.node, "the called function is known only when the job runs")
         before = state.arguments
         unread = any(isinstance(word, Unread) for word in simple.words)
         state.arguments = None if unread else simple.known()[1:]
@@ -301,47 +301,47 @@ class Commands(ABC):
 
     # -------------------------------------------------------------------------------------------- variables
     def assign(self, name: str, value: str | tuple[str, ...] | None, state: State, node: Node) -> None:
-        """Give a variable a value."""
+        """Set a variable."""
         if name in _CHANGES_SHELLS:
-            raise not_understood(node, f"{name} changes what the shell does")
+            raise not_understood(node, f"{name} changes the shell's behavior")
         if name == "PWD":
             state.folder = None
         state.set(name, value, is_exported=state.exports_all)
 
     def make_local(self, name: str, state: State) -> None:
-        """Let a variable be the function's own; outside of one nothing changes."""
+        """Make a variable local to the function; do nothing outside of functions."""
         if self._functions and name not in self._functions[-1].locals:
             value = state.variables.get(name, _ABSENT) if not self._doubts else None
             self._functions[-1].locals[name] = value
 
     @contextlib.contextmanager
     def doubt(self) -> Iterator[None]:
-        """Read what may not run."""
+        """Mark the enclosed commands as possibly not run."""
         self._doubts += 1
         yield
         self._doubts -= 1
 
     @contextlib.contextmanager
     def collected(self) -> Iterator[list[Plan]]:
-        """Collect the plans of what is read meanwhile."""
+        """Collect the plans of the enclosed commands."""
         outer, self.plans = self.plans, []
         yield self.plans
         self.plans = outer
 
     @contextlib.contextmanager
     def given_input(self, is_given: bool) -> Iterator[None]:
-        """Read commands whose standard input the script says."""
+        """Mark the enclosed commands as reading their standard input from the script."""
         outer, self._has_input = self._has_input, self._has_input or is_given
         yield
         self._has_input = outer
 
     def enter_loop(self) -> Frame:
-        """Begin one loop."""
+        """Begin a loop."""
         self._loops.append(Frame())
         return self._loops[-1]
 
     def leave_loop(self) -> None:
-        """End it."""
+        """End the loop."""
         self._loops.pop()
 
     # -------------------------------------------------------------------------------------------- builtins
@@ -371,7 +371,7 @@ class Commands(ABC):
             said = word.text if isinstance(word, Unread) else word or ""
             if os.path.basename(said.strip("\"'")) in _SOURCED:
                 return
-            raise not_understood(simple.node, "what it reads was not sent")
+            raise not_understood(simple.node, "the file that it reads was not sent")
         before = state.arguments
         if len(simple.words) > 2:
             state.arguments = simple.known()[2:]
@@ -412,7 +412,7 @@ class Commands(ABC):
         state.arguments = None if state.arguments is None or by is None or by > len(state.arguments) else state.arguments[by:]
 
     def _forget(self, simple: Simple, state: State) -> None:
-        """Read a builtin that sets variables to what nobody knows before: `read`, `mapfile`, `getopts`, `let`."""
+        """Read a builtin that sets variables to unknown values: `read`, `mapfile`, `getopts`, `let`."""
         names = [name for word in simple.known()[1:] for name in re.findall(r"[A-Za-z_]\w*", word)]
         for name in (*names, "REPLY", "MAPFILE"):
             self.assign(name, None, state, simple.node)
@@ -422,14 +422,14 @@ class Commands(ABC):
             self.assign(str(simple.known()[2]), None, state, simple.node)
 
     def _declare(self, simple: Simple, state: State) -> None:
-        """Read `export` and the like where the grammar takes them for a program's name."""
+        """Read `export` and similar builtins if the grammar parses them as program names."""
         for word in simple.known()[1:]:
             name, equals, value = word.partition("=")
             if not word.startswith("-"):
                 self.assign(name, value if equals else state.variables.get(name), state, simple.node)
                 state.exported |= {name} if simple.words[0] == "export" else set()
             elif word != "-x":
-                raise not_understood(simple.node, f"its option {word} is not read")
+                raise not_understood(simple.node, f"its option {word} is not supported")
 
     def _unset(self, simple: Simple, state: State) -> None:
         for name in simple.known()[1:]:
@@ -441,7 +441,7 @@ class Commands(ABC):
         if len(simple.words) == 1:
             state.wait()
         else:
-            self.is_doubtful = True  # what it waits for is counted until the next `wait` for all
+            self.is_doubtful = True  # its command counts as running until the next `wait` for all
 
     def _disown(self, simple: Simple, state: State) -> None:
         state.orphans, state.running = state.beside(), ()
@@ -451,7 +451,7 @@ class Commands(ABC):
         frames = self._functions if word == "return" else self._loops
         if word != "exit":
             if not frames or (rest and word != "return"):
-                raise not_understood(simple.node, "what it leaves is not known")
+                raise not_understood(simple.node, "the loop or function that it leaves is unknown")
             left = {"return": frames[-1].returns, "break": frames[-1].breaks, "continue": frames[-1].rounds}[str(word)]
             left.append(state.copy())
         state.is_over = True
@@ -462,20 +462,20 @@ class Commands(ABC):
             return
         text = Simple(simple.node, tuple(words[:1])).known()[0]
         inner = state.copy()
-        inner.folder = None  # it runs at another time: what trains in it is not understood
+        inner.folder = None  # it runs at another time: training in it is not understood
         with self.doubt():
             self.in_shell(lambda: self._within(simple.node, text, inner), inner, state)
 
 
 def _without_assignments(simple: Simple, words: tuple[str, ...]) -> Simple:
-    """Return a command without the `NAME=value` before it."""
-    told = dict(simple.told)
+    """Return a command without the `NAME=value` words before it."""
+    variables = dict(simple.assigned)
     while words and (match := _ASSIGNMENT.fullmatch(words[0])):
-        told[match[1]] = match[2]
+        variables[match[1]] = match[2]
         words = words[1:]
     if words and words[0].startswith("-"):
-        raise not_understood(simple.node, f"env {words[0]} is not read")
-    return Simple(simple.node, words, told)
+        raise not_understood(simple.node, f"env {words[0]} is not supported")
+    return Simple(simple.node, words, variables)
 
 
 _BUILTINS: Final[dict[str, Callable[[Commands, Simple, State], None]]] = {

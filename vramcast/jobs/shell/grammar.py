@@ -1,4 +1,4 @@
-"""The grammar of shell scripts: a script's syntax tree, of limited size and depth. Nothing of a script is run."""
+"""The grammar of shell scripts: a script's syntax tree, limited in size and depth. Nothing is run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from vramcast.core.text import shorten
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_MOST_BYTES: Final = 256 << 10  # arbitrary: Slurm takes 4 MiB, and people write some kB
+_MOST_BYTES: Final = 256 << 10  # arbitrary: Slurm accepts 4 MiB; typical scripts have a few kB
 _DEEPEST: Final = 60  # arbitrary: of nested constructs
 _MOST_REPAIRS: Final = 100  # arbitrary
 _LONGEST_LINE: Final = 60  # arbitrary: characters of a line in a message
-# What the shell ends with its line.
+# Constructs that end with their line in the shell.
 _ON_ONE_LINE: Final = frozenset(
     {"command", "declaration_command", "unset_command", "file_redirect", "herestring_redirect", "variable_assignments"}
 )
@@ -31,9 +31,9 @@ class NotUnderstood(Exception):
     """A line whose effect on the job is not known.
 
     Attributes:
-        line: Its number, from 1.
-        text: What stands there.
-        why: In words.
+        line: Number of the line, from 1.
+        text: Its text.
+        why: The reason.
     """
 
     def __init__(self, line: int, text: str, why: str) -> None:
@@ -45,8 +45,8 @@ def parse(script: str) -> Node:
     """Return a script's syntax tree.
 
     Raises:
-        NotUnderstood: it is no script of Bash, or too large or too deep.
-        UsageError: the parser is not installed.
+        NotUnderstood: The script is not valid Bash, too large, or nested too deeply.
+        UsageError: The parser is not installed.
     """
     with needed("A batch script", "serve"):
         import tree_sitter
@@ -55,7 +55,7 @@ def parse(script: str) -> Node:
     source = script.encode(errors="replace")
     if len(source) > _MOST_BYTES:
         raise NotUnderstood(1, script[:_LONGEST_LINE], f"the script has more than {_MOST_BYTES >> 10} KiB")
-    # The grammar passes over a carriage return, which the shell takes for a part of a word.
+    # The grammar ignores a carriage return, which the shell treats as part of a word.
     if odd := next((number for number, line in enumerate(script.split("\n"), 1) if "\r" in line or "\0" in line), 0):
         raise NotUnderstood(odd, script.split("\n")[odd - 1], "it has a control character")
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
@@ -65,18 +65,18 @@ def parse(script: str) -> Node:
         if end is None:
             return root
         source = source[:end] + b";" + source[end:]
-    raise NotUnderstood(1, script[:_LONGEST_LINE], f"it has more than {_MOST_REPAIRS} lines of several assignments")
+    raise NotUnderstood(1, script[:_LONGEST_LINE], f"it has more than {_MOST_REPAIRS} lines with several assignments")
 
 
 def _checked(root: Node, source: bytes) -> int | None:
-    """Check a tree; return where a line of assignments ends that the grammar takes for the beginning of the next command.
+    """Check a tree; return the end of a line of assignments that the grammar joined to the next command, or None.
 
     Raises:
-        NotUnderstood: it is not the tree that the shell makes of the script, or too deep.
+        NotUnderstood: The shell would parse the script differently, or the tree is too deep.
     """
     for node, depth in _walk(root):
         if node.is_error or node.is_missing:
-            raise not_understood(node, "it is no command of Bash")
+            raise not_understood(node, "it is not valid Bash")
         if depth > _DEEPEST:
             raise not_understood(node, "it is nested too deeply")
         if node.type in _ON_ONE_LINE:
@@ -85,9 +85,9 @@ def _checked(root: Node, source: bytes) -> int | None:
                     continue
                 if before.type == "variable_assignment":
                     return int(before.end_byte)
-                raise not_understood(node, "its words stand on several lines")
+                raise not_understood(node, "its words are on several lines")
         if node.type == "command_name" and text_of(node) in _RESERVED:
-            raise not_understood(node, "it is no command of Bash")
+            raise not_understood(node, "it is not valid Bash")
     return None
 
 
@@ -100,17 +100,17 @@ def _walk(root: Node) -> Iterator[tuple[Node, int]]:
 
 
 def text_of(node: Node) -> str:
-    """Return what stands in a script at a node."""
+    """Return the source text of a node."""
     return (node.text or b"").decode(errors="replace")
 
 
 def not_understood(node: Node, why: str) -> NotUnderstood:
-    """Return the error about a node."""
+    """Return an error about a node."""
     return NotUnderstood(node.start_point.row + 1, text_of(node).split("\n")[0], why)
 
 
 def descendants(node: Node, kinds: frozenset[str]) -> Iterator[Node]:
-    """Yield the nodes of some kinds at and below a node, in order; what stands inside one of them is not looked into."""
+    """Yield the nodes of some kinds at and below a node, in order, without those inside of a yielded one."""
     todo = [node]
     while todo:
         one = todo.pop()

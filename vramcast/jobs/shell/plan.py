@@ -1,4 +1,4 @@
-"""What a shell script runs on the card, and when: commands one after the other, and at the same time."""
+"""The training commands of a shell script, in sequence and in parallel."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command that trains.
+    """One training command.
 
     Attributes:
-        words: As `vramcast run` takes them.
-        environment: What the script sets for it.
-        folder: Where it runs, below the job's folder.
-        world_size: Its ranks, where no launcher among its words says them.
-        nproc_per_node: Of them on each machine.
-        copies: Of its processes on one card.
+        words: Its words, as for `vramcast run`.
+        environment: Variables that the script sets for it.
+        folder: Its folder, relative to the job's folder.
+        world_size: Number of its ranks, if no launcher among its words sets them.
+        nproc_per_node: Number of ranks on each machine.
+        copies: Number of its processes on one card.
     """
 
     words: tuple[str, ...]
@@ -30,14 +30,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class InTurn:
-    """Parts that run one after the other: they take what the largest takes."""
+    """Sequential parts: the peak is the largest of their peaks."""
 
     parts: tuple[Plan, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Parts that may run at the same time: they take the sum."""
+    """Parts that may run at the same time: the peak is the sum of their peaks."""
 
     parts: tuple[Plan, ...]
 
@@ -51,7 +51,7 @@ def steps(plan: Plan) -> dict[Step, None]:
 
 
 def peak_bytes(plan: Plan, sizes: Mapping[Step, int]) -> int:
-    """Return what a plan takes, if its commands take so much."""
+    """Return the peak of a plan in bytes, from the peaks of its commands."""
     if isinstance(plan, Step):
         return sizes[plan] * plan.copies
     parts = (peak_bytes(part, sizes) for part in plan.parts)
@@ -59,29 +59,29 @@ def peak_bytes(plan: Plan, sizes: Mapping[Step, int]) -> int:
 
 
 def moments(plan: InTurn) -> InTurn:
-    """Return a plan without the parts that it has twice."""
+    """Return a plan without duplicate parts."""
     return InTurn(tuple(dict.fromkeys(plan.parts)))
 
 
 def to_plain(plan: Plan, numbers: Mapping[Step, int]) -> Any:
-    """Return a plan for JSON, each command as its number."""
+    """Return a plan as JSON values, with each command as its number."""
     if isinstance(plan, Step):
         return numbers[plan]
     return {"together" if isinstance(plan, Together) else "in_turn": [to_plain(part, numbers) for part in plan.parts]}
 
 
 def from_plain(found: Any, known: list[Step]) -> Plan:
-    """Return the plan in what `to_plain` made.
+    """Return the plan from the result of `to_plain`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: The value is not a plan.
     """
     if isinstance(found, int) and 0 <= found < len(known):
         return known[found]
     if not isinstance(found, dict) or len(found) != 1:
-        raise ValueError("a part of the plan is none")
+        raise ValueError("a part of the plan is malformed")
     ((name, parts),) = found.items()
     if name not in ("together", "in_turn") or not isinstance(parts, list):
-        raise ValueError("a part of the plan is none")
+        raise ValueError("a part of the plan is malformed")
     made = tuple(from_plain(part, known) for part in parts)
     return Together(made) if name == "together" else InTurn(made)

@@ -1,4 +1,4 @@
-"""The programs of a shell script: which of them matter neither to the card nor to what the job reads."""
+"""Programs of a shell script that affect neither the card nor the files that the job reads."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _WRITERS: Final = frozenset(WORDS["harmless"]["writers"])
 _WITH: Final[dict[str, list[str]]] = WORDS["harmless"]["with"]
 _MODULES: Final = frozenset(WORDS["harmless"]["modules"]["python"])
 _PYTHON: Final = re.compile(r"python(\d+(\.\d+)?)?t?")
-# Files that a job may read: one that the script writes is not the one that was sent.
+# Files that a job may read: if the script writes one, it differs from the one sent with the job.
 _READ_BY_JOBS: Final = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".conf", ".env", ".sh", ".bash", ".pth")
-# `awk` and `sed` run commands with these, `find` too.
+# Expressions with which `awk`, `sed` and `find` run commands or write files.
 _RUNS_MORE: Final[dict[str, re.Pattern[str]]] = {
     "awk": re.compile(r"system|\||getline|>"),
     "gawk": re.compile(r"system|\||getline|>"),
@@ -36,30 +36,30 @@ _OF_A_RUN: Final = "it is known only when the job runs"
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A word, or several, that is known only when the job runs: what stands in the script."""
+    """The source text of one or several words that are known only when the job runs."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Simple:
-    """One simple command, its words expanded.
+    """A simple command with expanded words.
 
     Attributes:
-        node: Where it stands.
-        words: The command.
-        told: The variables before it; None: known only when the job runs.
+        node: Its node in the syntax tree.
+        words: Its words.
+        assigned: The variables assigned before it; None if known only when the job runs.
     """
 
     node: Node
     words: tuple[str | Unread, ...]
-    told: Mapping[str, str | None] = field(default_factory=dict)
+    assigned: Mapping[str, str | None] = field(default_factory=dict)
 
     def known(self) -> tuple[str, ...]:
         """Return the words.
 
         Raises:
-            NotUnderstood: one is known only when the job runs.
+            NotUnderstood: A word is known only when the job runs.
         """
         found = tuple(word for word in self.words if isinstance(word, str))
         if len(found) < len(self.words):
@@ -72,25 +72,25 @@ class JobFiles:
     """The code and the configs of a job.
 
     Attributes:
-        base: Its folder, as the script sees it.
-        texts: By path within it.
+        base: The job's folder as the script sees it.
+        texts: Text of each file by path within the folder.
     """
 
     base: str
     texts: Mapping[str, str]
 
     def inside(self, path: str) -> str | None:
-        """Return where a path lies below the job's folder; None: outside."""
+        """Return a path relative to the job's folder; None if it is outside."""
         found = posixpath.relpath(posixpath.normpath(path), self.base)
         return None if found == ".." or found.startswith("../") else found
 
     def text(self, word: str, folder: str | None) -> str | None:
-        """Return the text of a file that a word in a folder names; None: it was not sent."""
+        """Return the text of the file that a word names in a folder; None if the file was not sent."""
         path = self.inside(posixpath.join(folder, word)) if folder is not None else None
         return None if path is None else self.texts.get(path)
 
     def is_read_by_jobs(self, word: str, folder: str | None) -> bool:
-        """Whether a word may name a file that the job reads: one that was sent, or one that looks like it."""
+        """Return whether a word may name a file that the job reads, by its path or its extension."""
         if word.startswith("-"):
             return False
         if word.rstrip("\"'").endswith(_READ_BY_JOBS):
@@ -105,10 +105,10 @@ class JobFiles:
 
 
 def is_harmless(simple: Simple, files: JobFiles, folder: str | None) -> bool:
-    """Whether a program touches no GPU, and no file that the job reads.
+    """Return whether a program uses no GPU, and changes no file that the job reads.
 
     Raises:
-        NotUnderstood: it may change such a file.
+        NotUnderstood: It may change such a file.
     """
     first, *rest = simple.words
     if isinstance(first, Unread) or (os.sep in first and not _is_of_the_system(first, files)):

@@ -1,7 +1,7 @@
-"""What a shell script trains: each statement of its syntax tree, followed as the shell would run it. Nothing of it is run.
+"""The training commands of a shell script, found by a walk over its syntax tree in the shell's order. Nothing is run.
 
-Both ways of a condition are followed, and what they do not agree on is unknown after it. A line whose effect on the card is not
-known makes the whole script not understood.
+Both branches of a condition are followed; any state that differs between them is unknown afterwards. If a line's effect on the
+card is unknown, the whole script is not understood.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from vramcast.jobs.shell.words import array, assign_defaults, fields, text
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_MOST_ROUNDS: Final = 32  # arbitrary: of a loop whose words are known; one with more is followed as one with unknown words
-_MOST_PASSES: Final = 10  # arbitrary: through a loop, until nothing new becomes unknown
+_MOST_ROUNDS: Final = 32  # arbitrary: rounds of a loop over known words; a longer loop is treated like one over unknown words
+_MOST_PASSES: Final = 10  # arbitrary: passes through a loop until the unknown variables no longer change
 _SUBSTITUTIONS: Final = frozenset({"command_substitution", "process_substitution"})
 _ARITHMETIC: Final = frozenset({"arithmetic_expansion"})
 _CHANGES: Final = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)")
@@ -35,13 +35,13 @@ _PASSED_OVER: Final = frozenset({"comment", "heredoc_body", "heredoc_end", "here
 
 @dataclass(frozen=True, slots=True)
 class ShellScript:
-    """What a script trains.
+    """The training of a script.
 
     Attributes:
-        plan: Its training commands, as they follow one another and overlap.
+        plan: Its training commands, in sequence and in parallel.
         steps: The commands, each once.
         is_doubtful: Whether some of them may not run, or not at the same time.
-        steps_ask_for_cards: Whether an `srun` in it asks Slurm for whole cards.
+        steps_ask_for_cards: Whether an `srun` in the script requests whole cards from Slurm.
     """
 
     plan: InTurn
@@ -61,20 +61,20 @@ def read_script(
     nodes: int = 1,
     cards: int = 1,
 ) -> ShellScript:
-    """Return what a script trains; its files lie in the current folder.
+    """Return the training commands of a script whose files are in the current folder.
 
     Args:
-        script: Its text.
-        arguments: Of the script.
-        folder: Of the job, as the script sees it.
-        environment: The job's; None: a variable that is set to what is not known.
-        files: The job's code and configs: text by path within its folder.
-        tasks: Of the job: as many processes does `srun` start.
-        nodes: Of the job.
-        cards: Of the job; 0: parts of one.
+        script: Text of the script.
+        arguments: Arguments of the script.
+        folder: The job's folder as the script sees it.
+        environment: The job's variables; None for a variable with an unknown value.
+        files: Text of the job's code and configs by path within its folder.
+        tasks: Number of tasks of the job, the number of processes that `srun` starts.
+        nodes: Number of nodes of the job.
+        cards: Number of cards of the job; 0 for parts of one.
     Raises:
-        NotUnderstood: a line may train, and how is not known.
-        UsageError: the grammar is not installed.
+        NotUnderstood: A line may train in an unknown way.
+        UsageError: The grammar is not installed.
     """
     state = State(dict(environment), set(environment), folder, tuple(arguments))
     known = {
@@ -94,7 +94,7 @@ def read_script(
 
 
 class _Reader(Commands):
-    """Reads statements."""
+    """A reader of statements."""
 
     def read_text(self, text: str, state: State) -> None:
         self._sequence(parse(text).children, state)
@@ -149,14 +149,14 @@ class _Reader(Commands):
             case "file_redirect":  # $(< file)
                 self._redirects([node], state)
             case _:
-                raise not_understood(node, "such a statement is not read")
+                raise not_understood(node, "this kind of statement is not supported")
 
     def _sequence(self, nodes: Sequence[Node], state: State) -> None:
-        """Read statements in their order; a `&` behind one puts it in the background."""
+        """Read statements in order; a `&` after one puts it in the background."""
         for node, behind in itertools.zip_longest(nodes, nodes[1:]):
             if not node.is_named:
                 if node.type in (";&", ";;&"):
-                    raise not_understood(node, "such a statement is not read")
+                    raise not_understood(node, "this kind of statement is not supported")
                 continue
             if behind is not None and behind.type == "&":
                 self._background(node, state)
@@ -175,14 +175,14 @@ class _Reader(Commands):
             self.plans.append(Together(state.beside()))
 
     def _apart(self, node: Node, inner: State, state: State) -> None:
-        """Read a statement in a shell of its own, without what runs beside it: whoever collects its plans adds that."""
+        """Read a statement in a subshell, without the background commands, which the collector of its plans adds."""
         orphans, running = state.orphans, state.running
         state.orphans, state.running = (), ()
         inner.orphans, inner.running = (), ()
         self.in_shell(lambda: self.read_node(node, inner), inner, state)
         state.orphans, state.running = (*orphans, *state.orphans), running
 
-    # -------------------------------------------------------------------------------------------- ways that part and meet
+    # -------------------------------------------------------------------------------------------- branches and loops
     def _list(self, node: Node, state: State) -> None:
         left, how, right = node.children[0], node.children[1], node.children[2]
         self.read_node(left, state)
@@ -247,7 +247,7 @@ class _Reader(Commands):
         state.become(joined([state, *frame.breaks]))
 
     def _loop(self, nodes: Sequence[Node], state: State) -> None:
-        """Read a loop of an unknown number of rounds: what one of them changes is unknown at each beginning."""
+        """Read a loop with an unknown number of rounds: variables that a round changes are unknown at the start of each."""
         if state.is_over:
             return
         with self.doubt():
@@ -259,7 +259,7 @@ class _Reader(Commands):
                     break
                 state.become(met)
             else:
-                raise not_understood(nodes[-1], "what its rounds leave behind is known only when the job runs")
+                raise not_understood(nodes[-1], "the state after its rounds is known only when the job runs")
             after, breaks = self._round(nodes, state)
         state.become(joined([state, after, *breaks]))
 
@@ -270,9 +270,9 @@ class _Reader(Commands):
         self.leave_loop()
         return joined([way, *frame.rounds]), frame.breaks
 
-    # -------------------------------------------------------------------------------------------- what runs side by side
+    # -------------------------------------------------------------------------------------------- pipes and redirections
     def _pipeline(self, parts: Sequence[Node], state: State, *, is_given: bool) -> None:
-        """Read programs joined by pipes: each in a shell of its own, all at once."""
+        """Read the programs of a pipeline, each in a subshell, all at the same time."""
         together: list[Plan] = []
         for k, part in enumerate(parts):
             inner = state.copy()
@@ -287,7 +287,7 @@ class _Reader(Commands):
         bodies = [one for one in node.children if one.is_named and one.type not in _REDIRECTS and one.type not in _PASSED_OVER]
         words, behind, is_given = self._redirects(redirects, state)
         if len(bodies) > 1 or (words and (not bodies or bodies[0].type != "command")):
-            raise not_understood(node, "such a redirection is not read")
+            raise not_understood(node, "this kind of redirection is not supported")
         piped = [one for one in behind if one.type == "pipeline"]
         if piped:
             (pipeline,) = piped
@@ -305,10 +305,10 @@ class _Reader(Commands):
 
     @staticmethod
     def _refuse(node: Node) -> None:
-        raise not_understood(node, "such a redirection is not read")
+        raise not_understood(node, "this kind of redirection is not supported")
 
     def _redirects(self, nodes: Sequence[Node], state: State) -> tuple[list[Node], list[Node], bool]:
-        """Read redirections; return words of the command that stand among them, statements, and whether its input is given."""
+        """Read redirections; return words of the command among them, statements, and whether its input is given."""
         words: list[Node] = []
         behind: list[Node] = []
         is_given = False
@@ -347,7 +347,7 @@ class _Reader(Commands):
 
     # -------------------------------------------------------------------------------------------- words
     def _substitute(self, nodes: Sequence[Node], state: State) -> None:
-        """Read what the words of a statement run themselves: `$(command)`, `<(command)`, `${NAME:=word}`, `$((NAME++))`."""
+        """Read the commands and assignments in words: `$(command)`, `<(command)`, `${NAME:=word}`, `$((NAME++))`."""
         for node in nodes:
             for one in descendants(node, _SUBSTITUTIONS):
                 inner = state.copy()
@@ -381,18 +381,18 @@ class _Reader(Commands):
     def _command(self, node: Node, state: State, more: Sequence[Node] = ()) -> None:
         children = [one for one in node.children if one.type not in _PASSED_OVER]
         redirects = [one for one in children if one.type in _REDIRECTS]
-        told = [one for one in children if one.type == "variable_assignment"]
-        words = [one for one in children if one not in redirects and one not in told]
+        assigned = [one for one in children if one.type == "variable_assignment"]
+        words = [one for one in children if one not in redirects and one not in assigned]
         odd = next((one for one in words if not one.is_named), None)
-        if odd is not None or any(one.start_byte > words[0].start_byte for one in told):
-            raise not_understood(node, "such a word is not read")
+        if odd is not None or any(one.start_byte > words[0].start_byte for one in assigned):
+            raise not_understood(node, "this kind of word is not supported")
         among, behind, is_given = self._redirects(redirects, state)
         if behind:
-            raise not_understood(node, "such a redirection is not read")
+            raise not_understood(node, "this kind of redirection is not supported")
         words += [*among, *more]
-        self._substitute([*told, *words], state)
+        self._substitute([*assigned, *words], state)
         values: dict[str, str | None] = {}
-        for one in told:
+        for one in assigned:
             name, value = self._assignment(one, state)
             values[name] = value if isinstance(value, str) else None
         with self.given_input(is_given):
@@ -425,18 +425,18 @@ class _Reader(Commands):
         return text_of(name), f"{before}{value}" if is_text else None
 
     def _declaration(self, node: Node, state: State) -> None:
-        """Read `export`, `local`, `declare` and the like."""
+        """Read `export`, `local`, `declare` and similar builtins."""
         kind, *rest = node.children
         self._substitute(rest, state)
         options = "".join(text_of(one)[1:] for one in rest if text_of(one)[:1] in ("-", "+"))
-        if set(options) & set("fiuln"):  # they change what later assignments mean
-            raise not_understood(node, "such a declaration is not read")
+        if set(options) & set("fiuln"):  # they change the meaning of later assignments
+            raise not_understood(node, "this kind of declaration is not supported")
         is_plain = not set(options) - set("xrga")
         for one in rest:
             if text_of(one)[:1] in ("-", "+") or one.type in _PASSED_OVER:
                 continue
             if one.type not in ("variable_assignment", "variable_name"):
-                raise not_understood(node, "such a declaration is not read")
+                raise not_understood(node, "this kind of declaration is not supported")
             name = text_of(one) if one.type == "variable_name" else text_of(one.children[0]).partition("[")[0]
             if kind.type == "local" or (kind.type in ("declare", "typeset") and "g" not in options):
                 self.make_local(name, state)
@@ -463,7 +463,7 @@ def _is_word(node: Node) -> bool:
 
 
 def _between(nodes: Sequence[Node]) -> dict[str, list[Node]]:
-    """Return the statements behind each keyword of an `if`, without its other clauses."""
+    """Return the statements after each keyword of an `if`, without its other clauses."""
     found: dict[str, list[Node]] = {}
     word = ""
     for node in nodes:
@@ -476,7 +476,7 @@ def _between(nodes: Sequence[Node]) -> dict[str, list[Node]]:
 
 
 def _succeeds(node: Node) -> bool:
-    """Whether a statement ends well in any job that goes on as it was meant to."""
+    """Return whether a statement succeeds in any job that runs as intended."""
     if node.type in ("variable_assignment", "variable_assignments", "declaration_command"):
         return True
     if node.type == "list":

@@ -1,4 +1,4 @@
-"""What is known at one place of a shell script: variables, functions, the folder, what runs in the background."""
+"""The known state at a point of a shell script: variables, functions, folder, background commands."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, Final, TypeAlias
 
 from vramcast.jobs.shell.plan import Plan
 
-# A variable: text, the elements of an array, or None where its value is known only when the job runs.
+# A variable: text, the elements of an array, or None if its value is known only when the job runs.
 Value: TypeAlias = "str | tuple[str, ...] | None"
-# Variables that Slurm, Bash and the machine set; before a job runs nobody knows them, nor whether they are set.
+# Variables set by Slurm, Bash and the machine: unknown before the job runs, even whether they are set.
 _SET_BY_OTHERS: Final = (
     "SLURM", "SBATCH_", "SRUN_", "CUDA", "ROCR_", "GPU_", "BASH", "PMI", "OMPI_", "CONDA", "LMOD", "SINGULARITY", "APPTAINER",
 )  # fmt: skip
@@ -19,7 +19,7 @@ _KNOWN_LATER: Final = frozenset({
     "OSTYPE", "MACHTYPE", "TMPDIR", "OLDPWD", "REPLY", "PIPESTATUS", "OPTARG", "OPTIND", "SHLVL", "FUNCNAME", "_",
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "VIRTUAL_ENV", "SHELL", "USER", "LOGNAME", "HOME", "PATH", "LANG",
 })  # fmt: skip
-_SEARCH_PATHS: Final = frozenset({"PYTHONPATH", "LD_LIBRARY_PATH"})  # a module may set them, and they change no size
+_SEARCH_PATHS: Final = frozenset({"PYTHONPATH", "LD_LIBRARY_PATH"})  # a module may set them; they change no size
 
 
 class Unknown(Exception):
@@ -28,11 +28,11 @@ class Unknown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What was put in the background.
+    """A background command.
 
     Attributes:
-        plan: All of it.
-        left: What of it still runs after a `wait`.
+        plan: All of its training.
+        left: The part that still runs after a `wait`.
     """
 
     plan: Plan
@@ -41,18 +41,18 @@ class Running:
 
 @dataclass(slots=True)
 class State:
-    """One place of a script.
+    """The state at a point of a script.
 
     Attributes:
-        variables: By name; one that is absent was not set by anybody who is known.
-        exported: Names of those that a command sees.
-        folder: The current one; None: not known.
-        arguments: `$1` and on; None: not known.
-        functions: By name, their bodies; None: it is one of several.
-        running: What `wait` waits for.
-        orphans: What runs on whatever is waited for.
-        exports_all: Whether what is set is exported.
-        is_over: Nothing after this place is reached.
+        variables: Values by name; an absent variable is not set by any known command.
+        exported: Names of the exported variables.
+        folder: The current folder; None if unknown.
+        arguments: `$1`, `$2` and so on; None if unknown.
+        functions: Bodies by name; None if a function has several possible bodies.
+        running: Background commands that `wait` waits for.
+        orphans: Background commands that `wait` does not wait for.
+        exports_all: Whether assigned variables are exported.
+        is_over: Whether the script cannot continue past this point.
     """
 
     variables: dict[str, Value]
@@ -66,28 +66,28 @@ class State:
     is_over: bool = False
 
     def copy(self) -> State:
-        """Return the same, to be changed alone: by a branch, or by a shell of its own."""
+        """Return an independent copy, for a branch or a subshell."""
         return replace(self, variables=dict(self.variables), exported=set(self.exported), functions=dict(self.functions))
 
     def become(self, other: State) -> None:
-        """Take over another place's state."""
+        """Replace this state by another."""
         for name in self.__slots__:
             setattr(self, name, getattr(other, name))
 
     def beside(self) -> tuple[Plan, ...]:
-        """Return what runs beside the next command."""
+        """Return the background commands that run together with the next command."""
         return (*self.orphans, *(one.plan for one in self.running))
 
     def wait(self) -> None:
-        """Wait for all that this shell put in the background."""
+        """Wait for all background commands of this shell."""
         self.orphans += tuple(plan for one in self.running for plan in one.left)
         self.running = ()
 
     def value(self, name: str) -> str | tuple[str, ...]:
-        """Return a variable's value, "" for one that is certainly not set.
+        """Return a variable's value, "" if it is certainly not set.
 
         Raises:
-            Unknown: it is known only when the job runs.
+            Unknown: The value is known only when the job runs.
         """
         found = self.folder if name == "PWD" else self.variables.get(name, "" if name in _SEARCH_PATHS else None)
         if found is None:
@@ -95,18 +95,18 @@ class State:
         return found
 
     def is_unset(self, name: str) -> bool:
-        """Whether a variable is certainly not set."""
+        """Return whether a variable is certainly not set."""
         return name not in self.variables and name not in _KNOWN_LATER and not name.startswith(_SET_BY_OTHERS)
 
     def set(self, name: str, value: Value, *, is_exported: bool = False) -> None:
-        """Give a variable a value."""
+        """Set a variable."""
         self.variables[name] = value
         if is_exported:
             self.exported.add(name)
 
 
 def joined(states: Iterable[State]) -> State:
-    """Return what is known where several ways through a script meet: what they agree on."""
+    """Return the state on which several branches agree."""
     every = list(states)
     ways = [one for one in every if not one.is_over]
     if not ways:
@@ -130,7 +130,7 @@ _ABSENT: Final = object()
 
 
 def _agreed(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what two mappings say of each name: None where it is not the same."""
+    """Merge two mappings; a name with different values becomes None."""
     names = {**one, **other}
     return {name: one[name] if one.get(name, _ABSENT) == other.get(name, _ABSENT) else None for name in names}
 

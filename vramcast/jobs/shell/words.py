@@ -1,4 +1,4 @@
-"""The words of a shell script, as the shell expands them: quotes, variables, arrays, arithmetic; never a command's output."""
+"""Word expansion of shell scripts: quotes, variables, arrays and arithmetic, but no output of commands."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ _OPERATORS: Final[dict[str, Callable[[int, int], int]]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A part of a word: one that the shell splits at blanks, or one that stays whole."""
+    """A part of a word, which the shell splits at blanks if `is_split`."""
 
     text: str
     is_split: bool = False
 
 
-# The elements of an array, each a word of its own; what stands beside joins the first and the last.
+# The elements of an array, each its own word; adjacent text joins the first and the last.
 _Part: TypeAlias = "_Text | tuple[str, ...]"
 
 
 def fields(node: Node, state: State) -> list[str]:
-    """Return the words that one word of a script becomes.
+    """Expand one word of a script into words.
 
     Raises:
-        Unknown: it is known only when the job runs.
+        Unknown: The result is known only when the job runs.
     """
     if found := _RANGE.fullmatch(text_of(node)):
         first, last = int(found[1]), int(found[2])
@@ -81,10 +81,10 @@ def fields(node: Node, state: State) -> list[str]:
 
 
 def text(node: Node, state: State) -> str:
-    """Return the one text that the right side of an assignment becomes, or a word in quotes.
+    """Expand the right side of an assignment, or a word in quotes, into one text.
 
     Raises:
-        Unknown: it is known only when the job runs.
+        Unknown: The result is known only when the job runs.
     """
     found = "".join(" ".join(part) if isinstance(part, tuple) else part.text for part in _parts(node, state, is_assigned=True))
     return _bounded([found], node)[0]
@@ -119,7 +119,7 @@ def _parts(
             yield _Text(str(_number(node.named_children[0], state)) if node.named_child_count == 1 else _raise(node))
         case "command_substitution" if text_of(node) in ("$(pwd)", "`pwd`") and "pwd" not in state.functions:
             yield _Text(str(state.value("PWD")), is_split=not (is_quoted or is_assigned))
-        case _:  # a command's output among them
+        case _:  # includes the output of commands
             _raise(node)
 
 
@@ -128,7 +128,7 @@ def _raise(node: Node) -> str:
 
 
 def _bare(word: str, state: State, *, is_assigned: bool, is_first: bool) -> str:
-    """Return a word without quotes around it; `~` at its beginning stands for the home."""
+    """Expand an unquoted word; a leading `~` stands for the home folder."""
     if _GLOB.search(word) if not is_assigned else ":~" in word:
         raise Unknown(word)
     if word.startswith("~") and is_first:
@@ -141,7 +141,7 @@ def _bare(word: str, state: State, *, is_assigned: bool, is_first: bool) -> str:
 
 
 def _quoted(node: Node, state: State) -> Iterator[_Part]:
-    """Yield the parts of a text in double quotes; the grammar's own parts of it leave out the ends of lines."""
+    """Yield the parts of a text in double quotes; the grammar's own parts omit line ends."""
     source, start = node.text or b"", node.start_byte
     at = 1
 
@@ -150,7 +150,7 @@ def _quoted(node: Node, state: State) -> Iterator[_Part]:
 
     for child in node.named_children:
         if child.type != "string_content":
-            # At times the grammar has blanks before a substitution in it.
+            # Sometimes the grammar includes blanks before a substitution.
             lead = len(child.text or b"") - len((child.text or b"").lstrip())
             yield literal(child.start_byte - start + lead)
             yield from _parts(child, state, is_quoted=True)
@@ -185,7 +185,7 @@ def _with_default(name: str, how: str, word: list[Node], state: State, *, is_quo
     parts = [] if is_unset else list(_variable(name, state, is_quoted=is_quoted))
     is_set = not is_unset and (not how.startswith(":") or any(part if isinstance(part, tuple) else part.text for part in parts))
     if "?" in how and not is_set:
-        raise Unknown(name)  # the script ends here
+        raise Unknown(name)  # the shell exits here
     if is_set != ("+" in how):
         yield from parts
     elif word:
@@ -221,7 +221,7 @@ def _variable(name: str, state: State, *, is_quoted: bool) -> Iterator[_Part]:
 
 def _splittable(found: str, state: State, *, is_quoted: bool) -> _Text:
     if not is_quoted and (_GLOB.search(found) or "IFS" in state.variables):
-        raise Unknown(found)  # files, or other separators than blanks
+        raise Unknown(found)  # file names, or separators other than blanks
     return _Text(found, is_split=not is_quoted)
 
 
@@ -244,7 +244,7 @@ def _number(node: Node, state: State) -> int:
     """Return the value of an arithmetic expression.
 
     Raises:
-        Unknown: it is known only when the job runs, or is not followed here.
+        Unknown: The value is known only when the job runs, or is not supported here.
     """
     match node.type:
         case "number" | "word" | "variable_name" | "simple_expansion" | "expansion" | "string":
@@ -284,7 +284,7 @@ def _combined(how: str, left: int, right: int) -> int:
 
 
 def assign_defaults(node: Node, state: State) -> None:
-    """Do what `${NAME:=word}` in a word does to its variable."""
+    """Apply the assignments of `${NAME:=word}` below a node."""
     for one in descendants(node, _EXPANSIONS):
         children = one.children[1:-1]
         if len(children) >= 2 and text_of(children[1]) in ("=", ":="):
@@ -300,7 +300,7 @@ def array(node: Node, state: State) -> tuple[str, ...]:
     """Return the elements of `(a b c)`.
 
     Raises:
-        Unknown: one is known only when the job runs.
+        Unknown: An element is known only when the job runs.
     """
     if any("[" in text_of(child)[:1] for child in node.named_children):
         raise Unknown(text_of(node))  # ([3]=x)

@@ -1,4 +1,4 @@
-"""Charts: plain numbers (`chart`), drawn as SVG in a page (`svg`, `page`) or by matplotlib as PNG (`png`)."""
+"""Charts as plain numbers (`chart`), drawn as SVG in a page (`svg`, `page`) or by matplotlib as PNG (`png`)."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from vramcast.core.files import atomic_write
 
 
 def checked_path(path: str | os.PathLike[str], endings: Collection[str]) -> str | os.PathLike[str]:
-    """Return `path`; raise UsageError unless it has one of these endings, and what draws it is installed."""
+    """Return `path`; raise UsageError if its extension is not one of these, or matplotlib is needed but missing."""
     ending, (*others, last) = Path(path).suffix.lower(), endings
     if ending not in endings:
         expected = f"{', '.join(others)} or {last}"
-        raise UsageError(f"Picture '{path}' ends in '{ending}', expected {expected}: choose one of them.")
+        raise UsageError(f"Picture '{path}' ends in '{ending}': use {expected}.")
     if ending == ".png":
         _require_matplotlib(path)
     return path
 
 
 def save(path: str | os.PathLike[str], drawings: Mapping[str, Callable[[], str | bytes]]) -> None:
-    """Write the drawing which the ending of `path` names.
+    """Write the drawing for the extension of `path`.
 
     Args:
-        path: Where to.
-        drawings: By ending, in lower case.
+        path: The file to write.
+        drawings: Drawing functions by lower-case extension.
     Raises:
-        UsageError: Another ending, or a .png without matplotlib.
+        UsageError: The extension is unknown, or matplotlib is missing.
         OutputError: The file cannot be written.
     """
     drawn = drawings[Path(checked_path(path, drawings)).suffix.lower()]()
@@ -38,6 +38,6 @@ def save(path: str | os.PathLike[str], drawings: Mapping[str, Callable[[], str |
 
 
 def _require_matplotlib(path: str | os.PathLike[str]) -> None:
-    """Raise UsageError where matplotlib is not installed, which would draw `path`."""
+    """Raise UsageError if matplotlib, which draws `path`, is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError(f"Picture '{path}' needs matplotlib: pip install 'vramcast[plot]', or choose .html.")

@@ -1,4 +1,4 @@
-"""What a chart shows, as plain numbers, and the colours of all charts."""
+"""The content of a chart as plain numbers, and the colours of all charts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-# spec: Okabe and Ito, "Color Universal Design", 2008: colour-blind readers tell them apart.
+# spec: Okabe and Ito, "Color Universal Design", 2008: colour-blind readers can distinguish them.
 BLUE: Final = "#0072B2"
 VERMILION: Final = "#D55E00"
 GREEN: Final = "#009E73"
@@ -17,11 +17,11 @@ PURPLE: Final = "#CC79A7"
 ORANGE: Final = "#E69F00"
 SKY_BLUE: Final = "#56B4E9"
 YELLOW: Final = "#F0E442"
-COLOURS: Final = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY_BLUE)  # of lines and points; yellow vanishes on white paper
-DARK_GREY: Final = "#606060"  # arbitrary, as the next two: three which are told apart, on dark and on light paper
+COLOURS: Final = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY_BLUE)  # for lines and points; yellow is invisible on white paper
+DARK_GREY: Final = "#606060"  # arbitrary, like the next two: three distinguishable greys on dark and light paper
 GREY: Final = "#999999"
 LIGHT_GREY: Final = "#C8C8C8"
-# A page has its own colours of these names, for light and for dark paper; a picture has white paper.
+# A page defines these colours for light and dark paper; a picture has white paper.
 INK: Final = "ink"
 ALARM: Final = "alarm"
 ON_WHITE: Final[Mapping[str, str]] = {INK: "#000000", ALARM: "#C00000"}  # arbitrary
@@ -33,17 +33,19 @@ Numbers: TypeAlias = Sequence[float] | npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """One thing on a chart.
+    """One series of a chart.
 
     Attributes:
-        kind: "points"; "line"; "steps", each y holding up to the next x, the last one to the end of the axis; "area", steps
-            filled down to the axis; "band" between `low` and `y`; "boxes" from `x` to `end` and from `low` to `y`; "peak", a
-            mark at one point; "level", a dashed line at one y.
+        name: Name in the legend.
+        kind: "points"; "line"; "steps", where each y holds up to the next x, and the last one to the end of the axis; "area",
+            steps filled down to the axis; "band" between `low` and `y`; "boxes" from `x` to `end` and from `low` to `y`;
+            "peak", a mark at one point; "level", a dashed line at one y.
+        x, y: Coordinates.
         colour: #rrggbb, INK or ALARM.
-        low: Of bands and boxes.
-        end: Of boxes.
-        titles: Of boxes: what a page says of each under the pointer. Boxes without are drawn as one.
-        hollow: Points are drawn as rings.
+        low: Lower ends of bands and boxes.
+        end: Right ends of boxes.
+        titles: Tooltips of boxes in a page. Boxes without titles are drawn as one shape.
+        hollow: Whether points are drawn as rings.
     """
 
     name: str
@@ -59,7 +61,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Its name, its ends, the (value, label) of its ticks, and whether it is logarithmic."""
+    """An axis: its name, its ends, its ticks as (value, label), and whether it is logarithmic."""
 
     name: str
     low: float
@@ -68,14 +70,14 @@ class Axis:
     is_log: bool = False
 
     def place(self, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """Return where on the axis `values` stand: 0 at its low end, 1 at its high one, and never beyond."""
+        """Return the positions of values on the axis: 0 at the low end, 1 at the high end, never beyond."""
         low, high, at = (np.log(v) if self.is_log else v for v in (self.low, self.high, np.maximum(values, self.low)))
         return np.minimum((at - low) / (high - low), 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Shade:
-    """A stretch of the x axis behind all else: its name, where there is room for it, and how dark it is, 0 to 1."""
+    """A shaded stretch of the x axis: its name, if there is room for it, and its darkness, 0 to 1."""
 
     first: float
     end: float
@@ -88,12 +90,14 @@ class Chart:
     """A plot without a drawing.
 
     Attributes:
-        series: In the order in which they are painted, the last on top. Those of one name have one entry in the legend.
-        shades: Of the x axis.
-        marks: (x, label) of vertical lines, the label above.
-        note: In the upper right corner.
-        description: For readers who do not see it, besides the names.
-        width: Of the page's drawing, in its units; as `height`.
+        title: Title of the chart.
+        x, y: Axes.
+        series: Series in painting order, the last on top. Series with the same name share an entry in the legend.
+        shades: Shaded stretches of the x axis.
+        marks: Vertical lines as (x, label), with the label above.
+        note: Text in the upper right corner.
+        description: Text for screen readers, in addition to the names.
+        width, height: Size of the page's drawing, in its units.
     """
 
     title: str
@@ -109,7 +113,7 @@ class Chart:
 
 
 def ink_on(colour: str) -> str:
-    """Return black or white, whichever is read better upon a colour.
+    """Return black or white, whichever is more legible on a colour.
 
     Args:
         colour: #rrggbb.
@@ -122,7 +126,7 @@ def ink_on(colour: str) -> str:
 
 
 def ticks(top: int, unit: int = 1) -> list[int]:
-    """Return round numbers from 0 up to `top`, six at most: multiples of 1, 2 or 5 times a power of ten of `unit`."""
+    """Return at most six round numbers from 0 up to `top`: multiples of 1, 2 or 5 times a power of ten of `unit`."""
     power = 1
     while True:
         for factor in (1, 2, 5):

@@ -1,4 +1,4 @@
-"""Pages from templates: whatever is put into one is escaped and printable, a name which it lacks is an error."""
+"""Pages from templates: values are escaped and made printable, and a missing value is an error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Table(NamedTuple):
-    """A table as plain text; the first cell of a row is the row's name, the note stands below."""
+    """A table as plain text; the first cell of a row is its name, and the note goes below the table."""
 
     heading: str
     columns: Sequence[str]
@@ -23,13 +23,13 @@ class Table(NamedTuple):
 
 
 def render(template: str, **values: Any) -> str:
-    """Return a file of `templates/` with its places filled; only a `Markup` is not escaped again."""
+    """Return a template of `templates/` filled with values; only a `Markup` is not escaped again."""
     return _environment().get_template(template).render(values)
 
 
 @cache
 def _environment() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to import, and few commands draw
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # slow to import, and rarely used
 
     loader = PackageLoader("vramcast.views.charts")
     environment = Environment(
@@ -46,7 +46,7 @@ def _environment() -> Environment:
 
 
 def _printable(value: Any) -> Any:
-    """Return what a place of a template shows of a value: of plain text no control codes and no half characters."""
+    """Return a value for a template; plain text loses control codes and lone surrogates."""
     if type(value) is not str or value.isprintable():
         return value
     return "\n".join(printable(line, len(line)) for line in value.split("\n"))

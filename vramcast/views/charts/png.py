@@ -1,4 +1,4 @@
-"""Charts as a picture: matplotlib, drawn without a display. It is optional: pip install 'vramcast[plot]'."""
+"""Charts as PNG by matplotlib, without a display. It is optional: pip install 'vramcast[plot]'."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 
 _INCHES: Final = (13.0, 7.0)  # arbitrary
 _DOTS_PER_INCH: Final = 110  # arbitrary
-_EDGED_SHARE: Final = 0.004  # arbitrary: of both axes; smaller boxes have no room for an edge
+_EDGED_SHARE: Final = 0.004  # arbitrary: share of both axes; smaller boxes have no room for an edge
 
 
 def draw(charts: Sequence[Chart], heading: str = "") -> bytes:
     """Return charts with the same y axis side by side as a PNG; matplotlib must be installed.
 
     Args:
-        charts: One at least. Names may come from anywhere.
-        heading: Lines above.
+        charts: At least one chart; its names are untrusted.
+        heading: Lines above the charts.
     """
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     with warnings.catch_warnings(), rc_context({"text.parse_math": False}), io.BytesIO() as file:
-        # Names come from anywhere: a $ in them is no formula, and a letter which the font lacks is drawn as a box.
+        # Names are untrusted: a $ does not start a formula, and a letter missing in the font is drawn as a box.
         warnings.filterwarnings("ignore", message=r"Glyph \d+", category=UserWarning)
-        # A figure of its own, not one of pyplot's: the caller's matplotlib is left as it is.
+        # Not a figure of pyplot, so that the caller's matplotlib is not changed.
         figure = Figure(figsize=_INCHES, dpi=_DOTS_PER_INCH, layout="constrained")
         FigureCanvasAgg(figure)
         entries: dict[str, Any] = {}
@@ -52,7 +52,7 @@ def draw(charts: Sequence[Chart], heading: str = "") -> bytes:
 
 
 def _scales(axes: Axes, chart: Chart) -> None:
-    """Set scales and title, and draw what lies behind the series."""
+    """Set scales and title, and draw the background."""
     axes.set_xscale("log" if chart.x.is_log else "linear")
     axes.set_yscale("log" if chart.y.is_log else "linear")
     axes.set_xticks([at for at, _ in chart.x.ticks], [label for _, label in chart.x.ticks])

@@ -1,4 +1,4 @@
-"""A chart as SVG with its legend, for a page: the page's colours for text and lines, light or dark."""
+"""Charts as SVG with a legend, for pages, with the page's light or dark colours for text and lines."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from vramcast.views.charts.page import render
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-LEFT: Final = 78  # arbitrary: the drawing's units, as the next two
+LEFT: Final = 78  # arbitrary: in the drawing's units, like the next two
 _TOP: Final = 12
-_TOP_MARKED: Final = 40  # with room for the names of shades and marks
-_WIDE: Final = 700  # arbitrary: units; such a drawing scrolls where the screen is small, others shrink
-_GRID: Final = 2  # arbitrary: places a unit; boxes which round to the same rectangle are drawn once
+_TOP_MARKED: Final = 40  # includes room for the names of shades and marks
+_WIDE: Final = 700  # arbitrary: units; a wider drawing scrolls on a small screen, others shrink
+_GRID: Final = 2  # arbitrary: positions per unit; boxes that round to the same rectangle are drawn once
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -28,8 +28,8 @@ def draw(chart: Chart, *, pointed: bool = False) -> Markup:
     """Return the chart as one <figure> with its title and legend.
 
     Args:
-        chart: Its names come from anywhere: they are escaped.
-        pointed: With the ids which `pointer.js` asks for.
+        chart: The chart; its names are untrusted, and escaped.
+        pointed: Whether to include the ids for `pointer.js`.
     """
     from markupsafe import Markup
 
@@ -54,12 +54,12 @@ def draw(chart: Chart, *, pointed: bool = False) -> Markup:
         shapes=[(one, _shape(frame, one)) for one in shown],
         legend=by_name.values(),
     )
-    return Markup(text)  # the template has escaped it
+    return Markup(text)  # escaped by the template
 
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """Where the numbers of a chart lie in its drawing."""
+    """Coordinates of a chart's numbers in its drawing."""
 
     chart: Chart
     top: int
@@ -75,7 +75,7 @@ class _Frame:
         return [(_units(x), _units(y)) for x, y in zip(self.x(x).tolist(), self.y(y).tolist(), strict=True)]
 
     def boxes(self, series: Series) -> Floats:
-        """Return x, y, width and height of each box, on the grid; none vanishes."""
+        """Return x, y, width and height of each box on the grid, at least one unit of it each."""
         x, end, low, high = self.x(series.x), self.x(series.end), self.y(series.low), self.y(series.y)
         rounded: Floats = np.rint(np.stack([x, high, end - x, low - high], axis=1) * _GRID)
         rounded[:, 2:] = np.maximum(rounded[:, 2:], 1)
@@ -87,7 +87,7 @@ def _units(value: float | Floats) -> str:
 
 
 def _shape(frame: _Frame, series: Series) -> Any:
-    """Return what `chart.svg` draws: points, boxes with their titles, corners, or the path of all other kinds."""
+    """Return the shape for `chart.svg`: points, boxes with titles, corners, or the path of any other kind."""
     right = LEFT + frame.chart.width
     if series.kind == "boxes":
         boxes = frame.boxes(series)

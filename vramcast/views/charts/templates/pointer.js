@@ -1,4 +1,4 @@
-/* The pointer, or the arrow keys when the drawing has the focus, choose a point; what it says goes below the drawing. */
+/* The pointer, or the arrow keys when the drawing has the focus, choose a point; its description appears below the drawing. */
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
