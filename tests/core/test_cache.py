@@ -91,7 +91,7 @@ SPOILED: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("how", [*SPOILED, pytest.param("a stranger's", marks=as_root)])
 @pytest.mark.parametrize("what", [".", "libraries", "libraries/KEY", "libraries/KEY/deep", "libraries/KEY/deep/libcuda.so.1"])
-def test_what_others_can_write_is_refused_with_what_to_do(folder: Path, what: str, how: str) -> None:
+def test_rejects_paths_writable_by_others(folder: Path, what: str, how: str) -> None:
     kept = put("libraries/KEY", "deep/libcuda.so.1")
     assert cache.find("libraries/KEY") == kept
     SPOILED.get(how, stranger_owns)(folder / what)
@@ -101,7 +101,7 @@ def test_what_others_can_write_is_refused_with_what_to_do(folder: Path, what: st
         put("libraries/KEY", "deep/libcuda.so.1")
 
 
-def test_a_folder_which_a_library_fills_is_made_once_and_is_the_owners_alone(folder: Path) -> None:
+def test_creates_library_folder_for_owner_alone(folder: Path) -> None:
     made = cache.folder("compiled/of/one")
     assert made == folder / "compiled" / "of" / "one"
     assert made.is_dir()
@@ -114,7 +114,7 @@ def test_a_folder_which_a_library_fills_is_made_once_and_is_the_owners_alone(fol
 
 
 @pytest.mark.parametrize(("mode", "is_taken"), [(0o1777, True), (0o777, False), (0o755, True)])
-def test_a_folder_above_may_be_open_to_all_if_it_is_sticky(folder: Path, mode: int, is_taken: bool) -> None:
+def test_accepts_sticky_parent_folder(folder: Path, mode: int, is_taken: bool) -> None:
     folder.parent.chmod(mode)
     if is_taken:
         assert cache.cache_folder() == folder
@@ -123,13 +123,13 @@ def test_a_folder_above_may_be_open_to_all_if_it_is_sticky(folder: Path, mode: i
             cache.cache_folder()
 
 
-def test_a_relative_folder_is_the_same_from_everywhere(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resolves_relative_folder(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
     monkeypatch.setenv("VRAMCAST_CACHE", "cache")
     assert cache.cache_folder() == folder
 
 
-def test_without_a_home_the_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_variable_without_home(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
@@ -142,7 +142,7 @@ def test_without_a_home_the_variable_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.integration
 @pytest.mark.parametrize("umask", [0o000, 0o002, 0o022])
-def test_what_is_kept_is_written_by_its_owner_alone_and_read_by_all(folder: Path, umask: int) -> None:
+def test_kept_files_are_writable_for_owner_alone(folder: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
         put("libraries/KEY", "deep/libcuda.so.1")
@@ -161,7 +161,7 @@ def test_what_is_kept_is_written_by_its_owner_alone_and_read_by_all(folder: Path
     assert cache.find("libraries/KEY") is not None
 
 
-def test_nothing_but_the_package_is_imported_from_the_folder_of_links(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_import_root_holds_only_the_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     links = import_root()
     assert import_root() == links
     if links.parent.name != "import":
@@ -172,7 +172,7 @@ def test_nothing_but_the_package_is_imported_from_the_folder_of_links(folder: Pa
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o777])
-def test_a_fetched_cudnn_which_others_can_write_is_refused(folder: Path, mode: int) -> None:
+def test_rejects_fetched_cudnn_writable_by_others(folder: Path, mode: int) -> None:
     library = folder / CACHED / "9.10.2.21-cu12" / FOLDER / "libcudnn.so.9"
     put(f"{CACHED}/9.10.2.21-cu12", str(FOLDER / library.name))
     library.chmod(mode)
@@ -186,7 +186,7 @@ def test_a_fetched_cudnn_which_others_can_write_is_refused(folder: Path, mode: i
 # ------------------------------------------------------------------------------------------------ two users
 @pytest.mark.integration
 @as_root
-def test_a_cache_of_roots_serves_another_user_who_may_only_read_it(folder: Path, tmp_path: Path) -> None:
+def test_root_cache_serves_other_users_read_only(folder: Path, tmp_path: Path) -> None:
     put("libraries/KEY", "libcuda.so.1")
     (folder / "private").mkdir(0o700)
     home = folder.parent / "home"
@@ -207,9 +207,7 @@ def test_a_cache_of_roots_serves_another_user_who_may_only_read_it(folder: Path,
 
 @pytest.mark.integration
 @as_root
-def test_answers_of_root_are_used_by_another_user_and_new_ones_not_kept(
-    folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_other_user_reads_answers_of_root_and_stores_none(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = answers_file()
     AnswerCache(path).keep_answer(1, "d", "old", "OK 7")
 
@@ -225,7 +223,7 @@ def test_answers_of_root_are_used_by_another_user_and_new_ones_not_kept(
 
 @as_root
 @pytest.mark.parametrize("tracer", ["auto", "fake"])
-def test_in_a_strangers_cache_nothing_is_estimated(
+def test_rejects_cache_of_another_user(
     folder: Path, tracer: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from vramcast.cli.main import main

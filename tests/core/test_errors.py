@@ -36,25 +36,25 @@ TREE = {
 }
 
 
-def test_the_tree_is_the_drawn_one() -> None:
+def test_error_tree_matches_docstring() -> None:
     classes = {name: cls for name, cls in vars(errors).items() if inspect.isclass(cls) and issubclass(cls, Exception)}
     assert {name: (cls.__bases__[0].__name__, cls.exit_code) for name, cls in classes.items()} == TREE
     assert all(name in (errors.__doc__ or "") for name in TREE)
 
 
-def test_a_wrong_argument_is_a_value_error_and_a_failed_job_a_runtime_error() -> None:
+def test_errors_derive_from_builtin_errors() -> None:
     assert issubclass(errors.UsageError, ValueError)
     assert issubclass(errors.TraceFileError, ValueError)
     assert issubclass(errors.CannotEstimate, RuntimeError)
 
 
-def test_a_job_error_carries_the_jobs_own_traceback() -> None:
+def test_job_error_carries_traceback() -> None:
     assert errors.JobError("text", "Traceback ...").job_traceback == "Traceback ..."
     assert errors.JobError("text").job_traceback == ""
     assert str(errors.JobError("text", "Traceback ...")) == "text"
 
 
-def test_the_package_exports_what_it_lists() -> None:
+def test_package_exports_all_names() -> None:
     assert vramcast.__all__ == sorted(vramcast.__all__)
     assert all(getattr(vramcast, name) is not None for name in vramcast.__all__)
     assert set(TREE) <= set(vramcast.__all__)
@@ -65,7 +65,7 @@ def test_the_package_exports_what_it_lists() -> None:
 
 
 @pytest.mark.integration
-def test_the_face_imports_without_torch() -> None:
+def test_package_imports_without_torch() -> None:
     import subprocess
     import sys
 

@@ -10,17 +10,17 @@ from vramcast.core.errors import DatasetError, UsageError
 from vramcast.core.extras import needed
 
 
-def test_a_missing_package_is_named_with_what_installs_it() -> None:
+def test_names_missing_package_and_extra() -> None:
     said = r"^Training needs no_such_package: pip install 'vramcast\[learn\]'\.$"
     with pytest.raises(UsageError, match=said), needed("Training", "learn"):
         importlib.import_module("no_such_package")
 
 
-def test_the_error_is_that_of_whoever_asks() -> None:
+def test_raises_given_error_class() -> None:
     with pytest.raises(DatasetError), needed("A file", "datasets", raises=DatasetError):
         raise ImportError("a library of it cannot be loaded")
 
 
-def test_other_errors_pass() -> None:
+def test_passes_other_errors() -> None:
     with pytest.raises(KeyError), needed("Training", "learn"):
         raise KeyError

@@ -27,13 +27,13 @@ def write_parquet(path: Path) -> None:
     [(TRACE.save, TraceFileError), (lambda path: write_snapshot(TRACE, path), TraceFileError), (write_parquet, DatasetError)],
     ids=["trace", "snapshot", "Parquet"],
 )
-def test_each_kind_of_file_has_its_own_error(write: Callable[[Path], None], error: type[Exception], tmp_path: Path) -> None:
+def test_raises_error_class_of_caller(write: Callable[[Path], None], error: type[Exception], tmp_path: Path) -> None:
     with pytest.raises(error, match=r"no/a' cannot be written: No such file or directory\. Choose another path\."):
         write(tmp_path / "no" / "a")
 
 
 @pytest.mark.parametrize("raised", [OSError(28, "No space left on device"), ValueError("not ours")])
-def test_a_block_which_fails_leaves_the_old_file_and_no_other(tmp_path: Path, raised: Exception) -> None:
+def test_failed_block_keeps_old_file(tmp_path: Path, raised: Exception) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"old")
 
@@ -48,7 +48,7 @@ def test_a_block_which_fails_leaves_the_old_file_and_no_other(tmp_path: Path, ra
     assert [(p.name, p.read_bytes()) for p in tmp_path.iterdir()] == [("a", b"old")]
 
 
-def test_the_new_file_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
+def test_replaces_old_file(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"a longer old file")
     with atomic_write(path) as file:
@@ -58,7 +58,7 @@ def test_the_new_file_takes_the_place_of_the_old_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_device_is_written_where_it_stands() -> None:
+def test_writes_device_in_place() -> None:
     with pytest.raises(OutputError, match="No space left"), atomic_write("/dev/full") as file:
         file.write(b"anything")
     assert Path("/dev/full").is_char_device()

@@ -42,7 +42,7 @@ def plain(node: Node) -> Any:
     return values
 
 
-def test_what_was_written_comes_back() -> None:
+def test_round_trip() -> None:
     assert from_plain(Node, json.loads(json.dumps(plain(FULL)))) == FULL
     assert from_plain(Node, {"name": "a"}) == Node("a")
     assert from_plain(Node, {"name": "a", "folder": "/tmp/x"}).folder == Path("/tmp/x")
@@ -71,18 +71,18 @@ def test_what_was_written_comes_back() -> None:
         ({"zzz": 1}, "Node has the field 'zzz', which is unknown: was it written by a newer vramcast?"),
     ],
 )
-def test_a_wrong_value_is_named_with_its_place_and_what_is_expected(change: dict[str, Any], said: str) -> None:
+def test_names_wrong_value_and_expected_type(change: dict[str, Any], said: str) -> None:
     with pytest.raises(DatasetError) as error:
         from_plain(Node, {"name": "a", **change})
     assert said in str(error.value)
 
 
-def test_a_missing_field_is_named() -> None:
+def test_names_missing_field() -> None:
     with pytest.raises(UsageError, match=r"^'x\.toml' has no 'name': it is incomplete\.$"):
         from_plain(Node, {}, "'x.toml'", raises=UsageError)
 
 
-def test_a_type_that_holds_itself_is_not_read_without_end() -> None:
+def test_reads_recursive_type() -> None:
     values: dict[str, Any] = {"name": "a"}
     for _ in range(100_000):
         values = {"name": "a", "parts": {"b": values}}
@@ -96,7 +96,7 @@ NO_JSON = [("{", "not JSON"), ("NaN", "NaN is no number"), ("[" * 10**5, "nested
 
 
 @pytest.mark.parametrize(("text", "why"), NO_JSON, ids=["torn", "NaN", "deep", "large", "binary"])
-def test_what_is_no_json_is_refused_by_name(text: str | bytes, why: str) -> None:
+def test_rejects_invalid_json(text: str | bytes, why: str) -> None:
     with pytest.raises(UsageError, match=rf"^'x' is (not JSON)?.*{why}"):
         json_value(text, "'x'", raises=UsageError)
 
@@ -109,6 +109,6 @@ json_values = st.recursive(
 
 
 @given(json_values)
-def test_any_value_is_a_node_or_an_error_of_ours(value: Any) -> None:
+def test_any_value_parses_or_raises_own_error(value: Any) -> None:
     with contextlib.suppress(DatasetError):
         assert isinstance(from_plain(Node, value), Node)

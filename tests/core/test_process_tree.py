@@ -15,20 +15,20 @@ pytestmark = pytest.mark.integration
 BUSY = "import time\nuntil = time.process_time() + 0.3\nwhile time.process_time() < until: pass"
 
 
-def test_the_time_of_children_which_have_ended_counts_for_their_parent() -> None:
+def test_counts_time_of_ended_children() -> None:
     before = running()[os.getpid()].ticks
     subprocess.run([sys.executable, "-c", BUSY], check=True)
     used_s = (running()[os.getpid()].ticks - before) / os.sysconf("SC_CLK_TCK")
     assert used_s >= 0.3
 
 
-def test_a_child_which_lives_is_its_parent_s() -> None:
+def test_lists_living_child() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         assert running()[child.pid].parent == os.getpid()
         child.communicate(b"\n")
 
 
-def test_what_a_process_started_counts_and_what_its_files_take(tmp_path: Path) -> None:
+def test_counts_descendants_and_files(tmp_path: Path) -> None:
     own = os.getpid()
     assert held_bytes(own) > 10 << 20
     assert own in descendants(os.getppid())
@@ -36,5 +36,5 @@ def test_what_a_process_started_counts_and_what_its_files_take(tmp_path: Path) -
     assert held_bytes(own, [str(tmp_path)]) > (usage.f_blocks - usage.f_bfree) * usage.f_frsize
 
 
-def test_a_process_that_is_no_more_holds_nothing() -> None:
+def test_ended_process_holds_nothing() -> None:
     assert (held_bytes(2**22), descendants(2**22)) == (0, [])

@@ -29,7 +29,7 @@ from vramcast.core.units import GIB, KIB, MIB, gib, parse_bytes, torch_size
         ("0.5KiB", 512),
     ],
 )
-def test_a_size_reads_as_bytes_or_with_a_unit(text: str, size_bytes: int) -> None:
+def test_parses_sizes_with_and_without_unit(text: str, size_bytes: int) -> None:
     assert parse_bytes(text) == size_bytes
     assert type(parse_bytes(text)) is int
 
@@ -37,7 +37,7 @@ def test_a_size_reads_as_bytes_or_with_a_unit(text: str, size_bytes: int) -> Non
 @pytest.mark.parametrize(
     "text", ["", "GiB", "12 apples", "-1", "-5GiB", "1e9", "0x10", "12GiBs", "1.2.3GiB", "٣GiB x", "nan", "12G"]
 )
-def test_a_size_which_is_not_understood_names_itself_and_a_right_one(text: str) -> None:
+def test_rejects_malformed_size(text: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_bytes(text)
     assert f"'{text}'" in str(error.value)
@@ -45,12 +45,12 @@ def test_a_size_which_is_not_understood_names_itself_and_a_right_one(text: str) 
 
 
 @pytest.mark.parametrize("text", ["0", "0GiB", "0.0MiB", "0.1b"])
-def test_a_card_without_memory_is_refused(text: str) -> None:
+def test_rejects_size_of_zero(text: str) -> None:
     with pytest.raises(UsageError, match="is not positive: write"):
         parse_bytes(text)
 
 
-def test_a_size_beyond_an_int64_is_refused_and_a_long_text_is_cut() -> None:
+def test_rejects_size_beyond_int64() -> None:
     with pytest.raises(UsageError, match=r"2\^63 bytes"):
         parse_bytes("99999999999999999999999GiB")
     with pytest.raises(UsageError, match="is not understood") as error:
@@ -59,22 +59,22 @@ def test_a_size_beyond_an_int64_is_refused_and_a_long_text_is_cut() -> None:
 
 
 @given(st.integers(1, 2**60))
-def test_a_plain_number_comes_back_unchanged(size_bytes: int) -> None:
+def test_parses_plain_number_exactly(size_bytes: int) -> None:
     assert parse_bytes(str(size_bytes)) == size_bytes
 
 
 @given(st.integers(1, 2**30), st.sampled_from([("KiB", KIB), ("MiB", MIB), ("GiB", GIB), ("GB", 10**9)]))
-def test_a_whole_number_of_units_is_exact(count: int, unit: tuple[str, int]) -> None:
+def test_parses_whole_units_exactly(count: int, unit: tuple[str, int]) -> None:
     assert parse_bytes(f"{count}{unit[0]}") == count * unit[1]
 
 
 @given(st.text(max_size=12))
-def test_no_text_raises_anything_but_a_usage_error(text: str) -> None:
+def test_any_text_parses_or_raises_usage_error(text: str) -> None:
     with contextlib.suppress(UsageError):
         assert parse_bytes(text) > 0
 
 
-def test_a_reader_sees_gib_from_one_gib_on_and_mib_below() -> None:
+def test_gib_switches_to_mib_below_one_gib() -> None:
     assert gib(GIB) == "1.00 GiB"
     assert gib(3_495_952_384) == "3.26 GiB"  # 3495952384 / 1073741824 = 3.2559
     assert gib(GIB - 1) == "1024.0 MiB"
@@ -94,5 +94,5 @@ def test_a_reader_sees_gib_from_one_gib_on_and_mib_below() -> None:
         (5 * GIB // 4, "1.25 GiB"),
     ],
 )
-def test_torch_writes_sizes_its_own_way(size_bytes: int, text: str) -> None:
+def test_torch_size_matches_torch(size_bytes: int, text: str) -> None:
     assert torch_size(size_bytes) == text

@@ -28,7 +28,7 @@ class Told:
 
 
 @pytest.mark.parametrize("level", [0.9, 0.95])
-def test_coverage_stays_when_a_new_driver_takes_more(level: float) -> None:
+def test_keeps_coverage_after_drift(level: float) -> None:
     """After a third of the jobs all take 5 % more than the estimate believes: its own quantile would cover hardly any."""
     random = np.random.default_rng(3)
     online, held = Online(level), []
@@ -44,7 +44,7 @@ def test_coverage_stays_when_a_new_driver_takes_more(level: float) -> None:
     assert online.observed == 3000
 
 
-def test_a_request_never_exceeds_the_card_and_becomes_the_card_when_nothing_helps() -> None:
+def test_request_is_at_most_the_card() -> None:
     online = Online(0.9)
     assert online.request(Told(200 * GIB)) == CARD
     for _ in range(20):
@@ -53,7 +53,7 @@ def test_a_request_never_exceeds_the_card_and_becomes_the_card_when_nothing_help
     assert online.request(Told(10 * GIB)) == CARD
 
 
-def test_one_job_above_its_request_does_not_make_the_next_ask_for_the_whole_card() -> None:
+def test_one_miss_does_not_request_the_whole_card() -> None:
     """At 0.99, where one miss takes the level above 1 for some fifty jobs; the coverage is kept all the same."""
     random = np.random.default_rng(5)
     online, held, over = Online(0.99), [], []
@@ -68,7 +68,7 @@ def test_one_job_above_its_request_does_not_make_the_next_ask_for_the_whole_card
     assert float(np.median(over)) < 0.25
 
 
-def test_a_state_goes_on_where_it_was_also_after_a_torn_line(tmp_path: Path) -> None:
+def test_state_survives_torn_line(tmp_path: Path) -> None:
     path = tmp_path / "state.jsonl"
     first = Online(0.9, path)
     for covered in (True, False, True):
@@ -81,12 +81,12 @@ def test_a_state_goes_on_where_it_was_also_after_a_torn_line(tmp_path: Path) -> 
         Online(0.95, path)
 
 
-def test_a_level_is_a_level() -> None:
+def test_rejects_invalid_level() -> None:
     with pytest.raises(UsageError, match="level is 2"):
         Online(2)
 
 
-def test_a_job_is_judged_by_its_own_request_and_not_by_what_others_moved_since() -> None:
+def test_judges_job_by_its_own_request() -> None:
     told = Told(10 * GIB)
     online = Online(0.9)
     request = online.request(told)

@@ -101,7 +101,7 @@ def taken(found: Advice, name: str) -> int:
 
 
 # ------------------------------------------------------------------------------------------------ the table
-def test_the_job_as_it_is_stands_among_its_variants(found: tuple[Estimate, Advice]) -> None:
+def test_includes_unchanged_job(found: tuple[Estimate, Advice]) -> None:
     estimate, said = found
     asis = row(said, "as it is")
     assert (asis.reserved, asis.bound) == (estimate.reserved, estimate.upper_bound)
@@ -109,7 +109,7 @@ def test_the_job_as_it_is_stands_among_its_variants(found: tuple[Estimate, Advic
     assert asis.fits_card is True
 
 
-def test_rows_ascend_by_bound_and_those_without_a_number_come_last(found: tuple[Estimate, Advice]) -> None:
+def test_sorts_rows_by_bound(found: tuple[Estimate, Advice]) -> None:
     bounds = [row.bound for row in found[1].rows]
     known = [bound for bound in bounds if bound is not None]
     assert len(known) > 8
@@ -119,7 +119,7 @@ def test_rows_ascend_by_bound_and_those_without_a_number_come_last(found: tuple[
         assert (one.reason is None) == (one.bound is not None) == (one.reserved is not None) == (one.fits is not None)
 
 
-def test_what_lowers_a_peak_is_seen_to_lower_it(found: tuple[Estimate, Advice]) -> None:
+def test_variants_lower_the_peak(found: tuple[Estimate, Advice]) -> None:
     said = found[1]
     asis = taken(said, "as it is")
     assert taken(said, "checkpointing all 4 blocks") < taken(said, "checkpointing 2 of 4 blocks") < asis
@@ -127,11 +127,11 @@ def test_what_lowers_a_peak_is_seen_to_lower_it(found: tuple[Estimate, Advice]) 
         assert taken(said, name) < asis, name
 
 
-def test_the_pool_is_as_high_as_live_bytes_at_least(found: tuple[Estimate, Advice]) -> None:
+def test_pool_is_at_least_live_bytes(found: tuple[Estimate, Advice]) -> None:
     assert found[0].trace.peak_live()[0] <= taken(found[1], "lifetime-aware pool") <= found[0].reserved
 
 
-def test_a_variant_is_what_an_estimate_of_it_says(found: tuple[Estimate, Advice]) -> None:
+def test_variant_equals_its_own_estimate(found: tuple[Estimate, Advice]) -> None:
     said = found[1]
     for name, options in (
         ("precision amp-bf16", {"precision": "amp-bf16"}),
@@ -145,14 +145,14 @@ def test_a_variant_is_what_an_estimate_of_it_says(found: tuple[Estimate, Advice]
         assert (one.reserved, one.bound) == (other.reserved, other.upper_bound), name
 
 
-def test_a_switch_which_the_model_lacks_is_a_row_with_the_reason(found: tuple[Estimate, Advice]) -> None:
+def test_explains_missing_checkpointing_switch(found: tuple[Estimate, Advice]) -> None:
     one = row(found[1], "checkpointing, the model's switch")
     assert one.bound is None
     assert "Net has no switch" in (one.reason or "")
     assert f"not traced: {one.name}: Net has no switch" in str(found[1])
 
 
-def test_prices_say_what_is_known(found: tuple[Estimate, Advice], auto_tracer: str) -> None:
+def test_prices_state_known_costs(found: tuple[Estimate, Advice], auto_tracer: str) -> None:
     said = found[1]
     assert row(said, "half the batch").price == "twice the launches a step; batch norm sees half batches"
     assert row(said, "precision bf16").price == "other numerics"
@@ -165,7 +165,7 @@ def test_prices_say_what_is_known(found: tuple[Estimate, Advice], auto_tracer: s
         assert half.startswith("these once more forward: blocks.")
 
 
-def test_swapping_is_planned_or_the_reason_said(found: tuple[Estimate, Advice], auto_tracer: str) -> None:
+def test_plans_swap_or_gives_reason(found: tuple[Estimate, Advice], auto_tracer: str) -> None:
     one = row(found[1], "swapping without overhead")
     if auto_tracer != "nullgpu":
         assert "does not see when blocks are read" in (one.reason or "")
@@ -175,7 +175,7 @@ def test_swapping_is_planned_or_the_reason_said(found: tuple[Estimate, Advice], 
     assert "each way a step over pcie4" in one.price
 
 
-def test_a_job_is_sharded_over_as_many_cards_as_make_it_fit(found: tuple[Estimate, Advice], auto_tracer: str) -> None:
+def test_shards_until_the_job_fits(found: tuple[Estimate, Advice], auto_tracer: str) -> None:
     one = row(found[1], "sharded over")
     if auto_tracer != "nullgpu":
         assert "fake tracer runs one rank alone" in (one.reason or "")
@@ -188,7 +188,7 @@ def test_a_job_is_sharded_over_as_many_cards_as_make_it_fit(found: tuple[Estimat
     assert list(advice._ranks(two, two.estimator)) == []
 
 
-def test_cards_are_doubled_until_the_job_fits(found: tuple[Estimate, Advice]) -> None:
+def test_doubles_cards_until_the_job_fits(found: tuple[Estimate, Advice]) -> None:
     """A job which fits on 16 cards; and one which fits on none."""
 
     class Sized:
@@ -207,14 +207,14 @@ def test_cards_are_doubled_until_the_job_fits(found: tuple[Estimate, Advice]) ->
         assert len(estimator.asked) <= 4
 
 
-def test_another_tracer_is_asked_for_all_variants_and_has_no_swapping() -> None:
+def test_fake_tracer_has_no_swap_plan() -> None:
     said = advise(estimated(batch=512, tracer="fake"))
     assert "fake tracer does not see when blocks are read" in (row(said, "swapping").reason or "")
     assert row(said, "checkpointing all 4 blocks").price == "at most one more forward pass"
     assert row(said, "checkpointing 2 of 4 blocks").price.startswith("these once more forward: blocks.")
 
 
-def test_the_text_names_the_smallest_card_and_the_notes(found: tuple[Estimate, Advice]) -> None:
+def test_text_names_smallest_card_and_notes(found: tuple[Estimate, Advice]) -> None:
     text = str(found[1])
     assert text.splitlines()[0].split() == ["advice", "reserved", "bound", "card", "fits", "from", "price"]
     assert row(found[1], "as it is").smallest_device in text
@@ -232,12 +232,12 @@ def names(estimate: Estimate) -> list[str]:
     return [v.name if isinstance(v, Row) else v[0] for v in advice._variants(estimate, None)]
 
 
-def test_inference_has_no_variants_of_training() -> None:
+def test_inference_has_no_training_variants() -> None:
     found = names(estimated(mode="infer", labels=None))
     assert found == ["expandable segments", "precision bf16", "precision amp-bf16", "half the batch"]
 
 
-def test_what_the_job_has_already_is_not_advised() -> None:
+def test_omits_settings_already_in_use() -> None:
     estimate = estimated()
     job = replace(estimate.job, alloc_conf="expandable_segments:True").with_training(
         precision="bf16", optimizer="SGD:fused=true", zero_grad="after-step", checkpointing=True, channels_last=True
@@ -252,14 +252,14 @@ def test_what_the_job_has_already_is_not_advised() -> None:
     assert "precision amp-bf16" not in names(replace(estimate, job=autocast))
 
 
-def test_other_settings_of_the_allocator_and_the_optimizer_are_kept() -> None:
+def test_keeps_other_settings() -> None:
     estimate = estimated(alloc_conf="max_split_size_mb:128", optimizer="adamw:foreach=true,weight_decay=0.1")
     jobs = {v[0]: v[2] for v in advice._variants(estimate, None) if not isinstance(v, Row)}
     assert jobs["expandable segments"].alloc_conf == "max_split_size_mb:128,expandable_segments:True"
     assert jobs["fused optimizer"].training.optimizer == "adamw:weight_decay=0.1,fused=true"
 
 
-def test_channels_last_is_advised_where_convolutions_run_only() -> None:
+def test_channels_last_needs_convolutions() -> None:
     estimate = vramcast.estimate(torch.nn.Conv2d(3, 8, 3), vramcast.TensorSpec((4, 3, 16, 16)), device="t4")
     assert "channels_last" in names(estimate)
     assert "channels_last" not in names(estimated())
@@ -267,21 +267,21 @@ def test_channels_last_is_advised_where_convolutions_run_only() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 7])
-def test_a_batch_which_cannot_be_halved_is_a_row_with_the_reason(batch: int) -> None:
+def test_explains_odd_batch(batch: int) -> None:
     (one,) = [
         v for v in advice._variants(estimated(torch.nn.Linear(64, 64), batch), None) if isinstance(v, Row) and "half" in v.name
     ]
     assert one.reason == f"first dimensions of the batch's tensors: {batch}; one even number is needed"
 
 
-def test_an_optimizer_without_a_name_and_a_model_without_blocks_are_rows_with_the_reason() -> None:
+def test_explains_callable_optimizer_and_missing_blocks() -> None:
     rows = [
         v for v in advice._variants(estimated(torch.nn.Linear(64, 64), optimizer=torch.optim.Adam), None) if isinstance(v, Row)
     ]
     assert [(one.name, bool(one.reason)) for one in rows] == [("checkpointing by block", True), ("another optimizer", True)]
 
 
-def test_all_bounds_of_an_advice_are_of_the_estimates_kind(monkeypatch: pytest.MonkeyPatch, auto_tracer: str) -> None:
+def test_uses_the_bound_of_the_estimate(monkeypatch: pytest.MonkeyPatch, auto_tracer: str) -> None:
     """An artifact which triples everything: a row with another kind of bound would stand far too high in the table."""
     pytest.importorskip("xgboost")
     from vramcast.learner.conformal import calibrate
@@ -308,7 +308,7 @@ def test_all_bounds_of_an_advice_are_of_the_estimates_kind(monkeypatch: pytest.M
     assert asked == {(auto_tracer, 0.9, 321.0)}
 
 
-def test_the_advice_for_a_script_is_refused() -> None:
+def test_rejects_script() -> None:
     estimate = estimated()
     script = replace(estimate, job=replace(estimate.job, command=Command(("train.py",)), model=None))
     with pytest.raises(UsageError, match=r"'train\.py' is a script: give its model as a TARGET"):
@@ -316,7 +316,7 @@ def test_the_advice_for_a_script_is_refused() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ blocks
-def test_blocks_which_hold_much_for_little_time_come_first() -> None:
+def test_sorts_blocks_by_bytes_per_time() -> None:
     modules = ["layers.0.a", "layers.1.a", "layers.1", "head", "layers.2"]
     # Blocks of 4 and of 6 MiB, made in one and in two operators of 10 us; the head, and a leaf with a number, are none.
     rows = [
@@ -341,14 +341,14 @@ def test_blocks_which_hold_much_for_little_time_come_first() -> None:
     assert advice._forward_us(trace).sum() == 100
 
 
-def test_a_trace_without_accesses_or_blocks_gives_none() -> None:
+def test_no_blocks_without_accesses() -> None:
     empty = Trace.build({"action": [], "size_bytes": [], "block": []}, header={"clock": {"end_us": 0}})
     assert blocks_by_worth(empty, empty) == []
     assert advice._forward_us(empty).tolist() == []
 
 
 # ------------------------------------------------------------------------------------------------ what stays as it is
-def test_advice_never_changes_the_users_model(advised: tuple[Estimate, Advice, dict[str, Any], dict[str, Any]]) -> None:
+def test_does_not_change_the_model(advised: tuple[Estimate, Advice, dict[str, Any], dict[str, Any]]) -> None:
     _, found, before, after = advised
     assert isinstance(found, vramcast.Advice)
     assert all(torch.equal(value, after["weights"][name]) for name, value in before["weights"].items())
@@ -381,7 +381,7 @@ def job(tiny_models: Path, monkeypatch: pytest.MonkeyPatch, answers: dict[str, E
     return ["estimate", f"{tiny_models}:wide", "--batch", "64x1024", "--labels", "64x1024", "--device", "t4", "--advise"]
 
 
-def test_the_command_line_prints_the_table_behind_the_estimate(job: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_line_prints_advice_after_estimate(job: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     from vramcast.cli.main import main
 
     assert main(job) == 0
@@ -390,7 +390,7 @@ def test_the_command_line_prints_the_table_behind_the_estimate(job: list[str], c
     assert out.index("process peak") < out.index("smallest card") < out.index("advice ") < out.index("note: 8-bit")
 
 
-def test_the_json_has_a_list_of_rows_and_the_estimate_as_ever(job: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_lists_rows(job: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     from vramcast.cli.main import main
 
     assert main([*job, "--json"]) == 0

@@ -89,7 +89,7 @@ FORMS = (
 @pytest.mark.integration
 @pytest.mark.parametrize("tracer", ["nullgpu", "fake", "cpu"])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_batch_may_have_any_usual_form(own: Any, form: str, tracer: str, request: pytest.FixtureRequest) -> None:
+def test_describes_common_batches(own: Any, form: str, tracer: str, request: pytest.FixtureRequest) -> None:
     import torch
 
     if tracer == "nullgpu":
@@ -100,7 +100,7 @@ def test_a_batch_may_have_any_usual_form(own: Any, form: str, tracer: str, reque
 
 
 @pytest.mark.torch
-def test_a_description_keeps_shapes_types_and_small_contents(own: Any) -> None:
+def test_keeps_shapes_dtypes_and_small_content(own: Any) -> None:
     import torch
 
     array = np.arange(6, dtype="int64").reshape(2, 3)[:, ::-1]
@@ -111,7 +111,7 @@ def test_a_description_keeps_shapes_types_and_small_contents(own: Any) -> None:
     assert [(one.shape, one.dtype) for one in specs_in(found)] == [((2,), "int32"), ((3,), "float16")]
 
 
-def test_a_record_is_resized_as_any_batch(make_job: Callable[..., Job]) -> None:
+def test_resizes_record(make_job: Callable[..., Job]) -> None:
     job = make_job(target="torchvision:resnet18", batch=Record(b"", {"x": SHAPE, "n": 3}))
     resized = job.with_batch(8)
     assert resized.batch == Record(b"", {"x": TensorSpec((8, 256)), "n": 3})
@@ -121,7 +121,7 @@ def test_a_record_is_resized_as_any_batch(make_job: Callable[..., Job]) -> None:
 
 @pytest.mark.torch
 @pytest.mark.integration
-def test_a_job_that_the_worker_cannot_read_is_told_and_harms_nobody(needs_null_gpu: None, own: Any) -> None:
+def test_unreadable_job_fails_alone(needs_null_gpu: None, own: Any) -> None:
     from vramcast.tracer.nullgpu.client import NullGpuTracer
     from vramcast.tracer.protocol.run_options import RunOptions
 

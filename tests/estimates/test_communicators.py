@@ -39,23 +39,23 @@ def trace(ledger: list[Entry], **header: object) -> Trace:
     return Trace.build({"action": [], "size_bytes": [], "block": [], "address": []}, header=dict(header), ledger=ledger)
 
 
-def test_calls_are_counted_by_communicator_and_kind() -> None:
+def test_counts_calls_by_communicator_and_kind() -> None:
     assert calls_in(WHOLE_AND_PARTS) == (
         Calls(8, {"all_reduce": 9, "broadcast": 2}), Calls(8, {"all_gather": 5}), Calls(8, {}),
     )  # fmt: skip
     assert list(calls_in(WHOLE_AND_PARTS)[0].by_kind) == ["all_reduce", "broadcast"]
 
 
-def test_a_part_has_the_size_which_pytorch_knows() -> None:
+def test_subgroup_has_size_of_pytorch() -> None:
     found = calls_in(sized(WHOLE_AND_PARTS, {77: 4}))
     assert [one.ranks for one in found] == [8, 4, 8]  # of the last one nobody knows better than its parent
 
 
-def test_a_damaged_ledger_is_no_error() -> None:
+def test_ignores_damaged_ledger() -> None:
     assert calls_in([entry("x/8/1/made"), entry("")]) == (Calls(1, {}),)
 
 
-def test_one_which_was_never_used_takes_nothing() -> None:
+def test_unused_communicator_takes_nothing() -> None:
     idle, first = sizes_of([Calls(8, {}), Calls(8, USED)], H100, "2.11.0")
     assert (idle.bytes_assumed, idle.high_bytes) == (0, 0)
     assert first.bytes_assumed == 896 * MIB
@@ -68,13 +68,13 @@ def test_one_which_was_never_used_takes_nothing() -> None:
         (A100, "2.4.1", 8, 130), (A100, "2.11.0", 2, 130), (A100, "2.11.0", 1, 450), (H100, "2.4.0", 1, 450),
     ],
 )  # fmt: skip
-def test_the_first_one_depends_on_card_release_and_ranks(card: object, torch: str | None, ranks: int, mib: int) -> None:
+def test_first_communicator_depends_on_card_and_ranks(card: object, torch: str | None, ranks: int, mib: int) -> None:
     (found,) = sizes_of([Calls(ranks, USED)], card, torch)  # type: ignore[arg-type]
     assert found.bytes_assumed == mib * MIB
     assert found.low_bytes <= found.bytes_assumed <= found.high_bytes
 
 
-def test_peers_and_further_communicators_widen_the_bound() -> None:
+def test_further_communicators_widen_the_bound() -> None:
     plain, peers = (sizes_of([Calls(8, calls)], H100, None)[0] for calls in (USED, {"all_to_all": 1}))
     assert peers.bytes_assumed == plain.bytes_assumed
     assert peers.high_bytes - plain.high_bytes == 7 * 447 * MIB
@@ -83,7 +83,7 @@ def test_peers_and_further_communicators_widen_the_bound() -> None:
     assert [one.low_bytes for one in (pair, more, alone)] == [0, 0, 0]
 
 
-def test_the_context_has_nccl_and_the_other_ranks_contexts() -> None:
+def test_context_includes_nccl_and_other_ranks() -> None:
     libraries = {"cublas", "nccl"}
     bare = context_bytes("h100", 12, {"cublas"})
     with_nccl = context_of_process(H100, 12, "2.11.0", libraries, trace(WHOLE_AND_PARTS[2:5]), 7)
@@ -100,11 +100,11 @@ def test_the_context_has_nccl_and_the_other_ranks_contexts() -> None:
 
 
 @pytest.mark.parametrize("damaged", [[], {}, {"strangers": "7"}, {"strangers": -1}, {"strangers": 10**9}])
-def test_a_damaged_header_has_no_strangers(damaged: object) -> None:
+def test_ignores_damaged_strangers(damaged: object) -> None:
     assert strangers_on(trace([], **{RANKS: damaged})) == 0
 
 
-def test_every_size_says_its_provenance() -> None:
+def test_every_size_has_a_provenance_mark() -> None:
     lines = Path(communicators.__file__).read_text(encoding="utf-8").splitlines()
     numbered = {
         node.lineno for node in ast.walk(ast.parse("\n".join(lines)))
@@ -115,7 +115,7 @@ def test_every_size_says_its_provenance() -> None:
     assert all(re.search(r"# (spec|measured|arbitrary)", lines[number - 1]) for number in numbered)
 
 
-def test_other_processes_on_the_card_take_their_peaks_and_a_context_each() -> None:
+def test_counts_other_processes_with_contexts() -> None:
     alone = context_of_process(H100, 12, "2.11.0", ["cublas"], trace([]))
     rows = [["train.py", 1 << 30, True], ["eval.py", 2 << 30, True], ["worker", 0, True], ["before", 9 << 30, False]]
     crowded = context_of_process(H100, 12, "2.11.0", ["cublas"], trace([], **{PROCESSES: rows}))
@@ -126,6 +126,6 @@ def test_other_processes_on_the_card_take_their_peaks_and_a_context_each() -> No
 
 
 @pytest.mark.parametrize("damaged", [{"a": 1}, [["x"]], [["x", "y", True]], 7])
-def test_damaged_processes_are_refused(damaged: object) -> None:
+def test_rejects_damaged_processes(damaged: object) -> None:
     with pytest.raises(TraceFileError, match="processes are damaged"):
         processes_of(trace([], **{PROCESSES: damaged}))

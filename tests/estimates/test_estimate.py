@@ -79,16 +79,14 @@ def found(auto_tracer: str) -> Estimate:
         ({"channels_last": 1}, "channels_last is 1"),
     ],
 )
-def test_a_wrong_argument_is_a_usage_error_before_anything_runs(
-    arguments: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejects_wrong_argument_before_tracing(arguments: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Estimator, "uncorrected", lambda *args: pytest.fail("the job was traced"))
     with pytest.raises(UsageError) as error:
         estimate(torch.nn.Linear(4, 4), **{"batch": torch.zeros(8, 4), **arguments})
     assert words in str(error.value)
 
 
-def test_labels_which_no_class_has_are_refused_and_those_which_do_not_count_are_not(auto_tracer: str) -> None:
+def test_rejects_labels_out_of_range(auto_tracer: str) -> None:
     labels = torch.tensor([0, 3, -100, 1])
     assert estimate(torch.nn.Linear(4, 4), (torch.zeros(4, 4), labels), tracer=auto_tracer).allocated > 0
     labels[1] = 4
@@ -97,13 +95,13 @@ def test_labels_which_no_class_has_are_refused_and_those_which_do_not_count_are_
 
 
 # ------------------------------------------------------------------------------------------------ the answer
-def test_the_peaks_are_ordered_and_whole_bytes(found: Estimate) -> None:
+def test_peaks_are_ordered_integers(found: Estimate) -> None:
     assert 4 * WEIGHTS < found.allocated <= found.reserved < found.process <= found.upper_bound
     assert {type(n) for n in (found.allocated, found.reserved, found.process, found.upper_bound)} == {int}
     assert found.process == found.reserved + found.context.bytes
 
 
-def test_a_higher_level_never_gives_a_lower_bound(found: Estimate) -> None:
+def test_bound_grows_with_level(found: Estimate) -> None:
     levels = [0.01, 0.3, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999]
     bounds = [found.quantile(level) for level in levels]
     assert bounds == sorted(bounds)
@@ -112,7 +110,7 @@ def test_a_higher_level_never_gives_a_lower_bound(found: Estimate) -> None:
         found.quantile(1.5)
 
 
-def test_the_breakdown_sums_to_the_process_peak(found: Estimate) -> None:
+def test_breakdown_sums_to_process_peak(found: Estimate) -> None:
     parts = found.breakdown
     assert set(parts) == {
         "parameters",
@@ -132,7 +130,7 @@ def test_the_breakdown_sums_to_the_process_peak(found: Estimate) -> None:
     assert found.workspace_bytes >= 2 * 8_519_680
 
 
-def test_the_timeline_ends_below_its_peak(found: Estimate) -> None:
+def test_timeline_ends_below_its_peak(found: Estimate) -> None:
     live = [point[2] for point in found.timeline]
     reserved = [point[3] for point in found.timeline]
     assert max(live) == found.trace.peak_live()[0]
@@ -140,7 +138,7 @@ def test_the_timeline_ends_below_its_peak(found: Estimate) -> None:
     assert {point[1] for point in found.timeline} >= {"build", "forward", "backward", "optimizer"}
 
 
-def test_the_modules_sum_to_the_live_peak(found: Estimate) -> None:
+def test_modules_sum_to_live_peak(found: Estimate) -> None:
     sizes = list(found.by_module.values())
     assert sum(sizes) == found.trace.peak_live()[0]
     assert sizes == sorted(sizes, reverse=True)
@@ -148,7 +146,7 @@ def test_the_modules_sum_to_the_live_peak(found: Estimate) -> None:
     assert found.peak_at["step"] in (0, 1, 2)
 
 
-def test_the_json_has_the_keys_of_the_contract(found: Estimate) -> None:
+def test_json_has_schema_keys(found: Estimate) -> None:
     said = json.loads(json.dumps(found.to_dict()))
     keys = (
         "schema target device tracer torch precision optimizer steps peaks quantiles upper_bound context_bytes workspace_bytes"
@@ -165,7 +163,7 @@ def test_the_json_has_the_keys_of_the_contract(found: Estimate) -> None:
     assert {"total", "trace", "simulate", "learn"} <= set(said["seconds"])
 
 
-def test_what_is_unknown_is_null_never_zero(found: Estimate) -> None:
+def test_unknown_values_are_null(found: Estimate) -> None:
     said = found.to_dict()
     assert said["target"] is None  # a module has no name
     # By the shipped artifact, or of a tracer which it does not know by the built-in rule.
@@ -176,12 +174,12 @@ def test_what_is_unknown_is_null_never_zero(found: Estimate) -> None:
         assert 0 < found.min_feasible <= found.process
 
 
-def test_text_for_a_person_names_the_three_peaks(found: Estimate) -> None:
+def test_text_names_three_peaks(found: Estimate) -> None:
     text = str(found)
     assert all(word in text for word in ("process peak", "upper bound", "reserved", "allocated", "GiB"))
 
 
-def test_the_snapshot_opens_with_torchs_own_reader(found: Estimate, tmp_path: Path) -> None:
+def test_torch_reads_snapshot(found: Estimate, tmp_path: Path) -> None:
     path = tmp_path / "trace.pickle"
     found.save_snapshot(path)
     data = pickle.loads(path.read_bytes())
@@ -193,7 +191,7 @@ def test_the_snapshot_opens_with_torchs_own_reader(found: Estimate, tmp_path: Pa
     assert len(data["device_traces"][0]) == len(found.trace) - ours.sum()
 
 
-def test_an_estimate_fits_where_its_bound_fits(found: Estimate) -> None:
+def test_fits_if_bound_fits(found: Estimate) -> None:
     assert found.fits("h200")
     assert found.fits()
     small = found.job.device.with_memory(found.process)
@@ -203,7 +201,7 @@ def test_an_estimate_fits_where_its_bound_fits(found: Estimate) -> None:
         found.fits("h300")
 
 
-def test_a_job_too_large_for_its_card_is_estimated_all_the_same(found: Estimate) -> None:
+def test_estimates_job_too_large_for_card(found: Estimate) -> None:
     full = estimate(wide(), (torch.zeros(64, 1024), torch.zeros(64, 1024)), optimizer="adam", device="a100-40gb", memory="1GiB")
     assert full.out_of_memory is None or "Tried to allocate" in full.out_of_memory
     tiny = estimate(wide(), (torch.zeros(64, 1024), torch.zeros(64, 1024)), device="a100-40gb", memory=600 << 20)
@@ -224,7 +222,7 @@ def test_every_precision_runs(found: Estimate, precision: Any) -> None:
         assert other.breakdown["parameters"] == WEIGHTS
 
 
-def test_batches_may_be_tensors_tuples_dicts_or_specs(found: Estimate) -> None:
+def test_accepts_tensors_tuples_dicts_and_specs(found: Estimate) -> None:
     spec = TensorSpec((64, 1024))
     for batch, labels in (
         ((spec, spec), None),
@@ -236,7 +234,7 @@ def test_batches_may_be_tensors_tuples_dicts_or_specs(found: Estimate) -> None:
         assert (other.allocated, other.reserved) == (found.allocated, found.reserved)
 
 
-def test_a_loss_and_an_optimizer_may_be_callables(found: Estimate) -> None:
+def test_accepts_callable_loss_and_optimizer(found: Estimate) -> None:
     def loss(output: Any, labels: Any) -> Any:
         return torch.nn.functional.mse_loss(output, labels)
 
@@ -255,7 +253,7 @@ def test_inference_takes_less_than_training(found: Estimate) -> None:
     assert other.to_dict()["optimizer"] is None
 
 
-def test_the_users_model_is_never_changed() -> None:
+def test_never_changes_the_model() -> None:
     model = torch.nn.Sequential(
         torch.nn.Linear(16, 600), torch.nn.BatchNorm1d(600), torch.nn.Dropout(), torch.nn.Linear(600, 4)
     ).eval()
@@ -282,7 +280,7 @@ def test_the_users_model_is_never_changed() -> None:
     assert calls == []
 
 
-def test_a_script_may_define_its_model_in_main(tmp_path: Path) -> None:
+def test_accepts_model_defined_in_main(tmp_path: Path) -> None:
     script = tmp_path / "mine.py"
     script.write_text(
         textwrap.dedent(
@@ -307,7 +305,7 @@ def test_a_script_may_define_its_model_in_main(tmp_path: Path) -> None:
     assert said.stderr == ""
 
 
-def test_a_class_of_a_notebook_travels() -> None:
+def test_accepts_notebook_class() -> None:
     cell = types.ModuleType("__main__")
     source = (
         "import torch\nfactor = 3\n"
@@ -323,7 +321,7 @@ def test_a_class_of_a_notebook_travels() -> None:
         sys.modules["__main__"] = saved
 
 
-def test_a_model_too_large_for_this_machine_is_estimated() -> None:
+def test_estimates_model_larger_than_host_memory() -> None:
     with torch.device("meta"):
         model = torch.nn.Sequential(*[torch.nn.Linear(16384, 16384, bias=False) for _ in range(40)])  # 40 GiB
     big = estimate(model, TensorSpec((4, 16384)), optimizer="sgd", mode="infer", steps=1, device="h200")
@@ -348,32 +346,32 @@ def test_a_model_too_large_for_this_machine_is_estimated() -> None:
         ({"labels": TensorSpec((9,), "int64")}, "do not fit the output"),
     ],
 )
-def test_a_wrong_argument_is_a_usage_error(options: dict[str, Any], message: str) -> None:
+def test_rejects_wrong_argument(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:
         estimate(wide(), TensorSpec((64, 1024)), **options)
     assert isinstance(error.value, UsageError)
 
 
 @pytest.mark.parametrize("model", [5, "resnet50", None, lambda: 7])
-def test_what_is_not_a_model_is_refused(model: Any) -> None:
+def test_rejects_non_model(model: Any) -> None:
     with pytest.raises(UsageError, match=r"nn\.Module"):
         estimate(model, TensorSpec((1, 2)))
 
 
-def test_a_wrong_shape_is_the_jobs_own_error_with_its_traceback() -> None:
+def test_wrong_shape_raises_job_error() -> None:
     with pytest.raises(JobError, match=r"RuntimeError: .*shapes cannot be multiplied") as error:
         estimate(wide(), TensorSpec((64, 1000)))
     assert "Traceback" in error.value.job_traceback
     assert isinstance(error.value, CannotEstimate)
 
 
-def test_torch_on_its_way_is_named(found: Estimate, auto_tracer: str) -> None:
+def test_names_torch_in_traceback(found: Estimate, auto_tracer: str) -> None:
     assert found.torch == torch.__version__
     assert found.tracer == auto_tracer
     assert vramcast.Estimate is Estimate
 
 
-def test_the_last_inputs_may_be_dropped_before_the_next_ones_come(found: Estimate) -> None:
+def test_overlap_inputs_can_be_disabled(found: Estimate) -> None:
     batch = TensorSpec((64, 1024 * 1024))  # 256 MiB against a model of 4 MiB
     layer = torch.nn.Linear(1024 * 1024, 1)
     overlapping = estimate(layer, batch, optimizer="sgd", device="a100-40gb")
@@ -382,7 +380,7 @@ def test_the_last_inputs_may_be_dropped_before_the_next_ones_come(found: Estimat
 
 
 # ------------------------------------------------------------------------------------------------ other circumstances
-def test_the_same_job_under_other_circumstances(found: Estimate) -> None:
+def test_what_if_matches_other_settings(found: Estimate) -> None:
     default, expandable = found.what_if(["", "expandable_segments:True"])
     assert (default.allocated, default.reserved) == (found.allocated, found.reserved)
     assert default.min_feasible == found.min_feasible
@@ -394,13 +392,13 @@ def test_the_same_job_under_other_circumstances(found: Estimate) -> None:
         found.what_if(cards=["t5"])
 
 
-def test_what_keeps_segments_is_named(found: Estimate) -> None:
+def test_fragmentation_names_blocks(found: Estimate) -> None:
     report = found.fragmentation()
     assert report.reserved_bytes == found.reserved
     assert report.live_bytes + report.free_bytes == report.reserved_bytes
 
 
-def test_the_context_is_a_part_of_the_trace(found: Estimate) -> None:
+def test_trace_includes_context(found: Estimate) -> None:
     taken = found.trace.size_bytes[found.trace.action == Action.CONTEXT]
     assert int(taken.sum()) == found.context.bytes
     assert len(taken) == 2  # the context itself, and cuBLAS at the first product
@@ -408,7 +406,7 @@ def test_the_context_is_a_part_of_the_trace(found: Estimate) -> None:
 
 # ------------------------------------------------------------------------------------------------ the portable tracers
 @pytest.mark.parametrize("tracer_name", ["fake", "cpu"])
-def test_a_portable_tracer_finds_what_the_null_gpu_finds(found: Estimate, tracer_name: str) -> None:
+def test_portable_tracer_matches_null_gpu(found: Estimate, tracer_name: str) -> None:
     batch = (torch.zeros(64, 1024), torch.zeros(64, 1024))
     ran = estimate(wide(), batch, optimizer="adam", device="a100-40gb", tracer=tracer_name)
     assert ran.tracer == tracer_name
@@ -425,7 +423,7 @@ def test_a_portable_tracer_finds_what_the_null_gpu_finds(found: Estimate, tracer
     assert full.verdict.value == "does not fit"
 
 
-def test_without_the_null_gpu_auto_takes_the_next_tracer_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_falls_back_with_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def absent() -> NullGpuTracer:
         raise NullGpuError("no compiler")
 
@@ -469,9 +467,7 @@ def traced_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return called
 
 
-def test_a_broken_model_is_its_own_error_and_no_laxer_tracer_is_asked(
-    needs_null_gpu: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_model_has_no_fallback(needs_null_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     called = traced_by(monkeypatch)
     with pytest.raises(JobError, match="mat1 and mat2 shapes cannot be multiplied"):
         estimate(Broken(), torch.zeros(8, 16), device="a100-40gb")
@@ -494,13 +490,13 @@ class Refused(Broken):
 
 @pytest.mark.parametrize("reads", [False, True])
 @pytest.mark.parametrize(("what", "message"), [("card", "invalid device ordinal"), ("dtype", "same dtype")])
-def test_what_a_card_refuses_is_refused(needs_null_gpu: None, what: str, message: str, reads: bool) -> None:
+def test_rejects_what_a_card_rejects(needs_null_gpu: None, what: str, message: str, reads: bool) -> None:
     with pytest.raises(JobError, match=message):
         estimate(Refused(what, reads), torch.zeros(8, 16), device="a100-40gb")
 
 
 @pytest.mark.parametrize(("what", "message"), [("card", "invalid device ordinal"), ("dtype", "same dtype")])
-def test_fake_tensors_refuse_it_too(what: str, message: str) -> None:
+def test_fake_tensors_reject_it_too(what: str, message: str) -> None:
     with pytest.raises(JobError, match=message):
         estimate(Refused(what, False), torch.zeros(8, 16), device="a100-40gb", tracer="fake")
 
@@ -516,17 +512,17 @@ class Lazy(torch.nn.Module):
         return self.linear(x)
 
 
-def test_a_lazy_module_is_traced(needs_null_gpu: None) -> None:
+def test_traces_lazy_module(needs_null_gpu: None) -> None:
     assert estimate(Lazy, torch.zeros(8, 16), device="a100-40gb").tracer == "nullgpu"
 
 
-def test_a_batch_which_no_machine_holds_does_not_fit(auto_tracer: str) -> None:
+def test_huge_batch_does_not_fit(auto_tracer: str) -> None:
     with pytest.raises(DoesNotFit, match=r"does not fit on NVIDIA A100.*one batch alone takes 59604\.64 GiB") as caught:
         estimate(wide(), TensorSpec((10**9, 16, 1000)), device="a100-40gb", tracer=auto_tracer)
     assert caught.value.exit_code == 1
 
 
-def test_a_model_which_needs_arithmetic_is_answered_by_the_cpu(needs_null_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpu_answers_model_that_needs_values(needs_null_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     called = traced_by(monkeypatch)
     found = estimate(Counts(), torch.zeros(8, 16), device="a100-40gb")
     assert called == ["fake", "cpu"]
@@ -535,14 +531,14 @@ def test_a_model_which_needs_arithmetic_is_answered_by_the_cpu(needs_null_gpu: N
     assert "fake tensors could not" in found.warnings[0]
 
 
-def test_a_job_which_takes_too_long_is_not_tried_elsewhere(needs_null_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeout_has_no_fallback(needs_null_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     called = traced_by(monkeypatch)
     with pytest.raises(TimeLimit, match=r"did not end within 0\.001 s"):
         estimate(wide(), torch.zeros(64, 1024), device="a100-40gb", timeout_s=0.001)
     assert called == []
 
 
-def test_a_mask_of_ones_takes_the_way_without_a_mask(auto_tracer: str, need: Callable[[str], Any]) -> None:
+def test_mask_of_ones_skips_masking(auto_tracer: str, need: Callable[[str], Any]) -> None:
     transformers = need("transformers")
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 99}
     model = transformers.BertForMaskedLM(transformers.BertConfig(**sizes))

@@ -59,16 +59,14 @@ def answered(
         (True, False, 8, False),
     ],
 )  # fmt: skip
-def test_a_second_run_is_made_where_the_speed_decides_and_it_is_wanted(
-    bracket: bool | None, decides: bool, ranks: int, runs: bool
-) -> None:
+def test_runs_twice_if_speed_decides(bracket: bool | None, decides: bool, ranks: int, runs: bool) -> None:
     found = answered(bracket, decides=decides, ranks=ranks)
     assert (found.slow_card_peaks is not None) == runs
     assert any("--bracket" in text for text in found.warnings) == (decides and not runs)
     assert found.reserved == 2000 * MIB
 
 
-def test_the_bound_covers_the_slow_end_and_the_point_does_not_move() -> None:
+def test_bound_covers_slow_card() -> None:
     alone, both, equal = answered(False), answered(True), answered(True, slow_mib=2000)
     assert (both.process, both.quantile(0.5)) == (alone.process, alone.quantile(0.5))
     assert both.upper_bound - alone.upper_bound > 2000 * MIB
@@ -80,14 +78,14 @@ def test_the_bound_covers_the_slow_end_and_the_point_does_not_move() -> None:
     }
 
 
-def test_where_the_speed_decides_nothing_both_ends_are_one() -> None:
+def test_ends_are_equal_if_speed_is_irrelevant() -> None:
     said = answered(None, decides=False).to_dict()["streams"]
     assert not said["speed_decides"]
     assert said["slow"] == said["fast"]
 
 
 @pytest.mark.parametrize("way", [{"fails": True}, {"ended": "it was stopped after 10 s"}])
-def test_a_slow_run_which_does_not_come_as_far_is_said(way: dict[str, Any]) -> None:
+def test_warns_if_slow_run_stops_early(way: dict[str, Any]) -> None:
     found = answered(True, **way)
     assert found.slow_card_peaks is None
     assert any("does not come as far" in text for text in found.warnings)

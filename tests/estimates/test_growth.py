@@ -68,34 +68,34 @@ def kept_of(history: History) -> Any:
 
 # ------------------------------------------------------------------------------------------------ the rule
 @given(st.lists(st.integers(0, 10**9), min_size=20, max_size=130), st.integers(0, 2**40))
-def test_what_is_constant_in_the_last_quarter_settles(before: list[int], last: int) -> None:
+def test_constant_tail_settles(before: list[int], last: int) -> None:
     assert grows([*before, *[last] * (len(before) // 2)]) == 0
 
 
 @given(st.integers(1, 10**9), st.integers(0, 2**40), st.integers(20, 128), st.data())
-def test_what_grows_by_as_much_with_each_step_grows(by: int, base: int, n: int, data: st.DataObject) -> None:
+def test_linear_series_grows(by: int, base: int, n: int, data: st.DataObject) -> None:
     first = data.draw(st.lists(st.integers(0, base), min_size=n // 4, max_size=n // 4))
     assert grows([*first, *(base + by * step for step in range(n - n // 4))]) == by
 
 
 @given(st.integers(1, 10**6), st.integers(1, 6), st.integers(0, 5), st.integers(64, 128))
-def test_of_what_grows_now_and_then_whole_periods_are_counted(by: int, period: int, phase: int, n: int) -> None:
+def test_counts_whole_periods(by: int, period: int, phase: int, n: int) -> None:
     assert grows([by * ((step + phase) // period) for step in range(n)]) == pytest.approx(by / period)
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=32, max_size=128))
-def test_what_shrinks_again_settles(live: list[int]) -> None:
+def test_shrinking_series_settles(live: list[int]) -> None:
     assert grows([*live, live[-1] + 1, live[-1]]) == 0
 
 
 @given(st.lists(st.integers(1, 1000), min_size=64, max_size=128))
-def test_the_largest_so_far_settles(batches: list[int]) -> None:
+def test_running_maximum_settles(batches: list[int]) -> None:
     assert grows(np.maximum.accumulate([1000, *batches])) == 0
 
 
 # ------------------------------------------------------------------------------------------------ of a trace
 @given(st.integers(1, 5 * MIB), st.lists(st.integers(1, 4 * MIB), min_size=N_STEPS, max_size=N_STEPS))
-def test_a_block_of_each_step_is_found_to_the_byte_among_batches_that_vary(size: int, batches: list[int]) -> None:
+def test_finds_leak_among_varying_batches(size: int, batches: list[int]) -> None:
     def body(history: History, step: int) -> None:
         batch = history.ask(batches[step], "aten::to")
         history.ask(size, "aten::mean")
@@ -111,7 +111,7 @@ def test_a_block_of_each_step_is_found_to_the_byte_among_batches_that_vary(size:
     st.lists(st.integers(1, 4 * MIB), min_size=N_STEPS, max_size=N_STEPS),
     st.sampled_from(["fifo", "ring", "first", "clear"]),
 )
-def test_what_is_bounded_settles(capacity: int, sizes: list[int], kind: str) -> None:
+def test_bounded_cache_settles(capacity: int, sizes: list[int], kind: str) -> None:
     kept: list[int] = []
 
     def body(history: History, step: int) -> None:
@@ -129,7 +129,7 @@ def test_what_is_bounded_settles(capacity: int, sizes: list[int], kind: str) -> 
     assert kept_of(of_steps(body)) is None
 
 
-def test_a_tensor_that_is_made_anew_and_larger_grows() -> None:
+def test_finds_growing_tensor() -> None:
     live: list[int] = []
 
     def body(history: History, step: int) -> None:
@@ -142,7 +142,7 @@ def test_a_tensor_that_is_made_anew_and_larger_grows() -> None:
     assert kept.bytes_per_step == 2 * MIB
 
 
-def test_two_leaks_add_up_and_the_larger_one_is_named() -> None:
+def test_sums_leaks_and_names_largest() -> None:
     def body(history: History, step: int) -> None:
         history.ask(KIB, "aten::mean")
         history.ask(MIB, "aten::relu")
@@ -160,7 +160,7 @@ def test_two_leaks_add_up_and_the_larger_one_is_named() -> None:
     assert place_of(trace, kept) == "train.py:9"
 
 
-def test_of_too_few_steps_only_what_was_kept_is_said() -> None:
+def test_few_steps_give_no_judgement() -> None:
     def body(history: History, step: int) -> None:
         history.ask(MIB, "aten::mean")
         if step == 0:
@@ -181,7 +181,7 @@ def keeps(history: History, step: int) -> None:
     history.ask(MIB, "aten::mean")
 
 
-def test_a_loop_that_may_grow_is_watched_for_steps_that_its_requests_decide() -> None:
+def test_watches_loop_by_request_count() -> None:
     (watch,) = to_watch(of_steps(keeps, 3).trace())
     assert (watch.number, watch.is_training, watch.steps) == (0, True, 128)
 
@@ -195,13 +195,13 @@ def test_a_loop_that_may_grow_is_watched_for_steps_that_its_requests_decide() ->
 
 
 @pytest.mark.parametrize("steps", [3, 200])
-def test_a_loop_that_has_settled_or_ended_is_not_watched(steps: int) -> None:
+def test_skips_settled_or_ended_loop(steps: int) -> None:
     assert to_watch(of_steps(lambda history, step: None, steps).trace()) == []
     assert to_watch(of_steps(keeps, steps).trace(is_open=False)) == []
 
 
 @pytest.mark.parametrize("said", ["x", {"all": 3}, {"all": [{"number": 0}]}, {"all": [{"ends": [5, 1]}]}])
-def test_damaged_loops_are_an_error(said: Any) -> None:
+def test_rejects_damaged_loops(said: Any) -> None:
     with pytest.raises(TraceFileError, match="loops are damaged"):
         loops_of(Trace.build({"action": [], "size_bytes": [], "block": []}, header={LOOPS: said}))
 
@@ -211,7 +211,7 @@ def full(history: History, card_bytes: int, by: int, context_bytes: int = 0) -> 
     return RepeatedSteps.of(history.trace(), history.ends, Settings(), bytes_per_step=by).full_at(card_bytes, context_bytes)
 
 
-def test_the_step_in_which_the_card_is_full_is_that_of_the_allocator() -> None:
+def test_full_step_matches_allocator() -> None:
     def body(history: History, step: int) -> None:
         history.ask(7 * MIB, "aten::mean")  # two to a segment of 20 MiB
 
@@ -222,7 +222,7 @@ def test_the_step_in_which_the_card_is_full_is_that_of_the_allocator() -> None:
         assert abs(found - (card_mib - 40) / 10) < 6
 
 
-def test_beyond_what_is_played_it_is_a_straight_line() -> None:
+def test_extrapolates_linearly() -> None:
     def body(history: History, step: int) -> None:
         history.ask(512, "aten::mean")
 
@@ -230,7 +230,7 @@ def test_beyond_what_is_played_it_is_a_straight_line() -> None:
     assert found == pytest.approx(2**31, rel=1e-3)
 
 
-def test_steps_that_come_in_turns_are_repeated_together() -> None:
+def test_repeats_alternating_steps_together() -> None:
     def body(history: History, step: int) -> None:
         if step % 3 == 0:
             history.ask(12 * MIB, "aten::mean")
@@ -238,7 +238,7 @@ def test_steps_that_come_in_turns_are_repeated_together() -> None:
     assert full(of_steps(body, 16), 1200 * MIB, 4 * MIB) == full(of_steps(body, 600), 1200 * MIB, 4 * MIB)
 
 
-def test_where_no_step_is_like_another_the_bytes_decide() -> None:
+def test_falls_back_to_bytes_per_step() -> None:
     def body(history: History, step: int) -> None:
         history.free(history.ask((step + 1) * 512, "aten::to"))
         history.ask(20 * MIB, "aten::mean")
@@ -262,12 +262,12 @@ def growth(phase: str = "training", *, full_at_step: int = 100, known: int | Non
         (growth(known=1000, is_judged=False), 10 * 2**30, False),
     ],
 )
-def test_a_card_is_filled_by_a_loop_that_is_known_to_go_on(one: Growth, card_bytes: int, fills: bool) -> None:
+def test_known_long_loop_fills_card(one: Growth, card_bytes: int, fills: bool) -> None:
     assert one.fills(card_bytes) is fills
 
 
 @pytest.mark.parametrize("n_steps", [5, 16, 17, 300])
-def test_what_is_held_at_the_end_of_a_loop_is_what_the_allocator_holds(n_steps: int) -> None:
+def test_reserved_at_end_matches_allocator(n_steps: int) -> None:
     def body(history: History, step: int) -> None:
         history.ask(7 * MIB, "aten::mean")
 
@@ -288,5 +288,5 @@ def test_what_is_held_at_the_end_of_a_loop_is_what_the_allocator_holds(n_steps: 
         (growth(is_judged=False), "64 were seen, too few to tell whether that stops"),
     ],
 )
-def test_growth_in_words(one: Growth, said: str) -> None:
+def test_growth_as_text(one: Growth, said: str) -> None:
     assert said in str(one)

@@ -63,14 +63,14 @@ def corrected(plain: Estimate, artifact: Path) -> Estimate:
     return Estimator(artifact=artifact).estimate_job(plain.job)
 
 
-def test_quantiles_are_the_artifacts_and_peaks_stay_first_principles(plain: Estimate, corrected: Estimate) -> None:
+def test_artifact_changes_quantiles_not_peaks(plain: Estimate, corrected: Estimate) -> None:
     assert (corrected.allocated, corrected.reserved, corrected.process) == (plain.allocated, plain.reserved, plain.process)
     assert corrected.quantile(0.5) == pytest.approx(plain.reserved * 1.02 + CONTEXT, rel=1e-3)
     assert corrected.quantile(0.95) == pytest.approx(plain.reserved * 1.10 + CONTEXT, rel=1e-3)
     assert corrected.upper_bound >= corrected.quantile(0.95) >= corrected.quantile(0.9) >= corrected.quantile(0.5)
 
 
-def test_the_json_says_which_artifact_and_what_stands_behind_the_bound(corrected: Estimate, plain: Estimate) -> None:
+def test_json_names_artifact_and_method(corrected: Estimate, plain: Estimate) -> None:
     said = corrected.to_dict()
     assert (said["artifact"], said["out_of_distribution"]) == ("mine", False)
     assert said["upper_bound"]["method"].startswith(METHOD)
@@ -80,7 +80,7 @@ def test_the_json_says_which_artifact_and_what_stands_behind_the_bound(corrected
     assert (plain.to_dict()["artifact"], plain.to_dict()["out_of_distribution"]) == (None, None)
 
 
-def test_another_card_has_its_own_context(corrected: Estimate) -> None:
+def test_other_card_has_its_own_context(corrected: Estimate) -> None:
     assert corrected.fits("h200")
     small = dataclasses.replace(corrected.job.device, total_bytes=corrected.quantile(0.99) - 1)
     assert not corrected.fits(small)
@@ -89,7 +89,7 @@ def test_another_card_has_its_own_context(corrected: Estimate) -> None:
     assert corrected.bound.on_card(elsewhere, corrected.context).context == corrected.context.bytes
 
 
-def test_nccl_stands_on_a_measured_context(corrected: Estimate) -> None:
+def test_adds_nccl_to_measured_context(corrected: Estimate) -> None:
     assert isinstance(corrected.bound, correction.LearnedBound)
     card, plain = corrected.job.device, corrected.context
     alone, with_nccl = (corrected.bound.on_card(card, context) for context in (plain, plain.plus(1, 20, 300, what="NCCL")))
@@ -97,9 +97,7 @@ def test_nccl_stands_on_a_measured_context(corrected: Estimate) -> None:
     assert (alone.beside["libraries"][-1], with_nccl.beside["libraries"][-1]) == (0, pytest.approx(280, rel=1e-3))
 
 
-def test_a_job_unlike_all_that_was_learned_is_flagged(
-    corrected: Estimate, make_job: Callable[..., Job], artifact: Path
-) -> None:
+def test_flags_unfamiliar_job(corrected: Estimate, make_job: Callable[..., Job], artifact: Path) -> None:
     job = dataclasses.replace(
         make_job(batch="8x1024", device="rtx3060", search_path=tuple(sys.path)), target=corrected.job.target
     )
@@ -108,12 +106,12 @@ def test_a_job_unlike_all_that_was_learned_is_flagged(
     assert any("is unlike those which 'mine' was learned from" in text for text in strange.warnings)
 
 
-def test_a_level_which_nobody_can_promise_is_said(plain: Estimate, artifact: Path) -> None:
+def test_warns_of_unsupported_level(plain: Estimate, artifact: Path) -> None:
     estimate = Estimator(artifact=artifact, level=0.999).estimate_job(plain.job)
     assert any("too few models behind it to promise level 0.999" in text for text in estimate.warnings)
 
 
-def test_what_is_not_promised_is_no_lower_than_the_rule(corrected: Estimate) -> None:
+def test_unsupported_level_uses_rule_as_floor(corrected: Estimate) -> None:
     assert isinstance(corrected.bound, correction.LearnedBound)
     card, context = corrected.job.device, corrected.context
     rule = PublicBound(corrected.reserved, frozenset({"cudnn"}))
@@ -127,7 +125,7 @@ def test_what_is_not_promised_is_no_lower_than_the_rule(corrected: Estimate) -> 
     assert "no lower than" not in both.method(0.9, card)[0]
 
 
-def test_the_command_line_takes_it_by_option_or_variable(
+def test_reads_artifact_from_option_or_variable(
     plain: Estimate, artifact: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     arguments = ["estimate", str(plain.job.target), "--batch", "512x1024", "--json"]
@@ -142,9 +140,7 @@ def test_the_command_line_takes_it_by_option_or_variable(
     assert "cannot be read" in capsys.readouterr().err
 
 
-def test_a_wrong_artifact_is_said_before_the_job_is_traced(
-    plain: Estimate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rejects_wrong_artifact_before_tracing(plain: Estimate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("xgboost")
 
     def never(*args: Any, **kwargs: Any) -> Any:
@@ -155,7 +151,7 @@ def test_a_wrong_artifact_is_said_before_the_job_is_traced(
         Estimator(artifact=tmp_path).estimate_job(plain.job)
 
 
-def test_the_shipped_artifact_is_found_by_its_name_and_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finds_shipped_artifact_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = correction.named("default")
     learned = correction.load(folder)
@@ -170,7 +166,7 @@ def test_the_shipped_artifact_is_found_by_its_name_and_loads(tmp_path: Path, mon
     assert correction.chosen("none") is correction.shipped("none") is None
 
 
-def test_a_job_which_the_shipped_artifact_covers_has_its_bound_and_another_the_rules(plain: Estimate) -> None:
+def test_shipped_artifact_serves_covered_jobs(plain: Estimate) -> None:
     """Nobody chose one. A class of which it has seen too few models is told, and served by the built-in rule."""
     seen = correction.load(correction.named("default")).n_models
     covered = {trait: max(by, key=lambda value: by[value]) for trait, by in seen.items()}
@@ -185,7 +181,7 @@ def test_a_job_which_the_shipped_artifact_covers_has_its_bound_and_another_the_r
     assert Estimator(artifact="none").apply_artifact(known) is known
 
 
-def test_cards_with_equal_contexts_have_bounds_of_their_own() -> None:
+def test_bounds_differ_between_cards() -> None:
     # Only the H200's stack was measured: on the other card the context is the assumed one, 300 MiB as on the H200.
     stack = StackContext(CONTEXT, CONTEXT, CONTEXT, 50, "h200")
     learned = Learned(Head(None, Calibration.empty()), contexts={"NVIDIA H200, 580, 13.0, 2.11.0": stack})

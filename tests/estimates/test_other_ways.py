@@ -57,13 +57,13 @@ def answered(first: Observation, others: Mapping[str, Observation | Exception]) 
         ((Entered.OPEN,), []),
     ],
 )  # fmt: skip
-def test_which_runs_are_made(kinds: tuple[Entered, ...], expected: list[str]) -> None:
+def test_selects_further_runs(kinds: tuple[Entered, ...], expected: list[str]) -> None:
     assert wanted([Entry(kind, NUMBER, 1) for kind in kinds]) == expected
     _, runs = answered(seen(100, *kinds), dict.fromkeys(("largest", "smallest", "otherwise"), seen(100)))
     assert runs == ["drawn", *expected]
 
 
-def test_the_bound_covers_the_other_way() -> None:
+def test_bound_covers_other_answers() -> None:
     found, _ = answered(seen(100, Entered.DECIDED), {"otherwise": seen(4000)})
     assert (found.reserved, found.max_shape_reserved_bytes, found.unbounded_calls) == (100 * MIB, 4000 * MIB, ())
     assert found.upper_bound > 4000 * MIB
@@ -71,7 +71,7 @@ def test_the_bound_covers_the_other_way() -> None:
     assert any(NUMBER in text for text in found.warnings)
 
 
-def test_a_number_that_decides_nothing_changes_nothing() -> None:
+def test_irrelevant_number_changes_nothing() -> None:
     usual, _ = answered(seen(100), {})
     for kind in (Entered.DECIDED, Entered.SMALLEST, Entered.UNFOLLOWED):
         found, _ = answered(seen(100, kind), dict.fromkeys(("largest", "smallest", "otherwise"), seen(100)))
@@ -79,7 +79,7 @@ def test_a_number_that_decides_nothing_changes_nothing() -> None:
         assert (found.unbounded_calls, found.warnings) == ((), usual.warnings)
 
 
-def test_a_number_that_nobody_follows_and_that_takes_more_has_no_bound() -> None:
+def test_unfollowed_number_has_no_bound() -> None:
     found, _ = answered(seen(100, Entered.UNFOLLOWED), {"largest": seen(101), "smallest": seen(50)})
     assert found.unbounded_calls == (NUMBER,)
     assert not found.fits()
@@ -96,7 +96,7 @@ def test_a_number_that_nobody_follows_and_that_takes_more_has_no_bound() -> None
         (Entered.SMALLEST, JobError("The job raised IndexError"), True),  # its largest was not seen
     ],
 )
-def test_a_run_that_shows_nothing_leaves_no_bound(kind: Entered, other: Observation | Exception, is_open: bool) -> None:
+def test_failed_run_leaves_no_bound(kind: Entered, other: Observation | Exception, is_open: bool) -> None:
     others = {**dict.fromkeys(("smallest", "otherwise"), seen(100)), "largest": other, "otherwise": other}
     found, _ = answered(seen(100, kind), others)
     assert bool(found.unbounded_calls) == is_open
@@ -105,8 +105,6 @@ def test_a_run_that_shows_nothing_leaves_no_bound(kind: Entered, other: Observat
 @pytest.mark.parametrize(
     ("steps", "other_steps", "is_open"), [(1, 1, False), (1, 2, True), (1, 3, False), (3, 1, False), (2, 1, True)]
 )
-def test_a_number_of_steps_that_depends_on_numbers_is_unknown_below_the_wanted(
-    steps: int, other_steps: int, is_open: bool
-) -> None:
+def test_unknown_step_count_has_no_bound(steps: int, other_steps: int, is_open: bool) -> None:
     found, _ = answered(seen(100, Entered.DECIDED, steps=steps), {"otherwise": seen(100, steps=other_steps)})
     assert bool(found.unbounded_calls) == is_open

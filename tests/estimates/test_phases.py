@@ -21,7 +21,7 @@ def trace(said: Any) -> Trace:
     return Trace.build(columns, header={COURSE: said})
 
 
-def test_each_phase_has_its_peak_and_what_it_found() -> None:
+def test_each_phase_has_its_peaks() -> None:
     counts = {"build": 0, "training": 3, "evaluation": 1, "checkpoint": 0}
     spans = [[0, "build"], [1, "training"], [2, "evaluation"], [5, "training"]]
     course = course_of(trace({"phases": spans, "counts": counts, "not_reached": ["x"], "ended": ""}))
@@ -34,18 +34,18 @@ def test_each_phase_has_its_peak_and_what_it_found() -> None:
     assert (course.not_reached, course.is_whole) == (("x",), False)
 
 
-def test_a_model_has_no_course() -> None:
+def test_model_has_no_course() -> None:
     course = course_of(trace(None))
     assert (course.phases, course.is_whole) == ((), True)
 
 
 @pytest.mark.parametrize("said", ["x", {"phases": 3}, {"phases": [["a", "b"]], "counts": {}, "not_reached": [], "ended": ""}])
-def test_a_damaged_course_is_an_error(said: Any) -> None:
+def test_rejects_damaged_course(said: Any) -> None:
     with pytest.raises(TraceFileError, match="course is damaged"):
         course_of(trace(said))
 
 
-def test_what_lives_when_a_phase_begins_counts_in_it() -> None:
+def test_phase_counts_blocks_alive_at_its_start() -> None:
     # The evaluation begins with the end of a block of 4 MiB: until then 7 MiB live in it.
     spans = [[0, "training"], [4, "evaluation"]]
     course = course_of(trace({"phases": spans, "counts": {"evaluation": 1}, "not_reached": [], "ended": ""}))

@@ -33,7 +33,7 @@ def repeating(n_iterations: int, *, before_mib: int) -> Trace:
     return Trace.build({"action": action, "size_bytes": size_bytes, "block": block})
 
 
-def test_a_plan_of_equal_iterations_goes_on_behind_the_trace() -> None:
+def test_repeating_plan_extends_beyond_trace() -> None:
     trace = repeating(4, before_mib=1)
     plan = plans.plan_pool(trace)
     assert pool_checker.check(Lifetimes.of(trace), plan) == []
@@ -41,19 +41,19 @@ def test_a_plan_of_equal_iterations_goes_on_behind_the_trace() -> None:
     assert offset_of(plan, 10_000) == offset_of(plan, 10_000 + plan.period.n_blocks)
 
 
-def test_what_repeats_far_below_the_peak_is_no_iteration() -> None:
+def test_ignores_repetition_below_peak() -> None:
     trace = repeating(4, before_mib=100)
     assert plans.iterations(trace, Lifetimes.of(trace)) is None
     assert plans.plan_pool(trace).period is None
 
 
-def test_nothing_repeats_in_a_trace_without_requests() -> None:
+def test_empty_trace_has_no_iterations() -> None:
     empty = Trace.build({"action": [], "size_bytes": [], "block": []})
     assert plans.iterations(empty, Lifetimes.of(empty)) is None
     assert plans.plan_pool(empty).height_bytes == 0
 
 
-def test_less_work_is_another_search_and_a_proved_plan_too() -> None:
+def test_short_search_gives_proved_plan() -> None:
     random = np.random.default_rng(3)
     n = 200
     ends = np.sort(random.permutation(2 * n)[:n])
@@ -75,12 +75,12 @@ def test_less_work_is_another_search_and_a_proved_plan_too() -> None:
     assert pool_checker.check(lifetimes, quick) == []
 
 
-def test_a_trace_without_accesses_has_no_swap_plan() -> None:
+def test_swap_plan_needs_accesses() -> None:
     with pytest.raises(UsageError, match="accesses=True"):
         plans.plan_swap(repeating(2, before_mib=1))
 
 
-def test_a_plan_which_is_refuted_does_not_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_refuted_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = repeating(2, before_mib=1)
     found = plans.pool.plan(Lifetimes.of(trace))
     lower = replace(found, height_bytes=found.height_bytes - 512)

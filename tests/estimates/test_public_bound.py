@@ -19,14 +19,14 @@ MATMUL, A100 = frozenset({"cublas"}), device("a100-40gb")
 
 
 @pytest.mark.parametrize("name", sorted(RESIDUALS))
-def test_the_table_ascends(name: str) -> None:
+def test_residuals_ascend(name: str) -> None:
     table = RESIDUALS[name]
     assert list(table.levels) == sorted(set(table.levels))
     assert list(table.values) == sorted(table.values)
     assert len(table.levels) == len(table.values)
 
 
-def test_between_two_levels_it_is_linear() -> None:
+def test_interpolates_between_levels() -> None:
     table = Residuals(3, (0.5, 1.0), (0.0, 0.2))
     assert table.at(0.75) == pytest.approx(0.1)
     assert table.at(0.1) == 0.0
@@ -34,7 +34,7 @@ def test_between_two_levels_it_is_linear() -> None:
 
 
 @given(levels, levels, libraries, cards, st.integers(0, 2**40), st.integers(0, 5))
-def test_a_higher_level_never_gives_fewer_bytes(
+def test_quantile_grows_with_level(
     a: float, b: float, libraries: frozenset[str], card: Device, reserved: int, n_unknown: int
 ) -> None:
     low, high = sorted((a, b))
@@ -43,12 +43,12 @@ def test_a_higher_level_never_gives_fewer_bytes(
 
 
 @given(libraries, cards, st.integers(0, 2**40))
-def test_the_median_is_the_point_estimate(libraries: frozenset[str], card: Device, reserved: int) -> None:
+def test_median_is_point_estimate(libraries: frozenset[str], card: Device, reserved: int) -> None:
     assert PublicBound(reserved, libraries).quantile(0.5, card, CONTEXT) == reserved + CONTEXT.bytes
 
 
 @given(levels.filter(lambda level: level > 0.5), st.integers(10**6, 2**40))
-def test_an_unknown_call_widens_the_bound(level: float, reserved: int) -> None:
+def test_unknown_call_widens_bound(level: float, reserved: int) -> None:
     known, unknown = (PublicBound(reserved, MATMUL, calls).quantile(level, A100, CONTEXT) for calls in ((), ("call",)))
     assert unknown >= known
     known, unknown = (PublicBound(10**9, MATMUL, calls).quantile(0.99, A100, CONTEXT) for calls in ((), ("call",)))
@@ -56,18 +56,18 @@ def test_an_unknown_call_widens_the_bound(level: float, reserved: int) -> None:
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0, -1.0, 99.0, float("nan")])
-def test_a_level_outside_of_zero_and_one_is_refused(level: float) -> None:
+def test_rejects_level_outside_unit_interval(level: float) -> None:
     with pytest.raises(ValueError, match="must lie between 0 and 1"):
         PublicBound(1, MATMUL).quantile(level, A100, CONTEXT)
 
 
-def test_it_says_where_it_is_from() -> None:
+def test_names_its_method() -> None:
     bound = PublicBound(1, MATMUL)
     assert (bound.artifact, bound.is_out_of_distribution) == (None, None)
     assert bound.method(0.99, A100) == (METHOD, RESIDUALS["matmul"].n)
 
 
-def test_the_margin_is_shared_among_its_parts() -> None:
+def test_margin_is_split_into_parts() -> None:
     bound = PublicBound(8 << 30, MATMUL, ("cuFoo",))
     parts = bound.margin(0.99, A100, CONTEXT)
     assert {one.part for one in parts} == {"allocator", "context", "assumed"}
@@ -79,6 +79,6 @@ def test_the_margin_is_shared_among_its_parts() -> None:
     assert not bound.margin(0.5, A100, CONTEXT)
 
 
-def test_the_family_is_told_by_cudnn() -> None:
+def test_cudnn_selects_family() -> None:
     assert residual_group(frozenset({"cublas", "cudnn"})) == "convolution"
     assert residual_group(frozenset({"cublas"})) == residual_group(frozenset()) == "matmul"

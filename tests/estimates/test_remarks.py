@@ -22,7 +22,7 @@ from vramcast.tracer.observation import Observation
         (3, []),
     ],
 )
-def test_a_command_is_warned_of_training_steps_that_were_not_seen(steps: int, said: list[str]) -> None:
+def test_warns_of_missing_training_steps(steps: int, said: list[str]) -> None:
     card = device("h200")
     job = Job(card, command=Command(("train.py",)), training=Training(steps=3))
     trace = Trace.build({"action": [], "size_bytes": [], "block": []})

@@ -64,7 +64,7 @@ def make(**changes: Any) -> Estimate:
     return Estimate(**values)
 
 
-def test_the_breakdown_counts_whole_blocks_and_sums_to_the_process_peak() -> None:
+def test_breakdown_counts_whole_blocks() -> None:
     parts = make().breakdown
     # Rounded to 512 B: 1024 + 1024 + 512; what is left of 2 MiB is fragmentation.
     assert (parts["parameters"], parts["activations"], parts["workspaces"]) == (1024, 1024, 512)
@@ -72,15 +72,15 @@ def test_the_breakdown_counts_whole_blocks_and_sums_to_the_process_peak() -> Non
     assert sum(parts.values()) == make().process
 
 
-def test_the_place_of_the_peak_is_named() -> None:
+def test_names_position_of_peak() -> None:
     assert make().peak_at == {"step": 0, "phase": "forward", "module": "block.0", "op": "aten::mm"}
 
 
-def test_modules_are_summed_and_sorted() -> None:
+def test_sums_and_sorts_modules() -> None:
     assert list(make().by_module.items()) == [("block.0", 1536), ("", 1024)]
 
 
-def test_the_timeline_has_a_point_for_each_change() -> None:
+def test_timeline_has_a_point_per_change() -> None:
     assert make().timeline == [
         (-1, "build", 0, 2 * MIB),
         (-1, "build", 1024, 2 * MIB),
@@ -90,37 +90,37 @@ def test_the_timeline_has_a_point_for_each_change() -> None:
     ]
 
 
-def test_the_workspaces_have_a_peak_of_their_own() -> None:
+def test_workspaces_have_their_own_peak() -> None:
     assert make().workspace_bytes == 512
 
 
-def test_a_trace_without_events_has_no_peak() -> None:
+def test_empty_trace_has_no_peak() -> None:
     empty = make(trace=Trace.build({"action": [], "size_bytes": [], "block": []}), reserved=0, allocated=0)
     assert empty.peak_at == {"step": None, "phase": None, "module": None, "op": None}
     assert empty.by_module == {}
     assert empty.timeline == []
 
 
-def test_unknown_calls_and_a_convolution_library_widen_the_bound() -> None:
+def test_unknown_calls_and_cudnn_widen_bound() -> None:
     large = 10 * 1024 * MIB
     plain = make(reserved=large).upper_bound
     assert make(reserved=large, unknown=("cudnnX",)).upper_bound > plain
     assert make(reserved=large, libraries=frozenset({"cublas", "cudnn"})).quantile(0.9) > make(reserved=large).quantile(0.9)
 
 
-def test_the_json_is_plain() -> None:
+def test_json_has_plain_values() -> None:
     said = json.loads(make().to_json())
     assert said["target"] == "file.py:model"
     assert said["peaks"]["min_feasible"] is None
     assert said["breakdown"] == make().breakdown
 
 
-def test_a_script_has_no_precision_or_optimizer_of_ours() -> None:
+def test_script_has_no_precision_or_optimizer() -> None:
     said = make(job=Job(device("a100-40gb"), command=Command(("train.py", "--x")))).to_dict()
     assert (said["target"], said["precision"], said["optimizer"]) == ("train.py", None, None)
 
 
-def test_what_ran_out_of_memory_does_not_fit_its_card() -> None:
+def test_out_of_memory_does_not_fit() -> None:
     full = make(out_of_memory="CUDA out of memory.")
     assert not full.fits()
     assert full.verdict.value == "does not fit"
@@ -128,7 +128,7 @@ def test_what_ran_out_of_memory_does_not_fit_its_card() -> None:
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.99])
-def test_fitting_is_the_bound_against_the_card(level: float) -> None:
+def test_fits_compares_bound_with_card(level: float) -> None:
     estimate = make(level=level)
     assert estimate.fits(estimate.job.device.with_memory(estimate.upper_bound))
     assert not estimate.fits(estimate.job.device.with_memory(estimate.upper_bound - 1))

@@ -39,7 +39,7 @@ RUNS = [
 ]
 
 
-def test_the_smallest_cap_which_ran_and_the_largest_which_died_are_found() -> None:
+def test_finds_caps_around_the_limit() -> None:
     found = run_examples.second_rounds(RUNS)
     assert found[run_examples.job_key(RUNS[0])] == (2 * GIB, GIB + 512)
     assert found[run_examples.job_key(RUNS[5])] == (GIB // 2, None)
@@ -50,9 +50,7 @@ def simulated(job: Job) -> Example | str:
     return Example("", "", "", "h200", "", FEATURES, 1, 9, ran_at=5, died_at=4, is_emulated=True, tracer="nullgpu")
 
 
-def test_an_example_says_what_capped_runs_showed_instead_of_what_is_emulated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_capped_runs_replace_emulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
     monkeypatch.setattr(run_examples, "simulated", simulated)
     for _ in range(2):  # the second time from what was kept
@@ -67,7 +65,7 @@ def test_an_example_says_what_capped_runs_showed_instead_of_what_is_emulated(
         monkeypatch.setattr(run_examples, "simulated", None)
 
 
-def test_runs_of_one_job_are_estimated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_estimates_equal_jobs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
     asked = []
     monkeypatch.setattr(run_examples, "simulated", lambda job: asked.append(job) or simulated(job))
@@ -88,7 +86,7 @@ def test_runs_of_one_job_are_estimated_once(tmp_path: Path, monkeypatch: pytest.
     ],
     ids=["packages", "our own code", "cuDNN", "a setting"],
 )
-def test_what_decides_an_example_is_in_its_name(
+def test_key_includes_all_inputs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
@@ -102,7 +100,7 @@ def test_what_decides_an_example_is_in_its_name(
     assert len(asked) == 2
 
 
-def test_the_text_of_a_targets_file_is_in_its_name(tmp_path: Path) -> None:
+def test_key_includes_target_file(tmp_path: Path) -> None:
     path = tmp_path / "net.py"
     job = Job(find_device("h200"), target=f"{path}:net", batch=TensorSpec((1, 8)))
     keys = []
@@ -112,12 +110,12 @@ def test_the_text_of_a_targets_file_is_in_its_name(tmp_path: Path) -> None:
     assert keys[0] != keys[1]
 
 
-def test_our_own_code_is_all_that_makes_a_trace_and_its_features() -> None:
+def test_key_includes_own_code() -> None:
     names = {path.name for path in run_examples._own_files()}
     assert {"requests.py", "entry_points.txt", "caching.c", "features.py", "job_context.py", "learner_input.py"} <= names
 
 
-def test_the_answer_of_a_fallback_is_learned_from_but_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_does_not_store_fallback_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler may be back tomorrow."""
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
     monkeypatch.setattr(run_examples, "simulated", lambda job: dataclasses.replace(simulated(job), reserved=3, tracer="fake"))
@@ -126,7 +124,7 @@ def test_the_answer_of_a_fallback_is_learned_from_but_not_kept(tmp_path: Path, m
     assert [one.reserved for one in run_examples.examples_of_runs(RUNS[:1]).examples] == [9]
 
 
-def test_examples_of_another_vramcast_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remakes_examples_of_other_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
     monkeypatch.setattr(run_examples, "simulated", simulated)
     run_examples.examples_of_runs(RUNS[:1])
@@ -135,9 +133,7 @@ def test_examples_of_another_vramcast_are_made_again(tmp_path: Path, monkeypatch
     assert [one.features for one in run_examples.examples_of_runs(RUNS[:1]).examples] == [FEATURES]
 
 
-def test_a_job_which_cannot_be_estimated_is_remembered_beside_the_examples(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stores_jobs_without_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path / "cache"))
     answers = {"vgg11": "cannot be estimated: JobError", "vgg13": "cannot be estimated: NullGpuError"}
     asked: list[str] = []

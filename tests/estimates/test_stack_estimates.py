@@ -65,14 +65,14 @@ def fetched(own_cudnn: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
 
 
 # ------------------------------------------------------------------------------------------------ what is assumed, and said
-def test_without_a_stack_that_of_this_machine_is_assumed() -> None:
+def test_default_stack_is_this_machine() -> None:
     said = linear().to_dict()["stack"]
     assert said == {**installed_stack().to_dict(), "torch": torch.__version__}
     assert said["source"] == "installed"
 
 
 @pytest.mark.parametrize("tracer", ["auto", "fake"])
-def test_the_stacks_cuda_decides_the_context(tracer: str) -> None:
+def test_cuda_of_stack_selects_context(tracer: str) -> None:
     found = linear(stack="torch==2.0.1", tracer=tracer)
     assert found.cuda_major == 11
     assert found.context == context_bytes("a100-40gb", 11, found.libraries)
@@ -80,7 +80,7 @@ def test_the_stacks_cuda_decides_the_context(tracer: str) -> None:
     assert found.to_dict()["stack"] == parse("torch==2.0.1").to_dict()
 
 
-def test_another_torch_is_said_once_and_the_installed_one_not() -> None:
+def test_warns_of_another_torch_once() -> None:
     (said,) = [text for text in linear(stack="torch==2.0.1").warnings if "requests and allocator" in text]
     assert f"those of the installed torch {torch.__version__}, the job's stack has 2.0.1" in said
     release = torch.__version__.partition("+")[0]
@@ -88,7 +88,7 @@ def test_another_torch_is_said_once_and_the_installed_one_not() -> None:
     assert not [text for text in same.warnings if "requests and allocator" in text]
 
 
-def test_what_the_table_only_guesses_is_said_where_cudnn_is_used() -> None:
+def test_warns_of_guessed_cudnn() -> None:
     stack = "torch==2.8.0+cu126"
     (note,) = parse(stack).notes
     assert note in convolution(stack=stack).warnings
@@ -97,9 +97,7 @@ def test_what_the_table_only_guesses_is_said_where_cudnn_is_used() -> None:
 
 # ------------------------------------------------------------------------------------------------ which cuDNN answers
 @pytest.mark.parametrize("tracer", ["nullgpu", "fake"])
-def test_another_cudnn_than_the_stacks_is_said_and_widens_the_bound(
-    fetched: Callable[[str], Path], tracer: str, auto_tracer: str
-) -> None:
+def test_other_cudnn_warns_and_widens_bound(fetched: Callable[[str], Path], tracer: str, auto_tracer: str) -> None:
     if tracer == "nullgpu" != auto_tracer:
         pytest.skip("needs the null GPU")
     stack = "cudnn==9.17.0"
@@ -114,7 +112,7 @@ def test_another_cudnn_than_the_stacks_is_said_and_widens_the_bound(
     assert other.upper_bound > own.upper_bound
 
 
-def test_each_cudnn_has_an_oracle_from_its_first_job_until_the_worker_is_closed(
+def test_keeps_one_oracle_per_cudnn(
     needs_null_gpu: None, make_job: Callable[..., Job], tmp_path: Path, fetched: Callable[[str], Path], own_cudnn: Path
 ) -> None:
     (tmp_path / "model.py").write_text("import torch\ndef model(): return torch.nn.Conv2d(3, 4, 3)\n")
@@ -136,7 +134,7 @@ def test_each_cudnn_has_an_oracle_from_its_first_job_until_the_worker_is_closed(
 
 
 # ------------------------------------------------------------------------------------------------ measured runs
-def test_a_measured_run_is_estimated_with_its_own_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uses_stack_of_measured_run(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = []
 
     def uncorrected(self: Estimator, job: Job) -> Estimate:
@@ -152,7 +150,7 @@ def test_a_measured_run_is_estimated_with_its_own_stack(monkeypatch: pytest.Monk
     assert [job.stack for job in jobs] == [Stack("2.6.0+cu124", "12.4", "9.1.0", "passport"), None]
 
 
-def test_a_run_is_estimated_again_when_a_better_cudnn_has_come(fetched: Callable[[str], Path]) -> None:
+def test_new_cudnn_invalidates_example(fetched: Callable[[str], Path]) -> None:
     passport = Passport("vramcast measure", gpu="NVIDIA H200", torch="2.8.0")
     measured = Measurement("ok", reserved_bytes=1)
     job = run_examples.job_of(Run("a", Workload("job", target="torchvision:vgg11", batch=("1x3x8x8",)), passport, measured))
@@ -165,12 +163,12 @@ def test_a_run_is_estimated_again_when_a_better_cudnn_has_come(fetched: Callable
 
 # ------------------------------------------------------------------------------------------------ the allocator's rules
 @pytest.mark.parametrize("conf", ["large_segment_size_mb:40", "max_split_size_mb:20", "per_process_memory_fraction:0.5"])
-def test_settings_are_those_of_the_stacks_torch(conf: str) -> None:
+def test_parses_settings_by_torch_of_stack(conf: str) -> None:
     with pytest.raises(UsageError, match=r"torch 2\.8"):
         linear(alloc_conf=conf, stack="torch==2.8.0")
 
 
-def test_the_environments_second_variable_is_not_the_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_variable_unknown_to_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     with pytest.raises(UsageError, match=r"PYTORCH_ALLOC_CONF has no effect under torch 2\.8\.0"):

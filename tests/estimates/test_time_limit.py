@@ -54,37 +54,37 @@ def answered(
     return Estimator("t4", clock, timeout_s=LIMIT_S).uncorrected(JOB), clock.given_s
 
 
-def test_further_runs_have_what_the_first_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_further_runs_share_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     found, given_s = answered(monkeypatch, 70, 5)
     assert (given_s[0], found.unbounded_calls) == (LIMIT_S, ())
     assert given_s[1] <= 30
 
 
-def test_a_run_with_other_values_that_is_stopped_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_stopped_further_run(monkeypatch: pytest.MonkeyPatch) -> None:
     found, given_s = answered(monkeypatch, 70, 500)
     assert sum(given_s[1:]) <= 30
     assert found.unbounded_calls == (f"the run with largest answers ({TIME_UP} after {given_s[1]:.0f} s)",)
 
 
-def test_a_run_for_which_no_time_is_left_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_further_run_without_time(monkeypatch: pytest.MonkeyPatch) -> None:
     found, given_s = answered(monkeypatch, LIMIT_S)
     assert given_s == [LIMIT_S]
     assert len(found.unbounded_calls) == 1
     assert "the run with largest answers" in found.unbounded_calls[0]
 
 
-def test_a_job_that_its_user_stopped_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_job_has_no_further_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     found, given_s = answered(monkeypatch, 5, 5, ended=INTERRUPTED)
     assert len(given_s) == 1
     assert found.unbounded_calls == (f"the run with largest answers ({INTERRUPTED})",)
 
 
-def test_an_unlimited_card_is_within_the_limit_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unlimited_run_shares_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TimeLimit, match="did not end within 100 s"):
         answered(monkeypatch, LIMIT_S, 1, is_full=True)
 
 
 @pytest.mark.parametrize("limit_s", [0.0, -1.0, float("nan")])
-def test_a_limit_within_which_nothing_can_begin_is_refused(limit_s: float) -> None:
+def test_rejects_tiny_limit(limit_s: float) -> None:
     with pytest.raises(UsageError, match="must be above 0"):
         Deadline.after(limit_s)

@@ -26,7 +26,7 @@ def sized(total_bytes: int, **changes: Any) -> Estimate:
 
 
 @given(st.integers(min_value=1, max_value=4 << 30))
-def test_the_card_decides_between_point_and_bound(total_bytes: int) -> None:
+def test_compares_card_with_point_and_bound(total_bytes: int) -> None:
     estimate = sized(total_bytes)
     expected = (
         "fits" if estimate.upper_bound <= total_bytes else "uncertain" if estimate.process <= total_bytes else "does not fit"
@@ -36,7 +36,7 @@ def test_the_card_decides_between_point_and_bound(total_bytes: int) -> None:
 
 
 @pytest.mark.parametrize(("value", "code"), [("fits", 0), ("does not fit", 1), ("uncertain", 4)])
-def test_each_value_has_its_exit_code(value: Any, code: int) -> None:
+def test_each_verdict_has_an_exit_code(value: Any, code: int) -> None:
     said = verdict.Verdict(value, "so")
     assert (said.exit_code, str(said)) == (code, f"{value}: so")
     assert said.to_dict() == {"value": value, "exit_code": code, "reason": "so"}
@@ -67,7 +67,7 @@ DOUBTFUL: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "reason"), DOUBTFUL)
-def test_what_is_unknown_and_matters_is_never_said_to_fit(changes: dict[str, Any], reason: str) -> None:
+def test_doubts_make_verdict_uncertain(changes: dict[str, Any], reason: str) -> None:
     estimate = make(**changes)
     assert (estimate.verdict.value, estimate.verdict.exit_code) == ("uncertain", 4)
     assert reason in estimate.verdict.reason
@@ -77,11 +77,11 @@ def test_what_is_unknown_and_matters_is_never_said_to_fit(changes: dict[str, Any
 
 
 @pytest.mark.parametrize(("changes", "reason"), DOUBTFUL)
-def test_what_was_seen_may_be_too_much_already(changes: dict[str, Any], reason: str) -> None:
+def test_observed_part_may_exceed_card(changes: dict[str, Any], reason: str) -> None:
     assert sized(MIB, **changes).verdict.value == "does not fit"
 
 
-def test_a_loop_that_goes_on_until_the_card_is_full_does_not_fit() -> None:
+def test_growing_loop_does_not_fit() -> None:
     estimate = make(growth=growth(steps_known=501))
     assert (estimate.verdict.value, estimate.verdict.exit_code) == ("does not fit", 1)
     assert "the card is full in step 500 of 501" in estimate.verdict.reason
@@ -89,7 +89,7 @@ def test_a_loop_that_goes_on_until_the_card_is_full_does_not_fit() -> None:
     assert estimate.verdict_on(larger).value == "uncertain"
 
 
-def test_the_bound_covers_what_an_evaluation_of_known_length_keeps() -> None:
+def test_bound_covers_known_evaluation() -> None:
     settled = make()
     keeps = growth("evaluation", full_at_step=10**6, steps_known=100, reserved_at_end=settled.reserved + 100 * MIB)
     estimate = make(growth=keeps)

@@ -38,12 +38,12 @@ def estimate(first: Trace, watched: Trace | Exception) -> tuple[Estimate, list[R
     return Estimator(tracer=RecordedTracer(observe)).uncorrected(job), runs
 
 
-def test_a_job_that_has_settled_runs_once() -> None:
+def test_settled_job_runs_once() -> None:
     found, runs = estimate(of_steps(lambda history, step: None, 3).trace(), of_steps(keeps).trace())
     assert (found.growth, len(runs)) == (None, 1)
 
 
-def test_growth_is_told_and_the_peaks_stay_those_of_the_first_run() -> None:
+def test_growth_keeps_peaks_of_first_run() -> None:
     first = of_steps(keeps, 3).trace()
     found, runs = estimate(first, of_steps(keeps, 128).trace())
     assert found.growth is not None
@@ -52,14 +52,14 @@ def test_growth_is_told_and_the_peaks_stay_those_of_the_first_run() -> None:
     assert [options.limited for options in runs] == [True, False]
 
 
-def test_what_settles_changes_nothing() -> None:
+def test_settled_loop_changes_nothing() -> None:
     first = of_steps(settles, 3).trace()
     found, runs = estimate(first, of_steps(settles, 128).trace())
     assert (found.growth, len(runs), found.verdict.value) == (None, 2, "fits")
 
 
 @pytest.mark.parametrize("watched", [WorkerError("killed"), of_steps(keeps, 9).trace()])
-def test_where_the_time_ends_before_growth_is_told_from_what_settles_the_answer_is_uncertain(watched: Any) -> None:
+def test_too_few_steps_are_uncertain(watched: Any) -> None:
     found, _ = estimate(of_steps(keeps, 3).trace(), watched)
     assert found.growth is not None
     assert (found.growth.bytes_per_step, found.growth.is_judged) == (MIB, False)
@@ -67,7 +67,7 @@ def test_where_the_time_ends_before_growth_is_told_from_what_settles_the_answer_
     assert "too few to tell whether that stops" in found.verdict.reason
 
 
-def test_a_loop_that_ends_by_itself_while_it_is_watched_has_a_known_length() -> None:
+def test_ended_loop_has_known_length() -> None:
     found, _ = estimate(of_steps(keeps, 3).trace(), of_steps(keeps, 20).trace(is_open=False))
     assert found.growth is not None
     assert (found.growth.steps_known, found.growth.is_judged) == (20, True)

@@ -38,7 +38,7 @@ def numbers(found: Context) -> tuple[int, int, int]:
         ("v100-16gb", 11, set(), 1343),  # HF docs, CUDA 11.2
     ],
 )
-def test_the_published_constants_are_returned_as_measured(key: str, cuda_major: int, libraries: set[str], mib: int) -> None:
+def test_returns_published_constants(key: str, cuda_major: int, libraries: set[str], mib: int) -> None:
     found = context_bytes(key, cuda_major, libraries)
     assert found.bytes == mib * MIB
     assert not found.assumed
@@ -47,7 +47,7 @@ def test_the_published_constants_are_returned_as_measured(key: str, cuda_major: 
 
 @each_card
 @each_cuda
-def test_the_point_lies_inside_its_interval_and_fits_the_card(key: str, cuda_major: int) -> None:
+def test_point_is_inside_its_interval(key: str, cuda_major: int) -> None:
     for libraries in SETS:
         low, point, high = numbers(context_bytes(key, cuda_major, libraries))
         assert 0 < low <= point <= high < 6 * GIB
@@ -56,7 +56,7 @@ def test_the_point_lies_inside_its_interval_and_fits_the_card(key: str, cuda_maj
 
 @each_card
 @each_cuda
-def test_a_library_adds_and_never_subtracts(key: str, cuda_major: int) -> None:
+def test_libraries_never_shrink_context(key: str, cuda_major: int) -> None:
     for libraries in SETS:
         for more in set(LIBRARIES) - libraries:
             less_numbers = numbers(context_bytes(key, cuda_major, libraries))
@@ -66,12 +66,12 @@ def test_a_library_adds_and_never_subtracts(key: str, cuda_major: int) -> None:
 
 
 @each_card
-def test_loading_kernels_lazily_takes_less_than_loading_them_all(key: str) -> None:
+def test_lazy_loading_takes_less(key: str) -> None:
     for libraries in SETS:
         assert context_bytes(key, 12, libraries).bytes < context_bytes(key, 11, libraries).bytes
 
 
-def test_each_row_is_returned_for_its_cards_and_libraries_and_only_there_not_assumed() -> None:
+def test_returns_each_row_for_its_cards() -> None:
     for rows, cuda_major in ((EAGER, 11), (LAZY, 12)):
         measured = {(key, row.libraries): row for row in rows for key in row.gpus}
         for key, libraries, kernels in itertools.product(DEVICES, SETS, (False, True)):
@@ -84,7 +84,7 @@ def test_each_row_is_returned_for_its_cards_and_libraries_and_only_there_not_ass
                 assert numbers(found) == (size.low_mib * MIB, size.mib * MIB, size.high_mib * MIB)
 
 
-def test_a_kernel_makes_a_context_larger_once() -> None:
+def test_first_kernel_enlarges_context() -> None:
     for key in DEVICES:
         bare, after, all_ = (
             context_bytes(key, 12, libraries, kernels=kernels)
@@ -95,7 +95,7 @@ def test_a_kernel_makes_a_context_larger_once() -> None:
         assert context_bytes(key, 12, ("cublas",), kernels=False) == context_bytes(key, 12, ("cublas",))
 
 
-def test_the_source_says_how_much_of_it_was_measured_on_the_card() -> None:
+def test_source_reflects_measurement() -> None:
     both = ("cublas", "cudnn")
     assert context_bytes("h100", 12, both, torch="2.9.1+cu128").source is Source.MEASURED
     assert context_bytes("h100", 12, both, torch="2.4.1").source is Source.OTHER_STACK
@@ -106,7 +106,7 @@ def test_the_source_says_how_much_of_it_was_measured_on_the_card() -> None:
     assert context_bytes("a100", 11, both).source is Source.OTHER_STACK
 
 
-def test_what_is_assumed_is_wider_than_what_it_was_derived_from() -> None:
+def test_derived_context_is_wider() -> None:
     def width(found: Context) -> int:
         return found.high_bytes - found.low_bytes
 
@@ -122,7 +122,7 @@ def test_what_is_assumed_is_wider_than_what_it_was_derived_from() -> None:
 
 
 @each_card
-def test_a_cuda_without_measurements_widens_both_ends_and_keeps_the_point(key: str) -> None:
+def test_unmeasured_cuda_widens_both_ends(key: str) -> None:
     for libraries in SETS:
         measured, newer = context_bytes(key, 13, libraries), context_bytes(key, 14, libraries)
         assert newer.assumed
@@ -132,7 +132,7 @@ def test_a_cuda_without_measurements_widens_both_ends_and_keeps_the_point(key: s
         assert newer.above_bytes(0.99) > measured.above_bytes(0.99)
 
 
-def test_cuda_13_has_the_points_of_cuda_12_and_the_ends_of_any_stack() -> None:
+def test_cuda_13_uses_points_of_cuda_12() -> None:
     both = {"cublas", "cudnn"}
     twelve, thirteen = context_bytes("a100", 12, both), context_bytes("a100", 13, both)
     assert thirteen.bytes == twelve.bytes
@@ -144,7 +144,7 @@ def test_cuda_13_has_the_points_of_cuda_12_and_the_ends_of_any_stack() -> None:
     assert not context_bytes("rtx3060", 13, (), torch="2.11.0+cu130", kernels=False).assumed
 
 
-def test_a_card_without_a_row_gets_what_the_other_cards_have_by_their_threads() -> None:
+def test_extrapolates_by_threads() -> None:
     # RTX 4060: 24 SMs * 1536 threads, less than the RTX 3060 (28 * 1536) and much less than the RTX 4090 (128 * 1536).
     assert not any("rtx4060" in row.gpus for row in LAZY)
     found = context_bytes("rtx4060", 12, {"cublas", "cudnn"})
@@ -154,14 +154,14 @@ def test_a_card_without_a_row_gets_what_the_other_cards_have_by_their_threads() 
     assert "by the threads which a card can hold" in found.provenance
 
 
-def test_a_card_without_a_row_is_as_one_with_as_many_threads() -> None:
+def test_uses_card_with_equal_threads() -> None:
     both = {"cublas", "cudnn"}
     assert context_bytes("h200", 12, both).bytes == context_bytes("h100", 12, both).bytes
     assert context_bytes("h100-nvl", 12, (), kernels=False).bytes == context_bytes("h100", 12, (), kernels=False).bytes
 
 
 @pytest.mark.parametrize("row", LAZY, ids=lambda row: f"{row.gpus[0]}-{'-'.join(sorted(row.libraries)) or 'bare'}")
-def test_the_rule_for_missing_cards_would_have_covered_each_measured_card(row: ContextRow) -> None:
+def test_rule_covers_measured_cards(row: ContextRow) -> None:
     # Leave out a card and its like: what is made of the others must hold its measured point.
     rest = tuple(other for other in LAZY if threads_of(other) != threads_of(row))
     found = context._lazy(DEVICES[row.gpus[0]], row.libraries, None, kernels=bool(row.libraries), rows=rest)
@@ -176,7 +176,7 @@ levels = st.floats(0.001, 0.999)
 
 
 @given(cards, st.sampled_from([11, 12, 13, 14]), sets, st.sampled_from([None, "2.9.1", "2.10.0"]), levels, levels)
-def test_more_bytes_are_above_at_a_higher_level_and_none_below_the_median(
+def test_margin_grows_with_level(
     key: str, cuda_major: int, libraries: frozenset[str], torch: str | None, a: float, b: float
 ) -> None:
     found = context_bytes(key, cuda_major, libraries, torch=torch)
@@ -191,7 +191,7 @@ def test_more_bytes_are_above_at_a_higher_level_and_none_below_the_median(
 
 
 @given(cards, sets, levels, st.integers(0, 2**32), st.integers(0, 2**32))
-def test_what_ranks_add_is_a_part_of_its_own(
+def test_ranks_are_a_separate_part(
     key: str, libraries: frozenset[str], level: float, point_bytes: int, more_bytes: int
 ) -> None:
     plain = context_bytes(key, 12, libraries)
@@ -203,7 +203,7 @@ def test_what_ranks_add_is_a_part_of_its_own(
 
 
 @given(st.lists(st.floats(-0.5, 0.5), min_size=1, max_size=50).map(sorted), levels)
-def test_a_quantile_promises_no_more_than_its_number_allows(ascending: list[float], level: float) -> None:
+def test_quantile_respects_sample_size(ascending: list[float], level: float) -> None:
     found = quantile(ascending, level)
     n = len(ascending)
     if level > n / (n + 1):
@@ -214,7 +214,7 @@ def test_a_quantile_promises_no_more_than_its_number_allows(ascending: list[floa
         assert found == 0
 
 
-def test_of_an_exact_row_the_spread_is_that_of_its_class() -> None:
+def test_exact_row_has_spread_of_its_class() -> None:
     assert all(values == sorted(values) for classes in context._SPREADS.values() for values in classes.values())
     found = context_bytes("a100", 12, {"cublas", "cudnn"})
     assert found.above_bytes(0.999) == round(found.bytes * context._SPREADS["kernels"]["OTHER_STACK"][-1])
@@ -222,12 +222,12 @@ def test_of_an_exact_row_the_spread_is_that_of_its_class() -> None:
     assert eager.above_bytes(0.51) == eager.high_bytes - eager.bytes
 
 
-def test_a_card_may_be_given_itself_with_another_memory() -> None:
+def test_accepts_device_with_other_memory() -> None:
     card = DEVICES["a100-40gb"].with_memory(20_000_000_000)
     assert context_bytes(card, 12, ["cublas"]) == context_bytes("a100", 12, {"cublas"})
 
 
-def test_wrong_arguments_name_what_is_accepted() -> None:
+def test_errors_name_accepted_values() -> None:
     with pytest.raises(UsageError, match=r"'cufft'.*cublas, cudnn, nccl"):
         context_bytes("t4", 12, {"cublas", "cufft"})
     with pytest.raises(UsageError, match="CUDA 0 does not exist"):
@@ -236,7 +236,7 @@ def test_wrong_arguments_name_what_is_accepted() -> None:
         context_bytes("rtx4091", 12, {"cublas"})
 
 
-def test_every_size_of_the_tables_says_its_provenance() -> None:
+def test_every_table_size_has_a_provenance_mark() -> None:
     source = Path(str(context.__file__)).read_text(encoding="utf-8")
     marked = {
         # A mark which has its line for itself speaks for the next one.

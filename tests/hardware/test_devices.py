@@ -100,12 +100,12 @@ def tables() -> dict[str, str]:
     return {text.partition('key = "')[2].partition('"')[0]: text for text in texts}
 
 
-def test_the_table_has_these_cards_and_no_others() -> None:
+def test_table_lists_expected_cards() -> None:
     assert list(DEVICES) == list(SHEET) == list(tables())
     assert all(card.key == key for key, card in DEVICES.items())
 
 
-def test_every_number_of_the_table_says_its_provenance() -> None:
+def test_every_number_has_a_provenance_mark() -> None:
     for key, table in tables().items():
         marks = marks_of(table)
         assert "like = " in table or set(NUMBERS) <= marks.keys(), key
@@ -115,39 +115,39 @@ def test_every_number_of_the_table_says_its_provenance() -> None:
     assert all(re.search(r"^size_mib = [\d.]+  # measured: ", one, re.MULTILINE) for one in contexts)
 
 
-def test_every_number_of_the_compute_capabilities_says_its_provenance() -> None:
+def test_every_capability_number_has_a_provenance_mark() -> None:
     lines = Path(str(hardware.__file__)).read_text(encoding="utf-8").splitlines()
     numbers = [line for line in lines if re.match(r"(_?[A-Z_]+ = .*\d|    \(\d+, \d\): Limits)", line)]
     assert len(numbers) == 9 + len(hardware.LIMITS)
     assert [line for line in numbers if not re.search(r"  # (spec|measured|arbitrary): ", line)] == []
 
 
-def test_a_number_without_a_mark_is_found() -> None:
+def test_detects_number_without_mark() -> None:
     assert marks_of('key = "a1"\nsm_count = 3\nl2_bytes = 4  # spec: sheet\n# spec: sheet\nclock_khz = 3  # 3\n') == {
         "sm_count": None, "l2_bytes": "spec", "clock_khz": None,
     }  # fmt: skip
 
 
-def test_arbitrary_numbers_of_a_card_are_named_in_assumed() -> None:
+def test_assumed_lists_arbitrary_numbers() -> None:
     for key, table in tables().items():
         arbitrary = [name for name, mark in marks_of(table).items() if mark == "arbitrary"]
         assert tomllib.loads(table).get("assumed", []) == arbitrary, key
 
 
-def test_no_two_cards_are_called_alike() -> None:
+def test_card_names_are_unique() -> None:
     names = Counter(name for card in DEVICES.values() for name in set(card.names))
     assert [name for name, count in names.items() if count > 1] == []
 
 
 @each_card
-def test_a_card_has_a_peak_and_what_is_assumed_of_it_is_said(card: Device) -> None:
+def test_peaks_state_assumptions(card: Device) -> None:
     assert card.peak is not None
     assert 0 < card.peak.fp32 <= card.peak.tf32 <= card.peak.half
     assert card.peak.assumed == ("peak_tflops" in tomllib.loads(tables()[card.key]).get("assumed", []))
 
 
 @each_card
-def test_every_number_is_in_a_plausible_range(card: Device) -> None:
+def test_numbers_are_plausible(card: Device) -> None:
     assert 4 * GIB < card.total_bytes < 192 * GIB
     assert card.total_bytes % 4096 == 0
     assert 14 <= card.sm_count <= 170
@@ -162,13 +162,13 @@ def test_every_number_is_in_a_plausible_range(card: Device) -> None:
 
 
 @each_card
-def test_a_card_sees_less_than_it_is_sold_with_but_not_much_less(card: Device) -> None:
+def test_total_is_slightly_below_nominal_size(card: Device) -> None:
     sold_gib, _ = SHEET[card.key]
     assert 0.90 < card.total_bytes / (sold_gib * GIB) < 1  # ECC alone takes 1/16 on GDDR6: 0.9375
 
 
 @each_card
-def test_clock_and_bus_give_the_bandwidth_of_the_data_sheet(card: Device) -> None:
+def test_clock_and_bus_give_datasheet_bandwidth(card: Device) -> None:
     # Two transfers a clock: V100 877 MHz * 4096 bit / 8 * 2 = 898 GB/s.
     _, sheet = SHEET[card.key]
     computed = card.memory_clock_khz * 1e3 * card.memory_bus_bits / 8 * 2 / 1e9
@@ -176,7 +176,7 @@ def test_clock_and_bus_give_the_bandwidth_of_the_data_sheet(card: Device) -> Non
 
 
 @each_card
-def test_the_limits_of_a_block_leave_what_cuda_keeps_of_the_shared_memory(card: Device) -> None:
+def test_block_limit_leaves_reserved_shared_memory(card: Device) -> None:
     # Guide: from capability 8.0 on CUDA keeps 1 KiB of each block's shared memory.
     kept = 1024 if card.compute_capability >= (8, 0) else 0
     assert card.reserved_shared_per_block_bytes == kept
@@ -185,7 +185,7 @@ def test_the_limits_of_a_block_leave_what_cuda_keeps_of_the_shared_memory(card: 
 
 
 @each_card
-def test_the_configuration_reads_back_as_the_card(card: Device) -> None:
+def test_configuration_round_trip(card: Device) -> None:
     pairs = dict(pair.split("=") for pair in card.to_config().split(";"))
     name = pairs.pop("name")
     numbers = {key: int(value) for key, value in pairs.items()}
@@ -199,13 +199,13 @@ def test_the_configuration_reads_back_as_the_card(card: Device) -> None:
 
 
 @pytest.mark.parametrize("name", ["H100;total_bytes=1", "a=b"])
-def test_a_name_with_a_separator_is_refused(name: str) -> None:
+def test_rejects_separator_in_name(name: str) -> None:
     with pytest.raises(UsageError, match="separate pairs"):
         dataclasses.replace(DEVICES["t4"], name=name).to_config()
 
 
 @each_card
-def test_the_record_for_cudnn_is_complete_json(card: Device) -> None:
+def test_cudnn_record_is_complete_json(card: Device) -> None:
     record = json.loads(json.dumps(card.cudnn_record()))
     assert set(record) == CUDNN_KEYS
     assert record["deviceName"] == card.name
@@ -238,17 +238,17 @@ def test_the_record_for_cudnn_is_complete_json(card: Device) -> None:
         ("NVIDIA A100-SXM4-40GB MIG 3g.20gb", "a100-40gb-3g.20gb"),
     ],
 )
-def test_cards_are_found_by_key_alias_and_the_name_torch_prints(written: str, key: str) -> None:
+def test_finds_card_by_key_alias_or_name(written: str, key: str) -> None:
     assert device(written) is DEVICES[key]
 
 
 @each_card
-def test_every_key_and_every_name_finds_its_card(card: Device) -> None:
+def test_every_name_finds_its_card(card: Device) -> None:
     assert device(card.key.upper()) is card
     assert device(card.name) is card
 
 
-def test_an_unknown_card_names_the_closest_the_known_and_the_next_step() -> None:
+def test_unknown_card_suggests_closest() -> None:
     with pytest.raises(UsageError) as raised:
         device("rtx4075")
     message = str(raised.value)
@@ -259,12 +259,12 @@ def test_an_unknown_card_names_the_closest_the_known_and_the_next_step() -> None
 
 
 @pytest.mark.parametrize("nonsense", ["", "quantum computer", "NVIDIA"])
-def test_a_card_without_a_close_name_is_still_a_usage_error(nonsense: str) -> None:
+def test_unknown_card_without_suggestion(nonsense: str) -> None:
     with pytest.raises(UsageError, match="is not known"):
         device(nonsense)
 
 
-def test_another_memory_changes_only_the_total() -> None:
+def test_with_memory_changes_only_total() -> None:
     card = dataclasses.replace(DEVICES["rtx4060"], assumed=("total_bytes", "memory_clock_khz"))
     other = card.with_memory(12_000_000_000)
     assert other == dataclasses.replace(card, total_bytes=12_000_000_000, assumed=("memory_clock_khz",))
@@ -272,12 +272,12 @@ def test_another_memory_changes_only_the_total() -> None:
 
 
 @pytest.mark.parametrize("total_bytes", [0, -1])
-def test_a_memory_which_is_not_positive_is_refused(total_bytes: int) -> None:
+def test_rejects_non_positive_memory(total_bytes: int) -> None:
     with pytest.raises(UsageError, match="total_memory"):
         DEVICES["t4"].with_memory(total_bytes)
 
 
-def test_the_table_cannot_be_changed() -> None:
+def test_table_is_immutable() -> None:
     with pytest.raises(TypeError):
         DEVICES["t4"] = DEVICES["l4"]  # type: ignore[index]
     with pytest.raises(dataclasses.FrozenInstanceError):
@@ -286,7 +286,7 @@ def test_the_table_cannot_be_changed() -> None:
         DEVICES.pop("t4")  # type: ignore[attr-defined]
 
 
-def test_users_have_the_cards_under_their_former_name() -> None:
+def test_devices_alias_exports_cards() -> None:
     import vramcast
     import vramcast.devices
     from vramcast.devices import DEVICES as THEIRS
@@ -301,7 +301,7 @@ def test_users_have_the_cards_under_their_former_name() -> None:
 
 
 @pytest.mark.integration
-def test_importing_the_cards_reads_none_and_imports_no_torch() -> None:
+def test_import_reads_no_cards_and_no_torch() -> None:
     code = (
         "import sys; import vramcast.devices; assert 'vramcast.hardware.cards' not in sys.modules;"
         "from vramcast.devices import device, DEVICES;"

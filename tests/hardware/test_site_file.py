@@ -55,7 +55,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 # ------------------------------------------------------------------------------------------------ contexts
-def test_the_sites_own_context_stands_before_the_table(site: Path) -> None:
+def test_site_context_precedes_table(site: Path) -> None:
     site.write_text(CONTEXT + BARE)
     found = context_bytes("rtx4090", 13, BOTH, torch="2.11.1")
     assert (found.bytes, found.source, found.assumed) == (478 * MIB, Source.SITE, False)
@@ -67,21 +67,21 @@ def test_the_sites_own_context_stands_before_the_table(site: Path) -> None:
     assert context_bytes("l4", 13, BOTH, torch="2.11.0").source is Source.INTERPOLATED
 
 
-def test_of_another_torch_it_is_of_another_stack_and_still_before_the_table(site: Path) -> None:
+def test_site_context_of_other_torch_precedes_table(site: Path) -> None:
     site.write_text(CONTEXT)
     found = context_bytes("rtx4090", 13, BOTH, torch="2.8.0")
     assert (found.bytes, found.source) == (478 * MIB, Source.OTHER_STACK)
     assert context_bytes("rtx4090", 13, BOTH).source is Source.OTHER_STACK
 
 
-def test_with_cuda_11_too(site: Path) -> None:
+def test_site_context_with_cuda_11(site: Path) -> None:
     site.write_text(CONTEXT.replace("2.11.0+cu130", "2.6.0+cu118").replace("478.0", "1500"))
     found = context_bytes("rtx4090", 11, BOTH, torch="2.6.0")
     assert (found.bytes, found.source, found.assumed) == (1500 * MIB, Source.SITE, False)
     assert context_bytes("rtx4090", 11, BOTH, torch="2.5.0").source is Source.INTERPOLATED
 
 
-def test_a_site_may_say_how_far_its_context_may_lie_off(site: Path) -> None:
+def test_site_may_give_its_own_range(site: Path) -> None:
     site.write_text(CONTEXT + "low_mib = 470\nhigh_mib = 500\n")
     found = context_bytes("rtx4090", 13, BOTH, torch="2.11.0")
     assert (found.low_bytes, found.high_bytes) == (470 * MIB, 500 * MIB)
@@ -92,7 +92,7 @@ def test_a_site_may_say_how_far_its_context_may_lie_off(site: Path) -> None:
     assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").above_bytes(0.99) > 22 * MIB
 
 
-def test_a_changed_file_is_read_again_and_an_empty_variable_is_none(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rereads_changed_file(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site.write_text("")
     assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").source is Source.OTHER_STACK
     site.write_text(CONTEXT)
@@ -101,7 +101,7 @@ def test_a_changed_file_is_read_again_and_an_empty_variable_is_none(site: Path, 
     assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").source is Source.OTHER_STACK
 
 
-def test_a_row_of_this_torch_stands_before_the_sites_row_of_another(site: Path) -> None:
+def test_row_of_same_torch_precedes_site_row(site: Path) -> None:
     site.write_text(CONTEXT.replace("GeForce RTX 4090", "H100").replace("2.11.0+cu130", "2.8.0").replace("478.0", "900"))
     assert context_bytes("h100", 12, BOTH, torch="2.8.1").source is Source.SITE
     of_table = context_bytes("h100", 12, BOTH, torch="2.9.1")
@@ -111,7 +111,7 @@ def test_a_row_of_this_torch_stands_before_the_sites_row_of_another(site: Path) 
 
 
 # ------------------------------------------------------------------------------------------------ cards
-def test_a_card_of_the_site_is_a_device(site: Path) -> None:
+def test_site_card_is_a_device(site: Path) -> None:
     site.write_text(CARD + CONTEXT)
     for name in ("a40", "A40", "NVIDIA A40"):
         assert device(name).key == "a40"
@@ -124,14 +124,14 @@ def test_a_card_of_the_site_is_a_device(site: Path) -> None:
         device("a401")
 
 
-def test_a_card_which_logs_name_has_its_row(site: Path) -> None:
+def test_row_matches_name_in_logs(site: Path) -> None:
     site.write_text(CARD)
     found = context_bytes("a40", 12, (), torch="2.6.0", kernels=False)
     assert (found.bytes, found.source) == (260 * MIB, Source.MEASURED)
     assert context_bytes("a40", 13, BOTH).source is Source.INTERPOLATED
 
 
-def test_a_file_with_one_card_is_a_device(tmp_path: Path) -> None:
+def test_file_with_one_card_is_a_device(tmp_path: Path) -> None:
     path = tmp_path / "my-card.toml"
     path.write_text(CARD)
     card = device(str(path))
@@ -160,7 +160,7 @@ total_bytes = 51_000_000_000
 """
 
 
-def test_a_card_may_be_like_another_one(site: Path) -> None:
+def test_like_inherits_fields(site: Path) -> None:
     site.write_text(LIKE)
     card, other = device("rtx3090-48gb"), DEVICES["rtx3090"]
     assert card == dataclasses.replace(other, key="rtx3090-48gb", total_bytes=51_000_000_000)
@@ -168,14 +168,14 @@ def test_a_card_may_be_like_another_one(site: Path) -> None:
     assert device("rtx3090") is device(other.name) is other  # a copied name is the other one's
 
 
-def test_a_card_is_like_one_of_its_file_or_the_one_that_it_replaces(site: Path) -> None:
+def test_like_prefers_same_file(site: Path) -> None:
     site.write_text(CARD + LIKE.replace("rtx3090-48gb", "a40-b").replace("rtx3090", "a40"))
     assert device("a40-b").clock_khz == 1_740_000
     site.write_text(LIKE.replace("rtx3090-48gb", "rtx3090"))
     assert device("rtx3090") == dataclasses.replace(DEVICES["rtx3090"], total_bytes=51_000_000_000)
 
 
-def test_what_is_assumed_of_the_other_card_is_assumed_until_it_is_said(site: Path) -> None:
+def test_like_inherits_assumed_until_overridden(site: Path) -> None:
     site.write_text(LIKE.replace('"rtx3090"', '"rtx5080-laptop"'))
     card = device("rtx3090-48gb")
     assert card.assumed == DEVICES["rtx5080-laptop"].assumed == ("memory_clock_khz", "l2_bytes")
@@ -185,7 +185,7 @@ def test_what_is_assumed_of_the_other_card_is_assumed_until_it_is_said(site: Pat
     assert device("rtx3090-48gb").assumed == ("memory_clock_khz", "total_bytes")
 
 
-def test_another_capability_has_its_own_limits(site: Path) -> None:
+def test_other_capability_has_its_own_limits(site: Path) -> None:
     site.write_text(CARD + "threads_per_sm = 1024\n" + LIKE.replace("rtx3090-48gb", "b").replace("rtx3090", "a40"))
     assert device("b").threads_per_sm == 1024
     site.write_text(site.read_text() + 'compute_capability = "8.0"\n')
@@ -202,13 +202,13 @@ def test_another_capability_has_its_own_limits(site: Path) -> None:
         LIKE.replace('"rtx3090"', '["rtx3090"]'),
     ],
 )
-def test_like_no_card_that_is_known_is_refused(site: Path, text: str) -> None:
+def test_rejects_unknown_like(site: Path, text: str) -> None:
     site.write_text(text)
     with pytest.raises(UsageError, match=r"\[\[card\]\] 1: like is .*the key of a card is expected that stands above"):
         device("h200")
 
 
-def test_an_alias_and_a_peak_of_ones_own(site: Path) -> None:
+def test_accepts_own_alias_and_peak(site: Path) -> None:
     site.write_text(CARD + 'aliases = ["big one"]\npeak_tflops = { fp32 = 1, tf32 = 2, half = 3.5 }\n')
     assert device("Big-One").key == "a40"
     assert device("a40").peak == Peak(1, 2, 3.5)
@@ -216,7 +216,7 @@ def test_an_alias_and_a_peak_of_ones_own(site: Path) -> None:
     assert device("a40").peak is None
 
 
-def test_a_context_for_one_way_of_loading_kernels_is_not_used_for_the_other(site: Path) -> None:
+def test_context_applies_to_one_loading_mode(site: Path) -> None:
     site.write_text(CONTEXT + "cuda = 11\n")
     assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").source is not Source.SITE
     assert context_bytes("rtx4090", 11, BOTH, torch="2.11.0").source is Source.SITE
@@ -267,7 +267,7 @@ def test_a_context_for_one_way_of_loading_kernels_is_not_used_for_the_other(site
         ("sm_count = 84", "sm_count = 84\nassumed = ['key']", "assumed is .*: a list of 'total_bytes'"),
     ],
 )  # fmt: skip
-def test_a_wrong_file_is_refused_by_file_and_field(site: Path, old: str, new: str, says: str) -> None:
+def test_rejects_wrong_field_by_name(site: Path, old: str, new: str, says: str) -> None:
     text = CONTEXT + CARD
     assert old in text
     site.write_text(text.replace(old, new))
@@ -278,7 +278,7 @@ def test_a_wrong_file_is_refused_by_file_and_field(site: Path, old: str, new: st
         assert len(str(raised.value)) < 500
 
 
-def test_what_is_no_text_file_is_refused(site: Path) -> None:
+def test_rejects_non_text_file(site: Path) -> None:
     for make in (
         lambda: site.write_bytes(b"\xff\xfe"),
         lambda: site.write_bytes(b"#" * (2**20 + 1)),
@@ -292,7 +292,7 @@ def test_what_is_no_text_file_is_refused(site: Path) -> None:
         device("h200")
 
 
-def test_two_cards_of_one_key_are_refused(site: Path) -> None:
+def test_rejects_duplicate_key(site: Path) -> None:
     site.write_text(CARD + CARD)
     with pytest.raises(UsageError, match="'a40' comes twice"):
         device("h200")
@@ -303,7 +303,7 @@ def context(mib: float = 478.25, libraries: tuple[str, ...] = BOTH, gpu: str = "
     return ContextRow((gpu,), frozenset(libraries), Interval(mib, mib, mib), "", ("2.11.0+cu130",), "580.1")
 
 
-def test_what_is_written_reads_back_and_replaces_the_same(tmp_path: Path) -> None:
+def test_written_context_replaces_equal_one(tmp_path: Path) -> None:
     path = tmp_path / "site.toml"
     write_contexts(path, [context(), context(200, ())])
     write_contexts(path, [context(480)])
@@ -312,7 +312,7 @@ def test_what_is_written_reads_back_and_replaces_the_same(tmp_path: Path) -> Non
     assert [one.name for one in tmp_path.iterdir()] == ["site.toml"]
 
 
-def test_the_rest_of_the_file_stays_as_it_is(tmp_path: Path) -> None:
+def test_keeps_rest_of_file(tmp_path: Path) -> None:
     path = tmp_path / "site.toml"
     path.write_text(f"# ours\n{CARD}# measured in May\n{CONTEXT}# about the next\n{context_block(context())}# the end\n{BARE}")
     write_contexts(path, [context(500)])
@@ -322,7 +322,7 @@ def test_the_rest_of_the_file_stays_as_it_is(tmp_path: Path) -> None:
     assert [one.size.mib for one in cards.read(path).contexts] == [478, 386, 500]
 
 
-def test_a_file_which_cannot_be_changed_by_program_stays_as_it_is(tmp_path: Path) -> None:
+def test_keeps_file_with_unsupported_layout(tmp_path: Path) -> None:
     path = tmp_path / "site.toml"
     inline = 'context = [{gpu = "NVIDIA L4", torch = "2.11.0+cu130", driver = "580.1", libraries = [], size_mib = 7}]\n'
     path.write_text(inline)
@@ -341,7 +341,7 @@ mibs = st.floats(0.01, 60_000)
 
 
 @given(st.lists(st.tuples(names, mibs, st.sets(st.sampled_from(BOTH))), min_size=1, max_size=5))
-def test_any_contexts_read_back(tmp_path_factory: pytest.TempPathFactory, drawn: list[tuple[str, float, set[str]]]) -> None:
+def test_any_contexts_round_trip(tmp_path_factory: pytest.TempPathFactory, drawn: list[tuple[str, float, set[str]]]) -> None:
     path = tmp_path_factory.mktemp("site") / "site.toml"
     rows = {(gpu, frozenset(libraries)): context(mib, tuple(libraries), gpu) for gpu, mib, libraries in drawn}
     write_contexts(path, list(rows.values()))
@@ -353,6 +353,6 @@ def test_any_contexts_read_back(tmp_path_factory: pytest.TempPathFactory, drawn:
 
 
 @given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
-def test_no_bytes_do_more_than_raise_a_usage_error(data: bytes) -> None:
+def test_any_bytes_parse_or_raise_usage_error(data: bytes) -> None:
     with suppress(UsageError):
         cards.of_site(data, Path("x"))

@@ -25,11 +25,11 @@ from vramcast.hardware.stack import GIVEN, PASSPORT, RELEASES, WHEEL, Stack, cud
         ("torch==2.99.0,cudnn==9.30.0,cuda==14", Stack("2.99.0", "14", "9.30.0", GIVEN)),
     ],
 )
-def test_what_is_said_holds_and_a_release_of_torch_fills_in_the_rest(text: str, expected: Stack) -> None:
+def test_torch_release_fills_in_missing_versions(text: str, expected: Stack) -> None:
     assert parse(text) == expected
 
 
-def test_a_wheel_for_another_cuda_says_that_its_cudnn_is_the_default_wheels() -> None:
+def test_notes_cudnn_of_default_wheel() -> None:
     found = parse("torch==2.8.0+cu126")
     assert (found.cuda, found.cudnn, found.source) == ("12.6", "9.10.2.21", WHEEL)
     (note,) = found.notes
@@ -58,13 +58,13 @@ def test_a_wheel_for_another_cuda_says_that_its_cudnn_is_the_default_wheels() ->
         ("torch==2.8.0+cu126,cuda==12.8", "says CUDA twice"),
     ],
 )
-def test_what_is_not_understood_is_named_with_the_next_step(text: str, message: str) -> None:
+def test_rejects_malformed_stack(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse(text)
 
 
 @given(st.sampled_from(sorted(RELEASES)), st.sampled_from(["", "torch==", "cudnn==", "cuda=="]), st.text(max_size=12))
-def test_no_text_ends_in_anything_but_a_stack_or_a_usage_error(release: str, name: str, text: str) -> None:
+def test_any_text_is_a_stack_or_usage_error(release: str, name: str, text: str) -> None:
     for said in (f"torch=={release}", f"torch=={release},{name}{text}", f"{name}{text}"):
         try:
             found = parse(said)
@@ -74,13 +74,13 @@ def test_no_text_ends_in_anything_but_a_stack_or_a_usage_error(release: str, nam
 
 
 @given(st.integers(0, 99), st.integers(0, 99))
-def test_cudnns_own_number_is_its_version(minor: int, patch: int) -> None:
+def test_parses_cudnn_number(minor: int, patch: int) -> None:
     assert cudnn_version(str(90000 + 100 * minor + patch)) == f"9.{minor}.{patch}"
     if minor < 10:
         assert cudnn_version(str(8000 + 100 * minor + patch)) == f"8.{minor}.{patch}"
 
 
-def test_other_forms_of_a_cudnn_version_are_unknown() -> None:
+def test_other_cudnn_versions_are_unknown() -> None:
     assert [cudnn_version(text) for text in ("8902", "9.10.2.21", " 9.1.0 ")] == ["8.9.2", "9.10.2.21", "9.1.0"]
     assert [cudnn_version(text) for text in ("", "9", "9.10", "7605", "910021", "v9.1.0", "9.1.0rc1")] == [None] * 7
 
@@ -98,15 +98,13 @@ def test_other_forms_of_a_cudnn_version_are_unknown() -> None:
         ((None, None, None), None),
     ],
 )
-def test_a_passport_gives_what_it_says_and_never_a_guess(
-    passport: tuple[str | None, str | None, str | None], expected: Stack | None
-) -> None:
+def test_passport_never_guesses(passport: tuple[str | None, str | None, str | None], expected: Stack | None) -> None:
     torch, cuda, cudnn = passport
     assert of_passport(torch, cuda, cudnn) == expected
     assert Passport("sacct", torch=torch, cuda=cuda, cudnn=cudnn).stack == expected
 
 
-def test_what_a_stack_does_not_say_is_that_of_the_machine_at_hand() -> None:
+def test_machine_fills_in_missing_versions() -> None:
     here = Stack("2.11.0", "13.0", "9.19.0.56")
     found = parse("cudnn==9.10.2").over(here)
     assert found.to_dict() == {"torch": "2.11.0", "cuda": "13.0", "cudnn": "9.10.2", "source": "given; the rest installed"}
@@ -115,7 +113,7 @@ def test_what_a_stack_does_not_say_is_that_of_the_machine_at_hand() -> None:
     assert parse("cuda==12").over(Stack()) == parse("cuda==12")
 
 
-def test_versions_are_alike_by_their_first_two_numbers() -> None:
+def test_same_minor_compares_two_numbers() -> None:
     assert same_minor("2.8.0+cu126", "2.8.1")
     assert not same_minor("2.8.0", "2.11.0")
     assert (Stack(cuda="12.8").cuda_major, Stack(cuda="11").cuda_major, Stack().cuda_major) == (12, 11, None)

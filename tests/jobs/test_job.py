@@ -42,11 +42,11 @@ from vramcast.jobs.job import (
         (" 2x2:bfloat16 ", TensorSpec((2, 2), "bfloat16")),
     ],
 )
-def test_a_spec_reads_as_shape_dtype_and_limit(text: str, spec: TensorSpec) -> None:
+def test_parses_shape_dtype_and_limit(text: str, spec: TensorSpec) -> None:
     assert TensorSpec.parse(text) == spec
 
 
-def test_batches_which_vary_make_a_job_vary() -> None:
+def test_varying_batch_makes_job_vary() -> None:
     spec = TensorSpec((8, 128), "int64", least=(8, 16))
     job = Job(device("t4"), target="m:f", batch={"ids": spec}, labels=TensorSpec((8,), "int64"))
     assert job.varies
@@ -81,31 +81,31 @@ def test_batches_which_vary_make_a_job_vary() -> None:
         "3X4",
     ],
 )
-def test_a_malformed_spec_names_itself_and_a_right_one(text: str) -> None:
+def test_rejects_malformed_spec(text: str) -> None:
     with pytest.raises(UsageError) as error:
         TensorSpec.parse(text)
     assert repr(text) in str(error.value) or f"'{text}'" in str(error.value)
     assert "32x3x224x224" in str(error.value)
 
 
-def test_an_unknown_dtype_lists_the_known_ones() -> None:
+def test_unknown_dtype_lists_known_ones() -> None:
     with pytest.raises(UsageError, match=r"'float33' is unknown: use one of float64, float32"):
         TensorSpec.parse("3x4:float33")
     with pytest.raises(UsageError, match="'quint8' is unknown"):
         TensorSpec((1,), "quint8")
 
 
-def test_a_negative_dimension_is_refused() -> None:
+def test_rejects_negative_dimension() -> None:
     with pytest.raises(UsageError, match=r"\(3, -1\) has a negative dimension"):
         TensorSpec((3, -1))
 
 
-def test_torchs_own_spelling_of_a_dtype_is_accepted() -> None:
+def test_accepts_torch_dtype() -> None:
     assert TensorSpec((2,), "torch.float16").dtype == "float16"
     assert TensorSpec([2, 3]).shape == (2, 3)  # type: ignore[arg-type]
 
 
-def test_integers_are_told_from_floats() -> None:
+def test_distinguishes_integers_from_floats() -> None:
     integers = {name for name in DTYPE_BYTES if TensorSpec((1,), name).is_integer}
     assert integers == {"int64", "int32", "int16", "int8", "uint8", "bool"}
 
@@ -114,7 +114,7 @@ shapes = st.lists(st.integers(0, 10**6), min_size=1, max_size=6)
 
 
 @given(shapes, st.sampled_from(sorted(DTYPE_BYTES)), st.one_of(st.none(), st.integers(0, 2**40)))
-def test_what_is_written_is_read_back(shape: list[int], dtype: str, high: int | None) -> None:
+def test_spec_round_trip(shape: list[int], dtype: str, high: int | None) -> None:
     text = "x".join(map(str, shape)) + f":{dtype}" + (f"<{high}" if high is not None else "")
     try:
         spec = TensorSpec.parse(text)
@@ -126,12 +126,12 @@ def test_what_is_written_is_read_back(shape: list[int], dtype: str, high: int | 
 
 
 @given(st.text(alphabet="0123456789x:<ifnloat64 -", max_size=14))
-def test_no_text_raises_anything_but_a_usage_error(text: str) -> None:
+def test_any_text_parses_or_raises_usage_error(text: str) -> None:
     with contextlib.suppress(UsageError):
         assert all(n >= 0 for n in TensorSpec.parse(text).shape)
 
 
-def test_the_batch_dimension_is_the_first() -> None:
+def test_with_batch_sets_first_dimension() -> None:
     assert TensorSpec.parse("32x3x8:int64<9").with_batch(5) == TensorSpec((5, 3, 8), "int64", 9)
 
 
@@ -140,7 +140,7 @@ class Pair(NamedTuple):
     b: Any
 
 
-def test_a_batch_keeps_its_containers() -> None:
+def test_batch_keeps_containers() -> None:
     def double(leaf: int) -> int:
         return 2 * leaf
 
@@ -152,14 +152,14 @@ def test_a_batch_keeps_its_containers() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("precision", "fp8"), ("mode", "test"), ("zero_grad", "never")])
-def test_an_unknown_word_lists_the_known_ones(name: str, value: str) -> None:
+def test_unknown_choice_lists_known_ones(name: str, value: str) -> None:
     with pytest.raises(UsageError) as error:
         Training(**{name: value})
     assert str(error.value) == f"{name} '{value}' is unknown: use one of {', '.join(CHOICES[name])}."
 
 
 @pytest.mark.parametrize("steps", [0, -1])
-def test_a_job_without_steps_is_refused(steps: int) -> None:
+def test_rejects_zero_steps(steps: int) -> None:
     with pytest.raises(UsageError, match=f"steps is {steps}: at least 1"):
         Training(steps=steps)
 
@@ -176,7 +176,7 @@ def test_a_job_without_steps_is_refused(steps: int) -> None:
         ("stack", "torch==2.8.0", "versions as text"),
     ],
 )
-def test_a_wrong_value_of_a_job_is_refused_with_what_is_right(name: str, value: object, words: str) -> None:
+def test_rejects_wrong_job_value(name: str, value: object, words: str) -> None:
     with pytest.raises(UsageError) as error:
         Job(device("h200"), **{"target": "file.py:model", name: value})
     assert words in str(error.value)
@@ -193,27 +193,27 @@ def test_a_wrong_value_of_a_job_is_refused_with_what_is_right(name: str, value: 
         ("checkpointing", "no", "either True or False"),
     ],
 )
-def test_a_wrong_value_of_a_training_is_refused_with_what_is_right(name: str, value: object, words: str) -> None:
+def test_rejects_wrong_training_value(name: str, value: object, words: str) -> None:
     with pytest.raises(UsageError) as error:
         Training(**{name: value})  # type: ignore[arg-type]
     assert words in str(error.value)
 
 
-def test_a_job_takes_whole_floats_and_numpys_numbers() -> None:
+def test_accepts_whole_floats_and_numpy_numbers() -> None:
     job = Job(device("h200"), memory_bytes=1.5e9)  # type: ignore[arg-type]
     training = Training(steps=np.int32(2), lr=np.float32(0.5))  # type: ignore[arg-type]
     assert (job.memory_bytes, training.steps, training.lr) == (1_500_000_000, 2, 0.5)
     assert (type(job.memory_bytes), type(training.steps), type(training.lr)) == (int, int, float)
 
 
-def test_what_is_known_of_a_training_has_its_fields_and_takes_its_defaults() -> None:
+def test_known_training_fills_in_defaults() -> None:
     assert {*TRAINING_FIELDS, "lr"} == {field.name for field in dataclasses.fields(Training)}
     assert KnownTraining().training() == Training()
     known = KnownTraining(optimizer="sgd", overlap_inputs=False).training()
     assert known == Training(optimizer="sgd", overlap_inputs=False)
 
 
-def test_a_job_with_another_training_is_otherwise_the_same() -> None:
+def test_with_training_changes_nothing_else() -> None:
     job = Job(device("h200"), target="torchvision:resnet18", training=Training(steps=2))
     changed = job.with_training(precision="bf16")
     assert (changed.training, changed.target) == (Training(steps=2, precision="bf16"), job.target)
@@ -221,29 +221,29 @@ def test_a_job_with_another_training_is_otherwise_the_same() -> None:
         job.with_training(precision="fp8")
 
 
-def test_a_card_which_is_no_device_lists_the_devices() -> None:
+def test_rejects_device_given_as_text() -> None:
     with pytest.raises(UsageError, match=r"device is None: .*a100-40gb"):
         Job(None)  # type: ignore[arg-type]
 
 
-def test_a_job_is_frozen_and_travels() -> None:
+def test_job_is_frozen_and_picklable() -> None:
     job = Job(device("h200"), target="torchvision:resnet18", batch={"x": TensorSpec((1, 2))})
     with pytest.raises(dataclasses.FrozenInstanceError):
         job.training = Training()  # type: ignore[misc]
     assert pickle.loads(pickle.dumps(job)) == job
 
 
-def test_the_given_memory_replaces_the_devices() -> None:
+def test_given_memory_replaces_device_memory() -> None:
     assert Job(device("h200"), memory_bytes=5 << 30).total_bytes == 5 << 30
     assert Job(device("h200")).total_bytes == device("h200").total_bytes
 
 
-def test_the_drivers_own_allocator_is_refused() -> None:
+def test_rejects_cuda_malloc_async() -> None:
     with pytest.raises(UsageError, match="backend:native"):
         Job(device("t4"), target="x:y", alloc_conf="backend:cudaMallocAsync")
 
 
-def test_a_tensor_may_state_its_values() -> None:
+def test_parses_fill_value() -> None:
     assert TensorSpec.parse("8x128:int64=1") == TensorSpec((8, 128), "int64", fill=1)
     assert TensorSpec.parse("4:float32=-0.5").fill == -0.5
     assert (TensorSpec.parse("4:float32=0").fill, TensorSpec.parse("4:float32").fill) == (0, None)  # stated, and not
@@ -270,14 +270,14 @@ def test_a_tensor_may_state_its_values() -> None:
         ("8:int64=" + "9" * 400, "is not understood"),
     ],
 )
-def test_a_value_which_the_dtype_cannot_hold_is_refused(text: str, words: str) -> None:
+def test_rejects_value_out_of_dtype_range(text: str, words: str) -> None:
     with pytest.raises(UsageError) as error:
         TensorSpec.parse(text)
     assert words in str(error.value)
     assert len(str(error.value)) < 300
 
 
-def test_a_fill_at_the_ends_of_its_dtype_is_exact() -> None:
+def test_fill_is_exact_at_dtype_limits() -> None:
     assert TensorSpec.parse("2:int64=9223372036854775807").fill == 2**63 - 1
     assert TensorSpec.parse("2:int8=-128").fill == -128
     assert TensorSpec((2,), fill=-math.inf).fill == -math.inf  # what a float mask holds
@@ -285,29 +285,29 @@ def test_a_fill_at_the_ends_of_its_dtype_is_exact() -> None:
 
 
 @pytest.mark.parametrize("shape", [3, "3x4", (2.5,), ("3",), (True,), None])
-def test_a_shape_which_is_none_is_refused(shape: object) -> None:
+def test_rejects_invalid_shape(shape: object) -> None:
     with pytest.raises(UsageError, match=r"a whole number is expected|give a tuple of dimensions"):
         TensorSpec(shape)  # type: ignore[arg-type]
 
 
-def test_the_integers_of_a_tensor_are_known() -> None:
+def test_returns_declared_integers() -> None:
     assert TensorSpec((3,), "int16", content=b"\x01\x00\xff\xff\x01\x00").integers() == {1, -1}
     assert TensorSpec((3,), "int64", fill=7).integers() == {7}
     assert TensorSpec((0,), "int64", fill=7).integers() == TensorSpec((3,)).integers() == set()
 
 
-def test_an_input_is_given_once() -> None:
+def test_rejects_duplicate_input() -> None:
     with pytest.raises(UsageError, match="gives 'x' twice"):
         parse_batch(["x=2x3", "x=2x4"])
 
 
-def test_content_has_the_tensors_size() -> None:
+def test_rejects_content_of_other_size() -> None:
     assert TensorSpec((2, 3), "int16", content=bytes(12)).size_bytes == 12
     with pytest.raises(UsageError, match=r"Content has 11 bytes, but \(2, 3\) of int16 has 12"):
         TensorSpec((2, 3), "int16", content=bytes(11))
 
 
-def test_content_is_repeated_or_cut_for_another_batch() -> None:
+def test_with_batch_repeats_or_cuts_content() -> None:
     spec = TensorSpec((2, 2), "uint8", content=b"abcd")
     assert spec.with_batch(1).content == b"ab"
     assert spec.with_batch(5).content == b"abcdabcdab"

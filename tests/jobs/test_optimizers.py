@@ -22,7 +22,7 @@ SPELLINGS = (
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_an_optimizer_keeps_as_many_tensors_as_the_table_says(spelling: str) -> None:
+def test_state_tensors_match_torch(spelling: str) -> None:
     weight = torch.nn.Parameter(torch.ones(3, 5))
     weight.grad = torch.ones(3, 5)
     optimizer = build_optimizer(Job(device("t4"), training=Training(optimizer=spelling)), [weight])
@@ -31,7 +31,7 @@ def test_an_optimizer_keeps_as_many_tensors_as_the_table_says(spelling: str) -> 
     assert len(kept) == optimizers.state_tensors(spelling)
 
 
-def test_what_can_be_fused_takes_the_argument() -> None:
+def test_fusable_optimizers_accept_fused() -> None:
     classes = {name.lower(): kind for name, kind in vars(torch.optim).items() if inspect.isclass(kind)}
     for name, optimizer in optimizers.OPTIMIZERS.items():
         assert ("fused" in inspect.signature(classes[name]).parameters) == optimizer.is_fusable, name
@@ -39,7 +39,7 @@ def test_what_can_be_fused_takes_the_argument() -> None:
     assert not optimizers.is_fusable("lion")
 
 
-def test_a_short_name_is_spelled_out_and_options_are_values() -> None:
+def test_parses_short_name_and_options() -> None:
     assert optimizers.parse("SGDM") == ("sgd", {"momentum": 0.9})
     assert optimizers.parse("sgdm:momentum=0.5,nesterov=true") == ("sgd", {"momentum": 0.5, "nesterov": True})
     with pytest.raises(UsageError, match="'fused' is not key=value"):

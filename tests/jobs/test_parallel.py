@@ -29,12 +29,12 @@ from vramcast.tracer.protocol.run_options import AS_USUAL
         ("hsdp:2x8", 16, None, Parallel("hsdp", World(16), 2), 8),
     ],
 )
-def test_a_text_says_how_a_model_is_spread(text: str, size: Any, per_node: Any, found: Parallel, shards: int) -> None:
+def test_parses_parallel(text: str, size: Any, per_node: Any, found: Parallel, shards: int) -> None:
     assert parse(text, size, per_node) == found
     assert (str(found), found.shards, found.is_sharded) == (text, shards, text != "ddp")
 
 
-def test_a_model_alone_needs_no_word() -> None:
+def test_single_rank_needs_no_parallel() -> None:
     assert parse(None) is None
     assert parse(None, 1, 1) is None
 
@@ -54,12 +54,12 @@ def test_a_model_alone_needs_no_word() -> None:
         ("hsdp:0x4", None, None, "in hsdp:RxS is 0"),
     ],
 )
-def test_what_is_wrong_is_said_with_the_next_step(text: Any, size: Any, per_node: Any, said: str) -> None:
+def test_rejects_wrong_parallel(text: Any, size: Any, per_node: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         parse(text, size, per_node)
 
 
-def test_a_job_says_its_world_once() -> None:
+def test_rejects_second_world() -> None:
     job = Job(device("h100"), target="torchvision:resnet50")
     assert job.world == ALONE
     assert replace(job, parallel=parse("ddp", 16)).world == World(16)
@@ -72,7 +72,7 @@ def test_a_job_says_its_world_once() -> None:
 
 
 @pytest.mark.parametrize("tracer", [FAKE, CPU])
-def test_the_portable_tracers_run_no_ranks(tracer: PortableTracer) -> None:
+def test_portable_tracers_reject_ranks(tracer: PortableTracer) -> None:
     job = Job(device("h100"), target="torchvision:resnet50", parallel=parse("fsdp", 8))
     with pytest.raises(UsageError, match=f"The {tracer.name} tracer runs one rank alone, not one of 8: use --tracer nullgpu"):
         tracer.trace(job, AS_USUAL)
@@ -85,7 +85,7 @@ def tiny() -> Trace:
     return Trace.build({"action": [], "size_bytes": [], "block": [], "address": []}, header={})
 
 
-def test_a_trace_tells_what_its_rank_holds(tiny: Trace) -> None:
+def test_trace_lists_shards_of_rank(tiny: Trace) -> None:
     assert sharding_of(tiny) == ()
     assert not are_shards_equal(tiny)
     tiny.header[SHARDING] = {"modules": [["tokens", 80, 10, 0], ["norm", 8, 0, 8]], "is_even": True}
@@ -94,14 +94,14 @@ def test_a_trace_tells_what_its_rank_holds(tiny: Trace) -> None:
 
 
 @pytest.mark.parametrize("damaged", [[], {}, {"modules": [["a", 1]]}, {"modules": [["a", 1, 2, "x"]]}, {"modules": 3}])
-def test_damaged_shards_are_an_error(tiny: Trace, damaged: object) -> None:
+def test_rejects_damaged_shards(tiny: Trace, damaged: object) -> None:
     tiny.header[SHARDING] = damaged
     with pytest.raises(TraceFileError, match="sharding is damaged"):
         sharding_of(tiny)
     assert not are_shards_equal(tiny)
 
 
-def test_equal_modules_side_by_side_are_one_line_of_the_table() -> None:
+def test_shard_table_joins_equal_modules() -> None:
     mib = 1 << 20
     rows = [Held("tokens", 8 * mib, mib, 0), *(Held(f"layers.{n}", 16 * mib, 2 * mib, 0) for n in range(32))]
     rows += [Held("layers.32", 24 * mib, 3 * mib, 0), Held("norm", mib, 0, mib)]

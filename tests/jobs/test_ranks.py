@@ -10,7 +10,7 @@ from vramcast.tracer.format.rank_facts import RankPeaks, ranks_of, world_size_of
 from vramcast.tracer.format.trace import RANKS, Trace
 
 
-def test_a_rank_is_told_its_own_numbers() -> None:
+def test_rank_variables_have_own_numbers() -> None:
     told = Rank(13, World(16, 8)).told({
         "RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "", "WORLD_SIZE": "", "LOCAL_WORLD_SIZE": "", "GROUP_WORLD_SIZE": "",
         "MASTER_ADDR": "here",
@@ -21,7 +21,7 @@ def test_a_rank_is_told_its_own_numbers() -> None:
     }  # fmt: skip
 
 
-def test_machines_have_eight_cards_where_nobody_says_how_many() -> None:
+def test_default_machine_has_eight_cards() -> None:
     assert [(World(size).local_size, World(size).machines) for size in (1, 8, 12, 64, 7)] == [
         (1, 1),
         (8, 1),
@@ -31,7 +31,7 @@ def test_machines_have_eight_cards_where_nobody_says_how_many() -> None:
     ]
 
 
-def test_the_first_and_the_last_are_traced_where_nobody_says_which() -> None:
+def test_auto_traces_first_and_last_rank() -> None:
     assert World(8).chosen("auto") == (0, 7)
     assert ALONE.chosen("auto") == (0,)
     assert World(8).chosen("auto", [(0, 2), (4, 2), (6, 4), (3, 5)]) == (0, 2, 4, 6, 7)  # whom the first one's tensors reach
@@ -46,18 +46,18 @@ def tiny() -> Trace:
 
 
 @pytest.mark.parametrize("text", ["", "first", "1-3", "-1", "1,", "1.0"])
-def test_ranks_which_are_none(text: str) -> None:
+def test_rejects_invalid_ranks(text: str) -> None:
     with pytest.raises(UsageError, match="--ranks is"):
         parse_ranks(text)
 
 
 @pytest.mark.parametrize(("size", "per_node"), [(0, 0), (4, 8), (6, 4), (-1, 0), (128, 128)])
-def test_worlds_which_are_none(size: int, per_node: int) -> None:
+def test_rejects_invalid_worlds(size: int, per_node: int) -> None:
     with pytest.raises(UsageError):
         World(size, per_node)
 
 
-def test_a_trace_tells_its_ranks(tiny: Trace) -> None:
+def test_trace_lists_ranks(tiny: Trace) -> None:
     assert (world_size_of(tiny), ranks_of(tiny)) == (1, ())
     tiny.header[RANKS] = {"world_size": 8, "peaks": [[0, 10, 20], [7, 11, 20]]}
     assert world_size_of(tiny) == 8
@@ -65,7 +65,7 @@ def test_a_trace_tells_its_ranks(tiny: Trace) -> None:
 
 
 @pytest.mark.parametrize("damaged", [[], {}, {"world_size": "8"}, {"world_size": 8}, {"world_size": 8, "peaks": [[1]]}])
-def test_damaged_ranks_are_an_error(tiny: Trace, damaged: object) -> None:
+def test_rejects_damaged_ranks(tiny: Trace, damaged: object) -> None:
     tiny.header[RANKS] = damaged
     with pytest.raises(TraceFileError, match="ranks are damaged"):
         ranks_of(tiny)

@@ -29,7 +29,7 @@ def config(tmp_path: Path) -> Path:
 
 
 @pytest.mark.integration  # imports transformers, for seconds
-def test_a_stub_is_loaded_as_any_checkpoint_is(need: Callable[[str], Any], config: Path, tmp_path: Path) -> None:
+def test_stub_loads_as_checkpoint(need: Callable[[str], Any], config: Path, tmp_path: Path) -> None:
     transformers, torch = need("transformers"), need("torch")
     stub = write_stub(str(config), tmp_path / "stub", dtype="bfloat16")
     model, report = transformers.AutoModelForCausalLM.from_pretrained(stub.folder, dtype="auto", output_loading_info=True)
@@ -40,7 +40,7 @@ def test_a_stub_is_loaded_as_any_checkpoint_is(need: Callable[[str], Any], confi
     assert float(model.model.layers[1].mlp.up_proj.weight.detach().abs().sum()) == 0.0
 
 
-def test_the_tokenizer_has_the_models_vocabulary(need: Callable[[str], Any], config: Path, tmp_path: Path) -> None:
+def test_tokenizer_has_vocabulary_of_model(need: Callable[[str], Any], config: Path, tmp_path: Path) -> None:
     transformers = need("transformers")
     folder = write_stub(str(config), tmp_path / "stub").folder
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -51,7 +51,7 @@ def test_the_tokenizer_has_the_models_vocabulary(need: Callable[[str], Any], con
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])
-def test_a_text_is_about_as_long_as_with_the_real_tokenizer(need: Callable[[str], Any], kind: str, tmp_path: Path) -> None:
+def test_token_count_resembles_real_tokenizer(need: Callable[[str], Any], kind: str, tmp_path: Path) -> None:
     """Transformers ignores what qwen2's files say of their kind: with another kind its texts were empty."""
     transformers = need("transformers")
     config = tmp_path / "config.json"
@@ -64,7 +64,7 @@ def test_a_text_is_about_as_long_as_with_the_real_tokenizer(need: Callable[[str]
     assert len(tokenizer) == 8192
 
 
-def test_a_model_which_reads_both_ways_has_a_mask(need: Callable[[str], Any], tmp_path: Path) -> None:
+def test_bidirectional_model_has_mask_token(need: Callable[[str], Any], tmp_path: Path) -> None:
     transformers = need("transformers")
     small = '{"vocab_size": 50, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}'
     tokenizer = transformers.AutoTokenizer.from_pretrained(write_stub(f"bert?{small}", tmp_path / "stub").folder)
@@ -73,7 +73,7 @@ def test_a_model_which_reads_both_ways_has_a_mask(need: Callable[[str], Any], tm
     assert None not in roles
 
 
-def test_big_weights_are_holes_in_several_files(need: Callable[[str], Any], tmp_path: Path) -> None:
+def test_large_weights_are_sparse_shards(need: Callable[[str], Any], tmp_path: Path) -> None:
     need("huggingface_hub")
     tensors = {f"w{i}": StubTensor((1024, 1_500_000), "bfloat16", 1024 * 3_000_000) for i in range(3)}
     write_safetensors(tensors, tmp_path)
@@ -83,7 +83,7 @@ def test_big_weights_are_holes_in_several_files(need: Callable[[str], Any], tmp_
     assert sum(path.stat().st_blocks for path in tmp_path.iterdir()) * 512 < 1 << 20
 
 
-def test_the_command_line_writes_one(
+def test_command_line_writes_stub(
     need: Callable[[str], Any], config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     need("transformers")
@@ -99,7 +99,7 @@ class LocalEntryNotFoundError(Exception):
     """As huggingface_hub calls it."""
 
 
-def test_a_hub_which_is_not_there_is_said_with_the_command() -> None:
+def test_missing_hub_suggests_stub_command() -> None:
     error = OSError("We couldn't connect to 'https://huggingface.co' to load 'meta-llama/Llama-3.1-8B'.")
     assert "vramcast stub-checkpoint CONFIG.json --out DIR" in missing_files_advice(error)
     assert "'meta-llama/Llama-3.1-8B'" in missing_files_advice(error)

@@ -62,7 +62,7 @@ TAKEN = (
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_could_run_code_or_open_a_file_is_refused(text: str) -> None:
+def test_rejects_targets_that_run_code_or_open_files(text: str) -> None:
     assert REFUSED[text] in refusal(text)
     with pytest.raises(UsageError):
         Workload("row", target=text, batch=("1x3x8x8",)).job(device("h200"))
@@ -71,16 +71,16 @@ def test_what_could_run_code_or_open_a_file_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", TAKEN)
-def test_what_only_names_a_model_is_taken(text: str) -> None:
+def test_accepts_targets_that_name_a_model(text: str) -> None:
     assert refusal(text) == ""
     assert Workload("row", target=text, batch=("1x3x8x8",)).job(device("h200")).target == text
 
 
-def test_our_own_lists_need_no_trust() -> None:
+def test_own_lists_need_no_trust() -> None:
     assert [refusal(workload.target or "") for _, workload in workloads(1, 0, 400)] == [""] * 400
 
 
-def test_our_own_networks_are_there_and_make_modules() -> None:
+def test_own_networks_build_modules() -> None:
     import importlib
 
     for module, names in targets._OWN.items():
@@ -95,7 +95,7 @@ def test_our_own_networks_are_there_and_make_modules() -> None:
         *("hf:AutoModel", "hf:__class__", 'hf:bert?{"architectures":["pipeline"]}'),
     ],
 )
-def test_a_name_is_a_model_of_the_registry_and_nothing_else(text: str, need: Callable[[str], Any]) -> None:
+def test_name_is_looked_up_in_registry_only(text: str, need: Callable[[str], Any]) -> None:
     need({"hf": "transformers"}.get(text.partition(":")[0], text.partition(":")[0]))
     if "?" in text:  # what no model is called is passed over
         small = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 32}
@@ -107,13 +107,13 @@ def test_a_name_is_a_model_of_the_registry_and_nothing_else(text: str, need: Cal
             targets.build(text)
 
 
-def test_a_dtype_is_one_of_torchs(need: Callable[[str], Any]) -> None:
+def test_rejects_unknown_config_dtype(need: Callable[[str], Any]) -> None:
     need("transformers")
     with pytest.raises(UsageError, match="is none of torch's"):
         targets.build('hf:bert?{"dtype":"load"}')
 
 
-def test_a_bare_word_is_a_type_whatever_lies_around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, need: Any) -> None:
+def test_bare_word_is_a_model_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, need: Any) -> None:
     need("transformers")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "config.json").write_text('{"model_type": "bert"}')
@@ -122,7 +122,7 @@ def test_a_bare_word_is_a_type_whatever_lies_around(tmp_path: Path, monkeypatch:
         targets.build("hf:mine")
 
 
-def test_a_config_beside_the_set_becomes_part_of_its_row(tmp_path: Path) -> None:
+def test_inlines_config_of_data_set(tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
     config = {"model_type": "bert", "hidden_size": 32, "pretrained_file": "x"}
     for name in ("set/one.json", "two.json"):
@@ -139,7 +139,7 @@ def test_a_config_beside_the_set_becomes_part_of_its_row(tmp_path: Path) -> None
 
 
 @pytest.mark.integration
-def test_whoever_asks_for_trust_needs_no_torch() -> None:
+def test_refusal_needs_no_torch() -> None:
     import subprocess
 
     code = "import sys; from vramcast.jobs.targets import refusal; refusal('os:system'); assert 'torch' not in sys.modules"

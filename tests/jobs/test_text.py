@@ -74,7 +74,7 @@ def same(one: Job, other: Job, **differ: Any) -> bool:
 
 @pytest.mark.parametrize("door", [of_table, of_body, of_row])
 @pytest.mark.parametrize("values", JOBS, ids=[f"job {number}" for number in range(len(JOBS))])
-def test_the_same_words_are_the_same_job(door: Callable[[dict[str, Any]], Job], values: dict[str, Any]) -> None:
+def test_same_text_gives_same_job(door: Callable[[dict[str, Any]], Job], values: dict[str, Any]) -> None:
     said = {"alloc_conf": "", **values}  # a body and a row without it mean torch's defaults, the others the environment's
     # A body says its card's size, which may be the device's own.
     assert same(door(said), of_words(said), memory_bytes=None if door is of_body else door(said).memory_bytes)
@@ -82,14 +82,14 @@ def test_the_same_words_are_the_same_job(door: Callable[[dict[str, Any]], Job], 
 
 @pytest.mark.parametrize("door", [of_table, of_body])
 @pytest.mark.parametrize("values", NO_ROW, ids=["ranks", "another machine"])
-def test_ranks_and_another_machine_too(door: Callable[[dict[str, Any]], Job], values: dict[str, Any]) -> None:
+def test_same_ranks_and_stack_give_same_job(door: Callable[[dict[str, Any]], Job], values: dict[str, Any]) -> None:
     said = {"alloc_conf": "", **values}
     found, meant = door(said), of_words(said)
     assert same(found, meant, memory_bytes=None)
     assert found.total_bytes == meant.total_bytes == values.get("memory", device(CARD).total_bytes)
 
 
-def test_a_command_is_the_same_job_through_words_a_table_and_a_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_gives_same_job_from_every_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pydantic")
     from vramcast.service.requests import job_of_question, read_question
 
@@ -105,9 +105,7 @@ def test_a_command_is_the_same_job_through_words_a_table_and_a_body(tmp_path: Pa
     assert words.training == Training(steps=5)
 
 
-def test_a_target_comes_from_the_current_folder_and_a_model_from_where_its_caller_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_search_path_of_target_and_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     target = JobText(target="file.py:model", batch=("8x16",)).job(device(CARD))
     model = JobText().around(device(CARD), model=b"", batch=TensorSpec((8, 16)))
@@ -115,7 +113,7 @@ def test_a_target_comes_from_the_current_folder_and_a_model_from_where_its_calle
     assert (target.working_folder, model.working_folder) == (str(tmp_path), str(tmp_path))
 
 
-def test_a_command_has_its_own_folders_first_and_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_puts_its_own_folders_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), "/elsewhere"])
     monkeypatch.delenv("PYTHONPATH", raising=False)
@@ -139,9 +137,7 @@ def test_a_command_has_its_own_folders_first_and_not_ours(tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize(("until", "budget_s"), [("steps", BUDGET_S), ("evaluation", BUDGET_S), ("end", None)])
-def test_a_command_may_take_its_time_where_it_is_followed_to_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Any, budget_s: float | None
-) -> None:
+def test_until_end_has_no_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Any, budget_s: float | None) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
     command = JobText(command=("train.py",), until=until, ranks="0", training=Training(steps=5)).job(device(CARD)).command
@@ -157,17 +153,17 @@ def test_a_command_may_take_its_time_where_it_is_followed_to_its_end(
         ({"parallel": "ddp", "training": Training(steps=9, lr=2.0, precision="bf16")}, "--parallel, --lr, --precision:"),
     ],
 )
-def test_a_command_refuses_what_describes_a_model(options: dict[str, Any], said: str) -> None:
+def test_command_rejects_model_options(options: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=f"^{said}.*a command says itself what it trains"):
         JobText(command=("train.py",), **options).job(device(CARD))
 
 
-def test_a_model_refuses_ranks_by_number() -> None:
+def test_model_rejects_rank_numbers() -> None:
     with pytest.raises(UsageError, match="--ranks 0,7 is for commands"):
         JobText(target="a:b", batch=("8x16",), ranks="0,7").job(device(CARD))
 
 
-def test_flat_values_are_read_by_name_and_none_is_the_default() -> None:
+def test_reads_flat_values_by_name() -> None:
     found = JobText.of({"target": "a:b", "batch": ["8x16"], "steps": 5, "labels": None, "device": "t4"})
     assert found == JobText(target="a:b", batch=("8x16",), training=Training(steps=5))
     with pytest.raises(UsageError, match="steps is 0"):

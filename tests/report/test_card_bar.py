@@ -13,7 +13,7 @@ MIB = 2**20
 Make = Callable[..., Estimate]
 
 
-def test_the_stretches_tile_the_bar_up_to_the_peak_and_the_margin_up_to_the_bound(make: Make) -> None:
+def test_stretches_tile_the_bar(make: Make) -> None:
     estimate = make()
     bar, card_bytes = card_bar(estimate), estimate.card_bytes
     assert [one.look.name for one in bar.held] == ["context", "parameters", "activations", "workspaces", "reserved, no block"]
@@ -29,7 +29,7 @@ def test_the_stretches_tile_the_bar_up_to_the_peak_and_the_margin_up_to_the_boun
 
 
 @pytest.mark.parametrize(("memory_mib", "beyond"), [(1100, "the bound"), (600, "the peak")])
-def test_a_bar_with_more_than_the_card_ends_at_the_bound(make: Make, memory_mib: int, beyond: str) -> None:
+def test_axis_ends_at_bound_beyond_card(make: Make, memory_mib: int, beyond: str) -> None:
     estimate = make(memory_mib)
     bar = card_bar(estimate)
     assert (estimate.process > estimate.card_bytes) == (beyond == "the peak")
@@ -40,13 +40,13 @@ def test_a_bar_with_more_than_the_card_ends_at_the_bound(make: Make, memory_mib:
     assert all(one.start + one.share <= 1.0 + 1e-9 for one in (*bar.held, *bar.margin))
 
 
-def test_without_a_bound_there_is_no_margin(make: Make) -> None:
+def test_no_margin_without_bound(make: Make) -> None:
     bar = card_bar(make(unbounded_calls=("nonzero",)))
     assert (bar.bound, bar.margin) == (None, ())
     assert "upper bound" not in bar.words
 
 
-def test_the_words_say_what_the_bar_shows(make: Make) -> None:
+def test_words_describe_the_bar(make: Make) -> None:
     words = card_bar(make()).words
     for part in ("peak 1013.2 MiB: context 513.2 MiB, parameters 100.0 MiB", "upper bound", "; card 39.56 GiB"):
         assert part in words

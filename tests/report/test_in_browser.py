@@ -90,7 +90,7 @@ def findings(page: Any) -> list[str]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS_PX)
 @pytest.mark.parametrize("draw", [full, cell])
-def test_a_page_fits_every_screen_and_axe_finds_nothing_serious(
+def test_page_is_responsive_and_accessible(
     make: Make, opened: Open, draw: Callable[[Make], str], width: int, scheme: str
 ) -> None:
     page = opened(draw(make), width=width, scheme=scheme)
@@ -99,12 +99,12 @@ def test_a_page_fits_every_screen_and_axe_finds_nothing_serious(
     assert findings(page) == []
 
 
-def test_axe_finds_what_is_wrong(opened: Open) -> None:
+def test_axe_detects_faults(opened: Open) -> None:
     page = opened("<!DOCTYPE html><html><body><p style='color:#ddd;background:#fff'>pale</p></body></html>")
     assert {one.partition(":")[0] for one in findings(page)} >= {"color-contrast", "html-has-lang"}
 
 
-def test_the_arrow_keys_say_what_the_timeline_holds(make: Make, opened: Open) -> None:
+def test_arrow_keys_move_along_timeline(make: Make, opened: Open) -> None:
     page = opened(draw_page(make()))
     page.focus("#chart")
     for _ in range(4):
@@ -112,21 +112,21 @@ def test_the_arrow_keys_say_what_the_timeline_holds(make: Make, opened: Open) ->
     assert "live 300.0 MiB" in page.inner_text("#said")
 
 
-def test_the_keyboard_reaches_every_frame_which_scrolls(make: Make, opened: Open) -> None:
+def test_keyboard_reaches_scrolling_frames(make: Make, opened: Open) -> None:
     page = opened(full(make), width=400)
     found = page.evaluate(f"{SCROLLING}.map(e => e.tabIndex >= 0 || e.querySelector('[tabindex]') !== null)")
     assert found
     assert all(found)
 
 
-def test_words_of_a_hostile_job_run_nothing(hostile: Estimate, opened: Open) -> None:
+def test_hostile_text_runs_nothing(hostile: Estimate, opened: Open) -> None:
     for text in (draw_page(hostile, command=hostile.title), draw_fragment(hostile)):
         page = opened(text)
         page.on("dialog", lambda dialog: pytest.fail(f"a dialog says {dialog.message}"))
         assert page.evaluate("document.querySelectorAll('script').length") == (2 if "<!DOCTYPE" in text else 0)
 
 
-def test_a_printed_page_is_light_and_shows_all_of_it(make: Make, opened: Open) -> None:
+def test_printed_page_is_light_and_complete(make: Make, opened: Open) -> None:
     page = opened(full(make), width=700, scheme="dark")
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -134,7 +134,7 @@ def test_a_printed_page_is_light_and_shows_all_of_it(make: Make, opened: Open) -
     assert page.pdf().startswith(b"%PDF")
 
 
-def test_a_fragment_leaves_the_notebook_as_it_is(make: Make, opened: Open) -> None:
+def test_fragment_does_not_restyle_notebook(make: Make, opened: Open) -> None:
     text = cell(make)
     page = opened(text)
     looks = "getComputedStyle(document.querySelector('#beside'))"

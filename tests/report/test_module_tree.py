@@ -15,7 +15,7 @@ from vramcast.tracer.format.trace import Action, Category, Trace
 MIB = 2**20
 
 
-def test_modules_stand_above_their_parts_and_operators_are_the_leaves(make: Callable[..., Estimate]) -> None:
+def test_operators_are_leaves_of_modules(make: Callable[..., Estimate]) -> None:
     trace = make().trace
     _, row = trace.peak_live()
     found = boxes(tree_of(trace, row))
@@ -34,13 +34,13 @@ def test_modules_stand_above_their_parts_and_operators_are_the_leaves(make: Call
     assert found[6].title == "layers.0.down mm, workspaces: 50.0 MiB, 11.1%"
 
 
-def test_nothing_lives_in_an_empty_trace() -> None:
+def test_empty_trace_has_no_boxes() -> None:
     (box,) = boxes(tree_of(Trace.build({"action": [], "size_bytes": [], "block": []}), -1))
     assert (box.name, box.share) == ("all live blocks", 0.0)
 
 
 @given(st.lists(st.tuples(st.lists(st.sampled_from("abc"), max_size=12), st.integers(1, 10**9)), min_size=1, max_size=60))
-def test_every_box_lies_inside_of_one_above_it_and_beside_the_others(blocks: list[tuple[list[str], int]]) -> None:
+def test_boxes_nest_without_overlap(blocks: list[tuple[list[str], int]]) -> None:
     paths = sorted({".".join(path) for path, _ in blocks} - {""})
     trace = Trace.build(
         {
@@ -69,7 +69,7 @@ def test_every_box_lies_inside_of_one_above_it_and_beside_the_others(blocks: lis
             )
 
 
-def test_small_parts_are_one_box() -> None:
+def test_joins_small_parts() -> None:
     root = Node("all", 1000, None, {n: Node(str(n), 1, Category.INPUT) for n in range(100)} | {"x": Node("x", 900)})
     assert [(box.name, round(box.share * 1000)) for box in boxes(root)] == [("all", 1000), ("x", 900), ("smaller", 100)]
     assert pytest.approx(0.9) == boxes(root)[2].start

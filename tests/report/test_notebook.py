@@ -47,7 +47,7 @@ def said(shell: Any, capsys: pytest.CaptureFixture[str], line: str, cell: str) -
 
 
 @pytest.mark.usefixtures("tracer")
-def test_a_cell_gives_an_estimate_and_leaves_the_notebook_alone(
+def test_cell_returns_estimate_without_side_effects(
     shell: Any, tracer: Callable[[], NullGpuTracer], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shell.run_cell("model = 'mine'")
@@ -66,7 +66,7 @@ def test_a_cell_gives_an_estimate_and_leaves_the_notebook_alone(
 
 
 @pytest.mark.usefixtures("tracer")
-def test_a_cell_sees_nothing_of_the_others_and_is_told_so(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cell_does_not_see_other_cells(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     shell.run_cell("import torch\nwidth = 8\nclass Net: pass", store_history=True)
     done, text = said(shell, capsys, "", "import torch\ntorch.zeros(width, device='cuda')\nNet()")
     assert not done.success
@@ -75,7 +75,7 @@ def test_a_cell_sees_nothing_of_the_others_and_is_told_so(shell: Any, capsys: py
 
 
 @pytest.mark.usefixtures("tracer")
-def test_a_name_that_is_missing_half_way_is_told_beside_the_estimate(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_name_is_reported_with_estimate(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     shell.run_cell("width = 8", store_history=True)
     done, text = said(shell, capsys, "", "import torch\nkept = torch.zeros(1 << 20, device='cuda')\nwidth")
     assert done.result.allocated == 4 << 20
@@ -84,7 +84,7 @@ def test_a_name_that_is_missing_half_way_is_told_beside_the_estimate(shell: Any,
 
 
 @pytest.mark.usefixtures("tracer")
-def test_a_cell_has_the_imports_of_earlier_ones(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cell_has_imports_of_earlier_cells(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     shell.run_cell("import torch, json\nfrom torch import nn as layers", store_history=True)
     done, text = said(shell, capsys, "", "kept = layers.Linear(1024, 1024, device=torch.device('cuda'))")
     assert "NameError" not in text
@@ -103,7 +103,7 @@ def test_a_cell_has_the_imports_of_earlier_ones(shell: Any, capsys: pytest.Captu
         ("--help", "usage: vramcast run"),
     ],
 )
-def test_wrong_options_are_told_in_words(shell: Any, capsys: pytest.CaptureFixture[str], line: str, words: str) -> None:
+def test_reports_wrong_options(shell: Any, capsys: pytest.CaptureFixture[str], line: str, words: str) -> None:
     done, text = said(shell, capsys, line, "x = 1")
     assert words in text
     assert done.result is None

@@ -62,7 +62,7 @@ def framed(fragment: str) -> str:
         (600, "Does not fit", "413.2 MiB are missing."),
     ],
 )
-def test_the_answer_comes_first_and_is_that_of_check(make: Make, memory_mib: int | None, word: str, says: str) -> None:
+def test_answer_comes_first_and_matches_check(make: Make, memory_mib: int | None, word: str, says: str) -> None:
     estimate = make(memory_mib)
     for text in (draw_page(estimate), framed(draw_fragment(estimate))):
         first, *others = Page(text).words("p")[("vramcast" in Page(text).classes) :]
@@ -72,7 +72,7 @@ def test_the_answer_comes_first_and_is_that_of_check(make: Make, memory_mib: int
     assert estimate.verdict.value == word.lower()
 
 
-def test_where_no_bound_holds_none_is_named(make: Make) -> None:
+def test_omits_bound_that_does_not_hold(make: Make) -> None:
     page = Page(draw_page(make(unbounded_calls=("nonzero",))))
     text = " ".join(page.words("p"))
     assert "No bound holds, since these calls have no largest shape: nonzero." in text
@@ -81,7 +81,7 @@ def test_where_no_bound_holds_none_is_named(make: Make) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ the page
-def test_the_page_has_its_sections_in_order(make: Make) -> None:
+def test_sections_are_in_order(make: Make) -> None:
     page = Page(draw_page(make()))
     assert page.words("h1") == ["file.py:model on NVIDIA A100-SXM4-40GB"]
     assert page.words("h2") == [
@@ -96,7 +96,7 @@ def test_the_page_has_its_sections_in_order(make: Make) -> None:
     ]
 
 
-def test_every_drawing_has_words_and_every_table_heads(make: Make) -> None:
+def test_drawings_have_labels_and_tables_have_headers(make: Make) -> None:
     page = Page(draw_page(make()))
     for drawing in page.all("svg", of=SVG):
         is_inner = not drawing.get("class")  # a place in another drawing
@@ -113,7 +113,7 @@ def test_every_drawing_has_words_and_every_table_heads(make: Make) -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_ranks_phases_and_advice_have_tables_where_there_are_any(make: Make) -> None:
+def test_optional_tables_appear_when_needed(make: Make) -> None:
     plain = make()
     header = {
         RANKS: {"world_size": 8, "fullest": 0, "peaks": [[0, 450 * MIB, 500 * MIB], [7, 440 * MIB, 470 * MIB]]},
@@ -132,14 +132,14 @@ def test_ranks_phases_and_advice_have_tables_where_there_are_any(make: Make) -> 
 
 
 @pytest.mark.parametrize("has_context", [False, True])
-def test_a_job_whose_trace_has_no_blocks_has_a_page(make: Make, has_context: bool) -> None:
+def test_trace_without_blocks_has_a_page(make: Make, has_context: bool) -> None:
     trace = Trace.build({"action": [], "size_bytes": [], "block": []})
     estimate = make(trace=with_context(trace, [(0, MIB)]) if has_context else trace, allocated=0, reserved=0)
     assert Page(draw_page(estimate)).words("h2")
     assert Page(framed(draw_fragment(estimate))).words("p")
 
 
-def test_a_page_loads_nothing_and_may_load_nothing(make: Make) -> None:
+def test_page_loads_nothing(make: Make) -> None:
     for text in (draw_page(make()), draw_fragment(make())):
         loading = {"src", "href", "xlink:href", "srcset", "action", "data", "poster", "background"}
         page = html5lib.parse(text, namespaceHTMLElements=False)
@@ -149,7 +149,7 @@ def test_a_page_loads_nothing_and_may_load_nothing(make: Make) -> None:
     assert policy == ["default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"]
 
 
-def test_a_hostile_job_adds_no_element(hostile: Estimate, make: Make) -> None:
+def test_hostile_job_adds_no_element(hostile: Estimate, make: Make) -> None:
     named = make(names=("a", "a", "a"), warnings=("a",), unknown=("a",), out_of_memory="a")
     for draw in (draw_page, lambda estimate: framed(draw_fragment(estimate))):
         page, plain = Page(draw(hostile)), Page(draw(named))
@@ -160,14 +160,14 @@ def test_a_hostile_job_adds_no_element(hostile: Estimate, make: Make) -> None:
     draw_page(hostile, command=hostile.job.target or "").encode()
 
 
-def test_the_page_is_light_dark_and_printable(make: Make) -> None:
+def test_page_has_light_dark_and_print_styles(make: Make) -> None:
     text = draw_page(make())
     for part in ("color-scheme: light dark", "@media (prefers-color-scheme: dark)", "@media print"):
         assert part in text
 
 
 # ------------------------------------------------------------------------------------------------ the fragment
-def test_a_fragment_touches_nothing_around_it(make: Make) -> None:
+def test_fragment_is_self_contained(make: Make) -> None:
     text = draw_fragment(make())
     assert text.lstrip().startswith('<div class="vramcast">')
     page = Page(framed(text))
@@ -182,7 +182,7 @@ def test_a_fragment_touches_nothing_around_it(make: Make) -> None:
     assert len(text) < 100_000
 
 
-def test_a_notebook_keeps_words_beside_the_fragment_and_no_arrays(make: Make) -> None:
+def test_notebook_output_has_text_without_arrays(make: Make) -> None:
     class Printer:
         said = ""
 
@@ -218,35 +218,35 @@ def test_a_notebook_keeps_words_beside_the_fragment_and_no_arrays(make: Make) ->
         ),
     ],
 )
-def test_the_call_says_what_differs_from_a_default(make: Make, job: Job, call: str) -> None:
+def test_python_call_lists_changed_options(make: Make, job: Job, call: str) -> None:
     assert python_call(replace(make(), job=job)) == call
 
 
 # ------------------------------------------------------------------------------------------------ files and the command line
-def test_an_estimate_saves_its_report(make: Make, tmp_path: Path) -> None:
+def test_estimate_saves_report(make: Make, tmp_path: Path) -> None:
     make().save_report(tmp_path / "job.html")
     assert (tmp_path / "job.html").read_text() == draw_page(make())
 
 
 @pytest.mark.parametrize("name", ["job.pdf", "job", "job.png"])
-def test_another_ending_is_refused(make: Make, tmp_path: Path, name: str) -> None:
+def test_rejects_other_extension(make: Make, tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match=r"expected \.html"):
         save(make(), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_which_is_not_there_is_named(make: Make, tmp_path: Path) -> None:
+def test_names_missing_folder(make: Make, tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot be written"):
         make().save_report(tmp_path / "none" / "job.html")
 
 
 @pytest.mark.parametrize("verb", [["estimate", "x"], ["check", "x"], ["run", "--"]])
-def test_a_wrong_ending_is_said_before_anything_is_traced(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_wrong_extension_before_tracing(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb[0], "--report", "job.pdf", *verb[1:]]) == 2
     assert "expected .html" in capsys.readouterr().err
 
 
-def test_the_command_line_repeats_itself_in_the_page(make: Make, tmp_path: Path) -> None:
+def test_page_shows_command_line(make: Make, tmp_path: Path) -> None:
     path = tmp_path / "a job.html"
     options = parser().parse_args(["estimate", "file.py:model", "--report", str(path)])
     options.asked = ("vramcast", "estimate", "file.py:model", "--report", str(path))
@@ -255,7 +255,7 @@ def test_the_command_line_repeats_itself_in_the_page(make: Make, tmp_path: Path)
 
 
 @pytest.mark.usefixtures("auto_tracer")
-def test_a_traced_job_has_a_report(tiny_models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_traced_job(tiny_models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "job.html"
     words = ["check", f"{tiny_models}:wide", "--batch", "64x1024", "--labels", "64x1024", "--on", "t4", "--report", str(path)]
     assert main(words) == 0

@@ -30,7 +30,7 @@ print("vramcast.report" in sys.modules, str(found).startswith("process peak"), "
 """
 
 
-def test_the_registered_view_draws(make: Callable[..., Estimate], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_registered_view_draws(make: Callable[..., Estimate], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view, "_views", [])
     view.register(
         lambda: SimpleNamespace(text=lambda estimate: f"{estimate.reserved} bytes", to_dict=lambda estimate: {"a": 1})
@@ -38,11 +38,11 @@ def test_the_registered_view_draws(make: Callable[..., Estimate], monkeypatch: p
     assert (str(make()), make().to_dict(), make().to_json()) == (f"{500 * 2**20} bytes", {"a": 1}, '{"a": 1}')
 
 
-def test_ipython_shows_the_text_and_not_the_fields(make: Callable[..., Estimate]) -> None:
+def test_ipython_shows_text(make: Callable[..., Estimate]) -> None:
     assert pytest.importorskip("IPython.lib.pretty").pretty(make()) == str(make())
 
 
 @pytest.mark.integration
-def test_a_program_that_imports_the_estimator_alone_prints_an_estimate() -> None:
+def test_prints_estimate_without_importing_report() -> None:
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "False True True\n", done.stderr

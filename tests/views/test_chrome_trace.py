@@ -35,7 +35,7 @@ def counters(events: list[dict[str, Any]], name: str) -> dict[int, dict[str, int
     return {event["ts"]: event["args"] for event in events if (event["ph"], event["name"]) == ("C", name)}
 
 
-def test_counters_say_what_the_trace_holds_after_each_event(process_trace: Trace) -> None:
+def test_counters_follow_every_event(process_trace: Trace) -> None:
     events = drawn(process_trace, card_bytes=50 * MIB)
     rows = curves.sampled_rows(process_trace, 1000)
     allocated = counters(events, "allocated")
@@ -49,7 +49,7 @@ def test_counters_say_what_the_trace_holds_after_each_event(process_trace: Trace
     assert counters(events, "card") == {0: {"bytes": 50 * MIB}}
 
 
-def test_slices_are_the_steps_and_the_phases_and_do_not_overlap(job_trace: Trace) -> None:
+def test_slices_are_steps_and_phases(job_trace: Trace) -> None:
     slices = [event for event in drawn(job_trace) if event["ph"] == "X"]
     steps, phases = ([one for one in slices if one["tid"] == thread] for thread in (1, 2))
     assert [(one["name"], one["ts"], one["dur"]) for one in steps] == [("step 0", 2, 8), ("step 1", 10, 4)]
@@ -58,25 +58,25 @@ def test_slices_are_the_steps_and_the_phases_and_do_not_overlap(job_trace: Trace
     assert sum(one["dur"] for one in phases) == len(job_trace)
 
 
-def test_peaks_are_marked(process_trace: Trace) -> None:
+def test_marks_peaks(process_trace: Trace) -> None:
     marks = {event["name"]: event["ts"] for event in drawn(process_trace) if event["ph"] == "i"}
     assert marks == {"live peak 11.0 MiB": 5, "process peak 30.0 MiB": 13}
 
 
-def test_two_ranks_are_two_processes(job_trace: Trace) -> None:
+def test_ranks_are_processes(job_trace: Trace) -> None:
     trace = replace(job_trace, header={RANKS: {"world_size": 8, "fullest": 0, "peaks": []}})
     names = [one["args"]["name"] for one in drawn(trace, title="a job", beside=(7, job_trace)) if one["name"] == "process_name"]
     assert names == ["a job, rank 0 of 8, which reserves most", "a job, rank 7"]
 
 
 @pytest.mark.parametrize("title", ["", "</script>\x1b[31m\ud800"])
-def test_any_name_is_valid_json(job_trace: Trace, title: str) -> None:
+def test_any_name_gives_valid_json(job_trace: Trace, title: str) -> None:
     trace = replace(job_trace, operators=[Operator.of(title, title)] * len(job_trace.operators))
     assert drawn(trace, title=title)
     assert chrome_trace.draw(trace, title=title).isprintable()
 
 
-def test_a_long_trace_is_thinned(job_trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thins_long_trace(job_trace: Trace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chrome_trace, "_MAX_POINTS", 7)
     allocated = counters(drawn(job_trace), "allocated")
     assert len(allocated) <= 7

@@ -94,7 +94,7 @@ def by_hand(trace: Trace) -> list[tuple[int, list[int], int, int]]:
 # ------------------------------------------------------------------------------------------------ curves
 @settings(deadline=None)
 @given(trace=traces())
-def test_the_curves_are_those_of_a_slow_count(trace: Trace) -> None:
+def test_curves_match_slow_count(trace: Trace) -> None:
     states = by_hand(trace)
     rows = curves.sampled_rows(trace, 1000)
     assert rows.tolist() == [row for row, _, _, _ in states]
@@ -111,13 +111,13 @@ def test_the_curves_are_those_of_a_slow_count(trace: Trace) -> None:
 
 @settings(deadline=None)
 @given(trace=traces())
-def test_a_curve_stays_between_two_changes(trace: Trace) -> None:
+def test_curve_is_constant_between_changes(trace: Trace) -> None:
     still = np.setdiff1d(np.arange(1, len(trace)), curves.sampled_rows(trace, 1000))
     for curve in (curves.live_bytes(trace), trace.reserved_bytes(), curves.context_bytes(trace)):
         assert curve[still].tolist() == curve[still - 1].tolist()
 
 
-def test_the_curves_of_a_small_job_are_these(job_trace: Trace) -> None:
+def test_curves_of_small_job(job_trace: Trace) -> None:
     small, ten, eleven = 4096, 10 * MIB + 4096, 11 * MIB + 4096
     assert curves.live_bytes(job_trace).tolist() == [
         0, small, small, ten, eleven, eleven, ten, ten, ten + 1024, small + 1024, small + 1024, small, small, small,
@@ -127,7 +127,7 @@ def test_the_curves_of_a_small_job_are_these(job_trace: Trace) -> None:
     assert curves.context_bytes(job_trace).tolist() == [0] * 14
 
 
-def test_the_context_adds_to_the_segments_from_its_row_on(process_trace: Trace) -> None:
+def test_context_adds_to_segments(process_trace: Trace) -> None:
     assert curves.context_bytes(process_trace).tolist() == [5 * MIB] * 13 + [8 * MIB] * 3
     in_mib = [5] + [7] * 2 + [27] * 10 + [30] + [10] * 2
     assert curves.process_bytes(process_trace).tolist() == [size * MIB for size in in_mib]
@@ -136,7 +136,7 @@ def test_the_context_adds_to_the_segments_from_its_row_on(process_trace: Trace) 
 # ------------------------------------------------------------------------------------------------ the estimate's members
 @settings(deadline=None)
 @given(trace=traces())
-def test_the_estimate_says_what_a_slow_count_says(trace: Trace) -> None:
+def test_estimate_matches_slow_count(trace: Trace) -> None:
     states = by_hand(trace)
     said = estimate(trace)
     timeline = [
@@ -156,14 +156,14 @@ def test_the_estimate_says_what_a_slow_count_says(trace: Trace) -> None:
     assert list(said.by_module.items()) == sorted(totals.items(), key=lambda item: -item[1])
 
 
-def test_the_estimate_returns_plain_python(job_trace: Trace) -> None:
+def test_estimate_returns_plain_values(job_trace: Trace) -> None:
     said = estimate(job_trace)
     assert {type(value) for point in said.timeline for value in point} == {int, str}
     assert {type(value) for value in [*said.by_module.values(), said.workspace_bytes]} == {int}
 
 
 # ------------------------------------------------------------------------------------------------ peaks and groups
-def test_the_two_peaks_are_two_moments(process_trace: Trace) -> None:
+def test_peaks_may_differ_in_time(process_trace: Trace) -> None:
     live, process = curves.peak_of_live(process_trace), curves.peak_of_process(process_trace)
     assert (live.row, live.live_bytes, live.reserved_bytes) == (5, 11 * MIB + 4096, 22 * MIB)
     assert (live.context_bytes, live.process_bytes) == (5 * MIB, 27 * MIB)
@@ -174,14 +174,14 @@ def test_the_two_peaks_are_two_moments(process_trace: Trace) -> None:
     assert (process.context_bytes, process.process_bytes) == (8 * MIB, 30 * MIB)
 
 
-def test_without_context_the_peak_of_the_process_is_that_of_the_segments(job_trace: Trace) -> None:
+def test_process_peak_without_context(job_trace: Trace) -> None:
     process = curves.peak_of_process(job_trace)
     assert (process.row, process.live_bytes, process.context_bytes, process.process_bytes) == (2, 4096, 0, 22 * MIB)
 
 
 @settings(deadline=None)
 @given(trace=traces())
-def test_the_peaks_are_the_first_largest_of_a_slow_count(trace: Trace) -> None:
+def test_peaks_match_slow_count(trace: Trace) -> None:
     states = by_hand(trace)
     all_live = [sum(live) for _, live, _, _ in states]
     all_process = [reserved + context for _, _, reserved, context in states]
@@ -199,7 +199,7 @@ def test_the_peaks_are_the_first_largest_of_a_slow_count(trace: Trace) -> None:
 
 @settings(deadline=None)
 @given(trace=traces())
-def test_groups_hold_every_live_block_once(trace: Trace) -> None:
+def test_groups_cover_live_blocks_once(trace: Trace) -> None:
     for row in range(-1, len(trace)):
         expected: dict[tuple[str, str, Category], tuple[int, int]] = {}
         for block in trace.live_at(row).tolist():
@@ -218,7 +218,7 @@ def test_groups_hold_every_live_block_once(trace: Trace) -> None:
 # ------------------------------------------------------------------------------------------------ the time axis
 @settings(deadline=None)
 @given(trace=traces())
-def test_spans_tile_the_rows_and_are_uniform(trace: Trace) -> None:
+def test_spans_tile_the_rows(trace: Trace) -> None:
     spans = curves.spans(trace)
     assert [row for span in spans for row in range(span.first, span.end)] == list(range(len(trace)))
     for span in spans:
@@ -228,7 +228,7 @@ def test_spans_tile_the_rows_and_are_uniform(trace: Trace) -> None:
     assert all(left != right for left, right in pairwise(keys))
 
 
-def test_a_step_begins_once_even_when_a_late_row_belongs_to_an_earlier_one() -> None:
+def test_step_begins_once() -> None:
     steps = [-1, 0, -1, 0, 1, 1, 3]
     trace = Trace.build({"action": [Action.SNAPSHOT] * 7, "size_bytes": [0] * 7, "block": [-1] * 7, "step": steps})
     assert curves.steps(trace) == [(1, 4, 0), (4, 6, 1), (6, 7, 3)]
@@ -237,7 +237,7 @@ def test_a_step_begins_once_even_when_a_late_row_belongs_to_an_earlier_one() -> 
 # ------------------------------------------------------------------------------------------------ down-sampling
 @settings(deadline=None)
 @given(trace=traces(max_size=120), max_points=st.integers(4, 60))
-def test_sampling_keeps_both_peaks_the_end_and_its_limit(trace: Trace, max_points: int) -> None:
+def test_sampling_keeps_peaks_and_end(trace: Trace, max_points: int) -> None:
     rows, changed = curves.sampled_rows(trace, max_points), np.array([row for row, _, _, _ in by_hand(trace)], np.int64)
     assert len(rows) <= max_points
     assert rows.tolist() == sorted(set(rows.tolist()) & set(changed.tolist()))
@@ -248,7 +248,7 @@ def test_sampling_keeps_both_peaks_the_end_and_its_limit(trace: Trace, max_point
         assert peak.row == -1 or peak.row in rows
 
 
-def test_one_spike_in_a_million_events_is_kept() -> None:
+def test_sampling_keeps_single_spike() -> None:
     n = 1_000_000
     action = np.tile([Action.ALLOC, Action.FREE_COMPLETED], n // 2)
     block = np.repeat(np.arange(0, n, 2), 2)
@@ -262,6 +262,6 @@ def test_one_spike_in_a_million_events_is_kept() -> None:
 
 
 @pytest.mark.parametrize("max_points", [-1, 0, 3])
-def test_too_few_points_are_refused(job_trace: Trace, max_points: Any) -> None:
+def test_rejects_too_few_points(job_trace: Trace, max_points: Any) -> None:
     with pytest.raises(UsageError, match="expected 4 or more"):
         curves.sampled_rows(job_trace, max_points)

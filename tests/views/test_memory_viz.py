@@ -85,7 +85,7 @@ def embedded_snapshots(page: str) -> list[Any]:
     return [pickle.loads(base64.b64decode(file["base64"])) for file in json.loads(files[1])]
 
 
-def test_torch_lists_every_event_of_the_file(memory_viz: Any, exported: Path) -> None:
+def test_torch_lists_every_event(memory_viz: Any, exported: Path) -> None:
     lines = memory_viz.trace(pickle.loads(exported.read_bytes())).splitlines()
     # Names are given in the order of the allocations: b is the parameter, d the activation, e the workspace.
     assert [line.partition(" #")[0].partition("(")[0] for line in lines[2:15]] == [
@@ -95,13 +95,13 @@ def test_torch_lists_every_event_of_the_file(memory_viz: Any, exported: Path) ->
     ]  # fmt: skip
 
 
-def test_torch_sums_the_segments_of_the_file(memory_viz: Any, exported: Path) -> None:
+def test_torch_sums_segments(memory_viz: Any, exported: Path) -> None:
     lines = memory_viz.segsum(pickle.loads(exported.read_bytes())).splitlines()
     # At the end one segment of 2 MiB is left, and in it the parameter of 4,000 B.
     assert lines[1:4] == ["segments: 1", "total_reserved: 2.0MiB", "total_allocated: 3.9KiB"]
 
 
-def test_torch_embeds_the_file_in_its_pages(memory_viz: Any, exported: Path, job_trace: Trace) -> None:
+def test_torch_embeds_file_in_pages(memory_viz: Any, exported: Path, job_trace: Trace) -> None:
     snapshot = pickle.loads(exported.read_bytes())
     pages = [memory_viz.trace_plot(snapshot), memory_viz.trace_plot(snapshot, plot_segments=True)]
     pages.append(memory_viz.segment_plot(snapshot))
@@ -180,20 +180,18 @@ def check(said: dict[str, Any], trace: Trace, *, n_replayed: int) -> None:
     assert said["replay"] == [[row, int(reserved[row]), int(live[row])] for row, _, _ in said["replay"]]
 
 
-def test_the_viewer_reads_counts_and_replays_the_file(
-    viewer: Callable[..., dict[str, Any]], exported: Path, job_trace: Trace
-) -> None:
+def test_viewer_reads_and_replays_file(viewer: Callable[..., dict[str, Any]], exported: Path, job_trace: Trace) -> None:
     said = viewer(exported)
     check(said, job_trace, n_replayed=said["annotated"])
     assert set(said["categories"]) == {"parameter", "activation", "workspace", "unknown"}
 
 
-def test_the_viewer_draws_no_more_blocks_than_it_is_told(viewer: Callable[..., dict[str, Any]], exported: Path) -> None:
+def test_viewer_respects_block_limit(viewer: Callable[..., dict[str, Any]], exported: Path) -> None:
     # One of them is the band of all which are not drawn.
     assert [plot["drawn"] for plot in viewer(exported, max_entries=1)["plots"]] == [2, 2]
 
 
-def test_the_viewer_reads_a_traced_job(
+def test_viewer_reads_traced_job(
     viewer: Callable[..., dict[str, Any]], trace: Callable[..., Any], tiny_models: Path, tmp_path: Path
 ) -> None:
     job = trace(target=f"{tiny_models}:wide", batch="64x1024", labels="64x1024").trace

@@ -89,7 +89,7 @@ def overlaps(trace: Trace, found: Packing) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------ by_address
-def test_places_begin_at_zero_and_leave_unused_addresses_out(job_trace: Trace) -> None:
+def test_offsets_skip_unused_addresses(job_trace: Trace) -> None:
     found = by_address(job_trace)
     # Two segments, 2 MiB at 2^47 and 20 MiB at 64 MiB above: the second one follows the first.
     assert found.offset_bytes.tolist() == [0, 2 * MIB, 12 * MIB, 4096]
@@ -97,7 +97,7 @@ def test_places_begin_at_zero_and_leave_unused_addresses_out(job_trace: Trace) -
     assert sorted(found.segments.tolist()) == [[0, 14, 0, 2 * MIB], [2, 12, 2 * MIB, 20 * MIB]]
 
 
-def test_a_stretch_which_loses_pages_goes_on_with_the_rest() -> None:
+def test_stretch_continues_after_losing_pages() -> None:
     base = 2**47
     rows = [
         (Action.SEGMENT_MAP, base, 60 * MIB),
@@ -114,7 +114,7 @@ def test_a_stretch_which_loses_pages_goes_on_with_the_rest() -> None:
 
 @given(st.integers(0, 10**6))
 @settings(max_examples=20, deadline=None)
-def test_no_two_live_blocks_overlap_and_none_lies_outside_of_what_is_reserved(seed: int) -> None:
+def test_live_blocks_do_not_overlap(seed: int) -> None:
     trace = random_trace(seed, 60)
     found = by_address(trace)
     assert not overlaps(trace, found)
@@ -126,7 +126,7 @@ def test_no_two_live_blocks_overlap_and_none_lies_outside_of_what_is_reserved(se
         assert len(inside) == 1
 
 
-def test_a_trace_without_blocks_has_an_empty_packing() -> None:
+def test_trace_without_blocks_has_empty_packing() -> None:
     found = by_address(Trace.build({"action": [], "size_bytes": [], "block": []}))
     assert (len(found.offset_bytes), len(found.segments), found.height_bytes) == (0, 0, 0)
 
@@ -142,7 +142,7 @@ def pair(job_trace: Trace) -> list[Packing]:
     return [by_address(job_trace), planned]
 
 
-def test_the_page_draws_both_on_the_same_axes_and_says_their_heights(job_trace: Trace, pair: list[Packing]) -> None:
+def test_page_uses_same_axes_for_both(job_trace: Trace, pair: list[Packing]) -> None:
     page = Page(draw_html(job_trace, pair, title="my job"))
     text = " ".join(page.texts)
     assert "caching allocator: 22.0 MiB, 1.999 times the live peak" in text
@@ -158,7 +158,7 @@ def test_the_page_draws_both_on_the_same_axes_and_says_their_heights(job_trace: 
     assert after["x"] == before["x"]
 
 
-def test_the_page_needs_no_script_and_nothing_from_the_network(job_trace: Trace, pair: list[Packing]) -> None:
+def test_page_needs_no_script_or_network(job_trace: Trace, pair: list[Packing]) -> None:
     text = draw_html(job_trace, pair)
     page = Page(text)
     assert not [tag for tag, _ in page.tags if tag in ("script", "link", "img", "iframe")]
@@ -167,7 +167,7 @@ def test_the_page_needs_no_script_and_nothing_from_the_network(job_trace: Trace,
     assert not re.search(r"https?://|url\(", text)
 
 
-def test_names_which_come_from_anywhere_stay_text(job_trace: Trace) -> None:
+def test_escapes_untrusted_names(job_trace: Trace) -> None:
     hostile = replace(job_trace, operators=[Operator.of(HOSTILE, HOSTILE)] * len(job_trace.operators))
     page = Page(draw_html(hostile, [by_address(hostile)], title=HOSTILE))
     assert not [tag for tag, _ in page.tags if tag == "script"]
@@ -176,12 +176,12 @@ def test_names_which_come_from_anywhere_stay_text(job_trace: Trace) -> None:
     assert draw_png(hostile, [by_address(hostile)], title=HOSTILE).startswith(PNG_MAGIC)
 
 
-def test_a_block_says_what_it_is(job_trace: Trace) -> None:
+def test_large_block_has_description(job_trace: Trace) -> None:
     text = " ".join(Page(draw_html(job_trace, [by_address(job_trace)])).texts)
     assert "activations 10.0 MiB, step 0, forward, layers.0, aten::relu, rows 3 to 9" in text
 
 
-def test_many_blocks_make_a_page_of_little_size_in_which_every_category_is_drawn() -> None:
+def test_page_with_many_blocks_is_small() -> None:
     trace = random_trace(0, 20_000)
     assert (trace.action == Action.ALLOC).sum() == 20_000
     text = draw_html(trace, [by_address(trace)] * 2)
@@ -192,7 +192,7 @@ def test_many_blocks_make_a_page_of_little_size_in_which_every_category_is_drawn
     assert all(any(name == text for text in page.texts) for name in looks)
 
 
-def test_every_block_leaves_a_mark_however_small_it_is() -> None:
+def test_small_blocks_stay_visible() -> None:
     rows = [(Action.ALLOC, 0, 2**30, 0), (Action.ALLOC, 2**30, 512, 1), (Action.FREE_COMPLETED, 0, 512, 1)]
     rows += [(Action.SNAPSHOT, 0, 0, -1)] * 20_000
     action, address, size_bytes, block = zip(*rows, strict=True)
@@ -203,14 +203,14 @@ def test_every_block_leaves_a_mark_however_small_it_is() -> None:
     assert (small["width"], small["height"]) == ("0.5", "0.5")
 
 
-def test_the_picture_is_drawn_for_a_trace_without_blocks_too(pair: list[Packing], job_trace: Trace) -> None:
+def test_draws_png_without_blocks(pair: list[Packing], job_trace: Trace) -> None:
     empty = Trace.build({"action": [], "size_bytes": [], "block": []})
     assert draw_png(empty, [by_address(empty)]).startswith(PNG_MAGIC)
     assert len(draw_png(job_trace, pair, title="my job")) > 10_000
     assert "0.0 MiB" in draw_html(empty, [by_address(empty)])
 
 
-def test_the_ending_decides_and_another_one_is_refused(job_trace: Trace, pair: list[Packing], tmp_path: Path) -> None:
+def test_extension_selects_format(job_trace: Trace, pair: list[Packing], tmp_path: Path) -> None:
     save(job_trace, pair, tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(PNG_MAGIC)
     save(job_trace, pair, tmp_path / "a.HTML", title="my job")
@@ -221,15 +221,13 @@ def test_the_ending_decides_and_another_one_is_refused(job_trace: Trace, pair: l
         save(job_trace, pair, tmp_path / "no" / "a.html")
 
 
-def test_a_picture_without_matplotlib_is_refused(
-    job_trace: Trace, pair: list[Packing], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_png_needs_matplotlib(job_trace: Trace, pair: list[Packing], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(UsageError, match="needs matplotlib"):
         save(job_trace, pair, tmp_path / "a.png")
 
 
-def test_heights_above_what_32_bits_hold_are_drawn(tmp_path: Path) -> None:
+def test_draws_heights_beyond_32_bits(tmp_path: Path) -> None:
     rows = [(Action.ALLOC, 0, 60 * GIB, 0), (Action.ALLOC, 60 * GIB, 20 * GIB, 1)]
     action, address, size_bytes, block = zip(*rows, strict=True)
     trace = Trace.build({"action": action, "address": address, "size_bytes": size_bytes, "block": block})

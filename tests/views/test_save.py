@@ -94,20 +94,20 @@ def long_trace(n_blocks: int) -> Trace:
     ("name", "beginning"),
     [("a.png", PNG_MAGIC), ("a.html", b"<!DOCTYPE html>"), ("A.TXT", b"title\n"), ("a.json", b'{"traceEvents"')],
 )
-def test_the_ending_chooses_the_view(process_trace: Trace, tmp_path: Path, name: str, beginning: bytes) -> None:
+def test_extension_selects_view(process_trace: Trace, tmp_path: Path, name: str, beginning: bytes) -> None:
     save(process_trace, tmp_path / name, card_bytes=GIB, title="title")
     assert (tmp_path / name).read_bytes().startswith(beginning)
 
 
 @pytest.mark.parametrize("name", ["a.pdf", "a", "html", "a.png.gz", ".png"])
-def test_another_ending_is_refused_and_nothing_is_written(job_trace: Trace, tmp_path: Path, name: str) -> None:
+def test_rejects_other_extension_without_writing(job_trace: Trace, tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match=r"expected \.png, \.html, \.txt or \.json"):
         save(job_trace, tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.html", "a.txt", "a.json"])
-def test_a_folder_which_is_not_there_is_named(job_trace: Trace, tmp_path: Path, name: str) -> None:
+def test_names_missing_folder(job_trace: Trace, tmp_path: Path, name: str) -> None:
     with pytest.raises(OutputError, match="cannot be written"):
         save(job_trace, tmp_path / "none" / name)
 
@@ -115,21 +115,19 @@ def test_a_folder_which_is_not_there_is_named(job_trace: Trace, tmp_path: Path, 
 @pytest.mark.parametrize("trace", [EMPTY, nothing_live(), segments_only()], ids=["empty", "nothing live", "segments only"])
 @pytest.mark.parametrize("name", ["a.png", "a.html", "a.txt", "a.json"])
 @pytest.mark.parametrize("card_bytes", [None, 10 * MIB, 2**37])
-def test_a_trace_without_blocks_is_drawn(trace: Trace, tmp_path: Path, name: str, card_bytes: int | None) -> None:
+def test_draws_trace_without_blocks(trace: Trace, tmp_path: Path, name: str, card_bytes: int | None) -> None:
     for drawn in (trace, with_context(trace, [(len(trace), 5 * MIB)])):
         save(drawn, tmp_path / name, card_bytes=card_bytes)
         assert (tmp_path / name).stat().st_size > 20
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.html", "a.txt", "a.json"])
-def test_hostile_names_and_titles_are_drawn(job_trace: Trace, tmp_path: Path, name: str) -> None:
+def test_draws_hostile_names(job_trace: Trace, tmp_path: Path, name: str) -> None:
     save(renamed(job_trace, HOSTILE), tmp_path / name, card_bytes=GIB, title=HOSTILE)
     assert (tmp_path / name).stat().st_size > 20
 
 
-def test_a_png_without_matplotlib_says_what_to_install(
-    job_trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_png_error_names_package(job_trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UsageError, match=r"pip install 'vramcast\[plot\]'"):
         save(job_trace, tmp_path / "a.png")
@@ -137,14 +135,14 @@ def test_a_png_without_matplotlib_says_what_to_install(
 
 
 @pytest.mark.integration
-def test_the_views_import_neither_jinja2_nor_matplotlib_nor_torch() -> None:
+def test_import_is_light() -> None:
     code = "import sys, vramcast.views, vramcast.cli.main as m; m.parser(); print({'SLOW'} & set(sys.modules))"
     code = code.replace("SLOW", "', '".join(("jinja2", "matplotlib", "torch")))
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
 
 
 # ------------------------------------------------------------------------------------------------ text
-def test_the_text_shows_the_stack_the_peaks_and_the_tables(job_trace: Trace) -> None:
+def test_text_shows_stack_peaks_and_tables(job_trace: Trace) -> None:
     text = draw_text(with_context(job_trace, [(0, 5 * MIB)]), card_bytes=50 * MIB, title="a job")
     lines = text.splitlines()
     assert lines[:7] == [
@@ -171,7 +169,7 @@ def test_the_text_shows_the_stack_the_peaks_and_the_tables(job_trace: Trace) -> 
     assert re.search(r"╵build +╵forward +╵backward +╵optimizer", text)
 
 
-def test_two_ranks_stand_side_by_side_on_one_axis(job_trace: Trace, tmp_path: Path) -> None:
+def test_ranks_share_an_axis(job_trace: Trace, tmp_path: Path) -> None:
     trace = replace(job_trace, header={RANKS: {"world_size": 8, "fullest": 0, "peaks": [[0, 11 * MIB, 22 * MIB]]}})
     smaller = Trace.build({"action": [Action.ALLOC], "size_bytes": [MIB], "block": [0]})
     text = draw_text(trace, beside=(7, smaller))
@@ -185,7 +183,7 @@ def test_two_ranks_stand_side_by_side_on_one_axis(job_trace: Trace, tmp_path: Pa
         save(trace, tmp_path / name, card_bytes=GIB, beside=(7, EMPTY))
 
 
-def test_without_segments_what_is_reserved_is_unknown_and_not_0(job_trace: Trace) -> None:
+def test_reserved_is_unknown_without_segments(job_trace: Trace) -> None:
     trace = Trace.build({"action": [Action.ALLOC], "size_bytes": [4 * MIB], "block": [0]})
     trace = with_context(trace, [(0, 0)])
     text, page = draw_text(trace, card_bytes=8 * MIB), draw_html(trace, card_bytes=8 * MIB)
@@ -201,7 +199,7 @@ def test_without_segments_what_is_reserved_is_unknown_and_not_0(job_trace: Trace
     assert ("th", "reserved") in Page(draw_html(job_trace)).texts
 
 
-def test_a_card_far_above_is_named_and_not_drawn(job_trace: Trace) -> None:
+def test_distant_card_is_named_only(job_trace: Trace) -> None:
     text = draw_text(job_trace, card_bytes=2200 * MIB)
     assert "card ↑ 2.15 GiB, 100.0 times the peak" in text
     assert "═" not in text
@@ -214,7 +212,7 @@ def test_a_card_far_above_is_named_and_not_drawn(job_trace: Trace) -> None:
     context=st.integers(0, 2**32),
     segment_bytes=st.integers(0, 2**39),
 )
-def test_the_text_is_plain_and_80_characters_wide(name: str, card_bytes: int | None, context: int, segment_bytes: int) -> None:
+def test_text_is_plain_and_80_wide(name: str, card_bytes: int | None, context: int, segment_bytes: int) -> None:
     trace = Trace.build(
         {
             "action": [Action.CONTEXT, Action.SEGMENT_ALLOC, Action.ALLOC, Action.ALLOC],
@@ -243,7 +241,7 @@ def has_colour(picture: Any, colour: str, at_least: int) -> bool:
     return int((picture == [red, green, blue]).all(axis=2).sum()) >= at_least
 
 
-def test_the_picture_has_the_colours_of_what_is_there(job_trace: Trace, tmp_path: Path) -> None:
+def test_png_has_colours_of_categories(job_trace: Trace, tmp_path: Path) -> None:
     save(job_trace, tmp_path / "a.png", card_bytes=50 * MIB)
     picture = pixels(tmp_path / "a.png")
     assert picture.shape == (770, 1430, 3)
@@ -254,7 +252,7 @@ def test_the_picture_has_the_colours_of_what_is_there(job_trace: Trace, tmp_path
     assert has_colour(picture, style.LOOKS[Category.ACTIVATION].colour, 770 * 1430 // 30)
 
 
-def test_the_picture_has_the_context_below_all_else(process_trace: Trace, tmp_path: Path) -> None:
+def test_png_draws_context_lowest(process_trace: Trace, tmp_path: Path) -> None:
     save(process_trace, tmp_path / "a.png")
     picture = pixels(tmp_path / "a.png")
     # 5 of 32 MiB for thirteen of sixteen rows, and 8 for three: more than a tenth of the axes, and the lowest of them.
@@ -265,12 +263,12 @@ def test_the_picture_has_the_context_below_all_else(process_trace: Trace, tmp_pa
     assert np.flatnonzero(is_activation.any(axis=1)).max() < np.flatnonzero(is_context.any(axis=1)).max()
 
 
-def test_without_a_card_there_is_no_line(job_trace: Trace, tmp_path: Path) -> None:
+def test_no_line_without_card(job_trace: Trace, tmp_path: Path) -> None:
     save(job_trace, tmp_path / "a.png")
     assert not has_colour(pixels(tmp_path / "a.png"), ON_WHITE[ALARM], 1)
 
 
-def test_the_callers_matplotlib_is_left_alone(job_trace: Trace, tmp_path: Path) -> None:
+def test_does_not_change_matplotlib(job_trace: Trace, tmp_path: Path) -> None:
     import matplotlib.pyplot as plt
 
     before = (plt.get_backend(), plt.get_fignums(), dict(plt.rcParams))
@@ -314,7 +312,7 @@ class Page(HTMLParser):
         return dict(json.loads(text))
 
 
-def test_the_page_holds_the_curves_exactly(process_trace: Trace) -> None:
+def test_page_holds_exact_curves(process_trace: Trace) -> None:
     page = Page(draw_html(process_trace))
     data = page.data
     rows = curves.sampled_rows(process_trace, 1000)
@@ -330,7 +328,7 @@ def test_the_page_holds_the_curves_exactly(process_trace: Trace) -> None:
     assert ("th", "context") in page.texts
 
 
-def test_the_page_asks_the_network_for_nothing(job_trace: Trace) -> None:
+def test_page_needs_no_network(job_trace: Trace) -> None:
     text = draw_html(job_trace, card_bytes=GIB, title="a job")
     page = Page(text)
     assert "//" not in text
@@ -342,7 +340,7 @@ def test_the_page_asks_the_network_for_nothing(job_trace: Trace) -> None:
     assert policy == ["default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"]
 
 
-def test_the_page_is_readable_by_more_than_eyes_and_in_the_dark(job_trace: Trace) -> None:
+def test_page_is_accessible_and_dark(job_trace: Trace) -> None:
     text = draw_html(job_trace, card_bytes=GIB, title="a job")
     page = Page(text)
     (chart,) = [attributes for _, attributes in page.elements if attributes.get("id") == "chart"]
@@ -354,7 +352,7 @@ def test_the_page_is_readable_by_more_than_eyes_and_in_the_dark(job_trace: Trace
     assert "@media (prefers-color-scheme: dark)" in text
 
 
-def test_names_of_the_page_are_text_and_nothing_else(job_trace: Trace) -> None:
+def test_page_escapes_names(job_trace: Trace) -> None:
     text = draw_html(renamed(job_trace, HOSTILE), title=HOSTILE)
     page, plain = Page(text), Page(draw_html(renamed(job_trace, "name"), title="name"))
     assert [tag for tag, _ in page.elements] == [tag for tag, _ in plain.elements]
@@ -366,7 +364,7 @@ def test_names_of_the_page_are_text_and_nothing_else(job_trace: Trace) -> None:
 
 
 @pytest.mark.parametrize("n_blocks", [20_000, pytest.param(150_000, marks=pytest.mark.release)])
-def test_a_long_trace_makes_a_small_page_with_both_peaks(n_blocks: int) -> None:
+def test_long_trace_gives_small_page(n_blocks: int) -> None:
     trace = long_trace(n_blocks)
     assert len(trace) == 2 * n_blocks
     trace = with_context(trace, [(row, MIB) for row in range(0, 2 * n_blocks, 1000)])
@@ -379,7 +377,7 @@ def test_a_long_trace_makes_a_small_page_with_both_peaks(n_blocks: int) -> None:
 
 
 @pytest.mark.integration
-def test_the_script_says_what_the_pointer_is_at(process_trace: Trace, tmp_path: Path) -> None:
+def test_script_describes_pointer_position(process_trace: Trace, tmp_path: Path) -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")
@@ -437,7 +435,7 @@ def estimate(process_trace: Trace) -> Estimate:
     )  # fmt: skip
 
 
-def test_an_estimate_plots_itself_with_its_card_and_context(estimate: Estimate, tmp_path: Path) -> None:
+def test_estimate_plots_card_and_context(estimate: Estimate, tmp_path: Path) -> None:
     estimate.plot(tmp_path / "a.txt")
     text = (tmp_path / "a.txt").read_text()
     assert text == estimate.plot_text()
@@ -446,7 +444,7 @@ def test_an_estimate_plots_itself_with_its_card_and_context(estimate: Estimate, 
     assert "card 39.56 GiB: 39.53 GiB left at the process peak" in text
 
 
-def test_the_view_of_a_script_and_of_a_model_have_a_title(estimate: Estimate) -> None:
+def test_views_have_titles(estimate: Estimate) -> None:
     script = replace(estimate, job=Job(device("t4"), command=Command(("train.py", "--x"))))
     assert script.plot_text().startswith("train.py on ")
     assert replace(estimate, job=Job(device("t4"), model=b"pickled")).plot_text().startswith("job on ")
@@ -457,7 +455,7 @@ def options() -> Callable[..., argparse.Namespace]:
     return lambda *given: parser().parse_args(["estimate", "file.py:model", *given])
 
 
-def test_plot_writes_a_file_or_prints_the_text(
+def test_plot_writes_file_or_prints_text(
     estimate: Estimate, options: Callable[..., argparse.Namespace], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     finish(options("--plot", str(tmp_path / "a.html")), estimate, Questions(options()))
@@ -473,7 +471,7 @@ def test_plot_writes_a_file_or_prints_the_text(
     assert (said.out[len(plain.out) :].lstrip("\n"), said.err) == (estimate.plot_text(), "")
 
 
-def test_with_json_the_text_goes_to_stderr(
+def test_json_moves_text_to_stderr(
     estimate: Estimate, options: Callable[..., argparse.Namespace], capsys: pytest.CaptureFixture[str]
 ) -> None:
     finish(options("--plot", "-", "--json"), estimate, Questions(options()))
@@ -482,7 +480,7 @@ def test_with_json_the_text_goes_to_stderr(
     assert said.err.lstrip("\n") == estimate.plot_text()
 
 
-def test_a_terminal_without_unicode_gets_question_marks(
+def test_terminal_without_unicode(
     estimate: Estimate, options: Callable[..., argparse.Namespace], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with (tmp_path / "out").open("w", encoding="ascii") as stream:
@@ -492,13 +490,13 @@ def test_a_terminal_without_unicode_gets_question_marks(
 
 
 @pytest.mark.parametrize("verb", [["estimate", "x"], ["check", "x"], ["run", "--"]])
-def test_a_wrong_ending_is_said_before_anything_is_traced(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_wrong_extension_before_tracing(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb[0], "--plot", "timeline.pdf", *verb[1:]]) == 2
     assert "expected .png, .html, .txt or .json" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("auto_tracer")
-def test_a_traced_job_is_plotted(tiny_models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plots_traced_job(tiny_models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = [f"{tiny_models}:wide", "--batch", "64x1024", "--labels", "64x1024", "--device", "a100-40gb"]
     assert main(["estimate", *job, "--plot", str(tmp_path / "a.png"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["schema"] == 1

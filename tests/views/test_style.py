@@ -15,7 +15,7 @@ from vramcast.tracer.format.trace import Action, Category, Trace
 from vramcast.views import style
 
 
-def test_every_category_has_a_look_of_its_own_in_the_order_of_the_enum() -> None:
+def test_every_category_has_its_own_look() -> None:
     assert list(style.LOOKS) == list(Category)
     looks = [*style.LOOKS.values(), style.CONTEXT]
     for what in ({look.name for look in looks}, {look.colour for look in looks}, {look.letter for look in looks}):
@@ -23,7 +23,7 @@ def test_every_category_has_a_look_of_its_own_in_the_order_of_the_enum() -> None
 
 
 @given(top=st.integers(1, 2**50))
-def test_ticks_are_few_even_and_below_the_top(top: int) -> None:
+def test_ticks_are_few_and_even(top: int) -> None:
     ticks = style.ticks(top)
     assert 1 < len(ticks) <= 6 or top < 2
     assert ticks[0] == 0
@@ -31,26 +31,26 @@ def test_ticks_are_few_even_and_below_the_top(top: int) -> None:
     assert len({after - before for before, after in pairwise(ticks)}) <= 1
 
 
-def test_ticks_are_round_in_the_unit_of_the_scale() -> None:
+def test_ticks_are_round() -> None:
     assert [tick / GIB for tick in style.ticks(int(4.2 * GIB))] == [0, 1, 2, 3, 4]
     assert [tick / MIB for tick in style.ticks(300 * MIB)] == [0, 100, 200, 300]
 
 
 @pytest.mark.parametrize(("card", "is_in_view"), [(None, False), (50, True), (100, True), (250, True), (251, False)])
-def test_the_scale_reaches_the_card_unless_it_is_far_above(card: int | None, is_in_view: bool) -> None:
+def test_scale_reaches_near_card(card: int | None, is_in_view: bool) -> None:
     top = style.top_bytes(100, card)
     assert top >= 100
     assert (card is not None and card <= top) is is_in_view
 
 
-def test_the_parts_of_a_peak_sum_to_what_the_process_holds(process_trace: Trace) -> None:
+def test_parts_sum_to_process_bytes(process_trace: Trace) -> None:
     for peak in (curves.peak_of_live(process_trace), curves.peak_of_process(process_trace)):
         parts = style.parts(peak)
         assert parts[0] == (style.CONTEXT, peak.context_bytes)
         assert sum(size_bytes for _, size_bytes in parts) == style.held_bytes(peak) == peak.process_bytes
 
 
-def test_the_context_is_the_lowest_layer_of_the_stack(process_trace: Trace) -> None:
+def test_context_is_lowest_layer(process_trace: Trace) -> None:
     rows = np.array([0, 5, 13])
     layers = style.layers(process_trace, rows)
     assert [look for look, _ in layers] == [style.CONTEXT, *style.LOOKS.values()]
@@ -58,25 +58,25 @@ def test_the_context_is_the_lowest_layer_of_the_stack(process_trace: Trace) -> N
     assert [sizes.tolist() for _, sizes in layers[1:]] == curves.live_by_category(process_trace, rows).tolist()
 
 
-def test_a_card_is_compared_with_the_process() -> None:
+def test_compares_card_with_process() -> None:
     peak = curves.Peak(3, GIB, 5 * GIB, {})
     assert style.process_words(peak) == "segments 5.00 GiB, context 1.00 GiB"
     assert style.card_words(8 * GIB, peak) == "card 8.00 GiB: 2.00 GiB left at the process peak"
     assert style.card_words(4 * GIB, peak) == "card 4.00 GiB: 2.00 GiB short"
 
 
-def test_a_trace_without_context_says_so() -> None:
+def test_notes_missing_context() -> None:
     assert style.process_words(curves.Peak(3, 0, 5 * GIB, {})) == "segments 5.00 GiB, no context in the trace"
 
 
-def test_steps_are_named_only_where_there_is_room() -> None:
+def test_labels_steps_with_room() -> None:
     columns = {"action": [Action.SNAPSHOT] * 100, "size_bytes": [0] * 100, "block": [-1] * 100}
     trace = Trace.build({**columns, "step": [row // 5 for row in range(100)]})
     assert style.spaced_steps(trace, 0.05) == [(row, row // 5) for row in range(0, 100, 5)]
     assert style.spaced_steps(trace, 0.12) == [(row, row // 5) for row in range(0, 100, 15)]
 
 
-def test_phases_are_shaded_unless_they_are_too_many() -> None:
+def test_shades_phases_unless_too_many() -> None:
     def flickering(n_rows: int) -> Trace:
         columns = {"action": [Action.SNAPSHOT] * n_rows, "size_bytes": [0] * n_rows, "block": [-1] * n_rows}
         return Trace.build({**columns, "phase": [row % 2 for row in range(n_rows)]})

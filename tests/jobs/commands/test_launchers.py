@@ -52,7 +52,7 @@ def _read(text: str, **environment: str) -> Command:
         ("OMP_NUM_THREADS=4 uv run torchrun train.py", ("train.py",), False),
     ],
 )
-def test_the_program_behind_a_launcher(text: str, words: tuple[str, ...], is_module: bool) -> None:
+def test_finds_program_behind_launcher(text: str, words: tuple[str, ...], is_module: bool) -> None:
     found = _read(text)
     assert (found.words, found.is_module) == (words, is_module)
 
@@ -80,7 +80,7 @@ def test_the_program_behind_a_launcher(text: str, words: tuple[str, ...], is_mod
         ("torchrun train.py", World(1, 1)),
     ],
 )
-def test_a_launcher_says_how_many_ranks_there_are(folder: Path, text: str, world: World) -> None:
+def test_launcher_sets_number_of_ranks(folder: Path, text: str, world: World) -> None:
     (folder / "hosts").write_text("# two machines\nworker-0 slots=4\n\nworker-1 slots=4\n")
     found = _read(text)
     assert (found.world.size, found.world.local_size) == (world.size, world.local_size)
@@ -103,7 +103,7 @@ def test_a_launcher_says_how_many_ranks_there_are(folder: Path, text: str, world
         ("--hostfile bad", "which DeepSpeed refuses: b 4"),
     ],
 )
-def test_cards_which_deepspeed_would_not_find_or_nobody_said_are_refused(folder: Path, options: str, said: str) -> None:
+def test_rejects_missing_deepspeed_cards(folder: Path, options: str, said: str) -> None:
     (folder / "hosts").write_text("a slots=4\n")
     (folder / "bad").write_text("a slots=4\nb 4\n")
     with pytest.raises((UsageError, CannotEstimate), match=said):
@@ -112,7 +112,7 @@ def test_cards_which_deepspeed_would_not_find_or_nobody_said_are_refused(folder:
 
 @pytest.mark.parametrize("include", ["", "b@a", "b:1,0@b:1", "a:3@b:2"])
 @pytest.mark.parametrize("exclude", ["", "b", "a:0@b:3"])
-def test_deepspeed_chooses_the_same_cards(folder: Path, include: str, exclude: str) -> None:
+def test_selects_same_cards_as_deepspeed(folder: Path, include: str, exclude: str) -> None:
     pytest.importorskip("deepspeed")
     if include and exclude:
         return
@@ -124,7 +124,7 @@ def test_deepspeed_chooses_the_same_cards(folder: Path, include: str, exclude: s
     assert [world.local_size] * world.machines == [len(cards) for cards in theirs.values()]
 
 
-def test_a_process_of_torchrun_knows_that_it_is_alone() -> None:
+def test_torchrun_sets_variables_of_one_rank() -> None:
     found = dict(_read("torchrun --max-restarts 2 --rdzv_id job7 train.py").environment)
     assert {found[name] for name in ("RANK", "LOCAL_RANK", "GROUP_RANK")} == {"0"}
     assert {found[name] for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")} == {"1"}
@@ -133,7 +133,7 @@ def test_a_process_of_torchrun_knows_that_it_is_alone() -> None:
     assert int(found["MASTER_PORT"]) > 0
 
 
-def test_what_accelerates_options_say_reaches_the_script() -> None:
+def test_accelerate_options_reach_the_script() -> None:
     found = dict(_read("accelerate launch --mixed_precision bf16 --dynamo_backend inductor --gpu_ids 3 train.py").environment)
     assert found["ACCELERATE_MIXED_PRECISION"] == "bf16"
     assert found["ACCELERATE_DYNAMO_BACKEND"] == "INDUCTOR"
@@ -141,7 +141,7 @@ def test_what_accelerates_options_say_reaches_the_script() -> None:
     assert "RANK" not in found  # one process of accelerate's is a plain one
 
 
-def test_accelerates_configuration_stands_for_options_which_are_not_given(folder: Path) -> None:
+def test_accelerate_config_supplies_missing_options(folder: Path) -> None:
     pytest.importorskip("yaml")
     text = (
         "compute_environment: LOCAL_MACHINE\ndistributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 8\n"
@@ -158,7 +158,7 @@ def test_accelerates_configuration_stands_for_options_which_are_not_given(folder
     assert found["RANK"] == "0"
 
 
-def test_accelerates_default_configuration_is_read_where_it_lies(folder: Path) -> None:
+def test_reads_default_accelerate_config(folder: Path) -> None:
     pytest.importorskip("yaml")
     (folder / "accelerate").mkdir()
     (folder / "accelerate" / "default_config.yaml").write_text(
@@ -176,7 +176,7 @@ def test_accelerates_default_configuration_is_read_where_it_lies(folder: Path) -
 @pytest.mark.parametrize(
     ("content", "said"), [("- 1\n", "has no keys"), ("{", "cannot be read"), ("distributed_type: MEGATRON_LM", "megatron_lm")]
 )
-def test_a_configuration_which_says_nothing_is_refused(folder: Path, content: str, said: str) -> None:
+def test_rejects_empty_configuration(folder: Path, content: str, said: str) -> None:
     pytest.importorskip("yaml")
     (folder / "config.yaml").write_text(content)
     with pytest.raises((UsageError, CannotEstimate), match=said):
@@ -211,9 +211,7 @@ def _deepspeeds() -> argparse.ArgumentParser:
     ("launcher", "theirs"),
     [(TORCHRUN, _torchruns), (TORCH_LAUNCH, _torchruns), (ACCELERATE, _accelerates), (DEEPSPEED, _deepspeeds)],
 )
-def test_the_tables_have_the_options_of_the_launchers_own_parsers(
-    launcher: Launcher, theirs: Callable[[], argparse.ArgumentParser]
-) -> None:
+def test_tables_match_launchers_parsers(launcher: Launcher, theirs: Callable[[], argparse.ArgumentParser]) -> None:
     ours = {name: action.nargs for action in launcher.parser()._actions for name in action.option_strings}
     for action in theirs()._actions:
         for name in action.option_strings:
@@ -222,7 +220,7 @@ def test_the_tables_have_the_options_of_the_launchers_own_parsers(
                 assert (ours[name] == 0) == (action.nargs == 0), name
 
 
-def test_deepspeeds_options_have_values_where_they_do(folder: Path) -> None:
+def test_deepspeed_options_take_values(folder: Path) -> None:
     (folder / "hosts").write_text("localhost slots=1\n")
     words = ["-H", "hosts", "--master_port", "29501", "--save_pid", "--bind_cores_to_rank", "train.py", "--num_gpus", "8"]
     assert DEEPSPEED.launched(words, {}).words == ("train.py", "--local_rank=0", "--num_gpus", "8")
@@ -240,7 +238,7 @@ _CONFIGS = {
 
 @pytest.mark.parametrize("kind", _CONFIGS)
 @pytest.mark.parametrize("options", ["", "--mixed_precision no", "--dynamo_backend eager --zero_stage 2 --fsdp_version 1"])
-def test_the_environment_is_accelerates_own(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, options: str) -> None:
+def test_environment_matches_accelerate(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str, options: str) -> None:
     parser = _accelerates()
     launch = importlib.import_module("accelerate.commands.launch")
     monkeypatch.setattr("os.environ", {"PATH": ""})

@@ -52,7 +52,7 @@ def _read(text: str, **environment: str) -> Command:
         ("poetry run python train.py", ("train.py",), ""),
     ],
 )
-def test_interpreters_and_wrappers_are_read_through(text: str, words: tuple[str, ...], kind: str) -> None:
+def test_reads_through_interpreters_and_wrappers(text: str, words: tuple[str, ...], kind: str) -> None:
     found = _read(text)
     assert (found.words, found.is_module, found.is_code) == (words, kind == "module", kind == "code")
     assert found.environment == ()
@@ -62,7 +62,7 @@ def test_interpreters_and_wrappers_are_read_through(text: str, words: tuple[str,
 @pytest.mark.parametrize(
     "text", ["A=1 B='x y' python train.py", "env A=1 B='x y' train.py", "A=0 env -- A=1 B='x y' python train.py"]
 )
-def test_variables_before_a_command_are_its_environment(text: str) -> None:
+def test_leading_variables_are_the_environment(text: str) -> None:
     assert dict(_read(text).environment) == {"A": "1", "B": "x y"}
 
 
@@ -84,12 +84,12 @@ def test_variables_before_a_command_are_its_environment(text: str) -> None:
         ("torchrun", "required"),
     ],
 )
-def test_what_is_no_python_program_is_refused_by_name(text: str, said: str) -> None:
+def test_rejects_non_python_program(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         _read(text)
 
 
-def test_a_console_script_is_found_on_the_path(folder: Path) -> None:
+def test_finds_console_script_on_path(folder: Path) -> None:
     tools = folder / "tools"
     tools.mkdir()
     for name, head in (
@@ -109,7 +109,7 @@ def test_a_console_script_is_found_on_the_path(folder: Path) -> None:
         _read("binary", PATH=str(tools))
 
 
-def test_folders_and_archives_with_a_main_are_programs(folder: Path) -> None:
+def test_accepts_folders_and_archives_with_main(folder: Path) -> None:
     (folder / "app").mkdir()
     with pytest.raises(UsageError, match="no __main__"):
         _read("python app")
@@ -120,7 +120,7 @@ def test_folders_and_archives_with_a_main_are_programs(folder: Path) -> None:
     assert _read("app.pyz").words == ("app.pyz",)
 
 
-def test_another_interpreter_is_named_in_the_answer(folder: Path) -> None:
+def test_notes_other_interpreter(folder: Path) -> None:
     other = folder / "python3"
     other.write_text("")
     assert "vramcast's own Python" in _read(f"{other} train.py").notes[0]
@@ -128,7 +128,7 @@ def test_another_interpreter_is_named_in_the_answer(folder: Path) -> None:
     assert _read(f"{sys.executable} train.py").notes == ()
 
 
-def test_ranks_are_those_of_options_launcher_and_environment_in_this_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_order_of_sources_of_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     def world(*command: str, **options: Any) -> tuple[int, int, str]:
         found = JobText(command=command, **options).job(device("rtx4090")).command
         assert found is not None
@@ -148,6 +148,6 @@ def test_ranks_are_those_of_options_launcher_and_environment_in_this_order(monke
         world("train.py", world_size=4, ranks=(0, 4))
 
 
-def test_pythonpath_of_the_command_comes_first(folder: Path) -> None:
+def test_pythonpath_of_command_comes_first(folder: Path) -> None:
     job = JobText(command=("PYTHONPATH=src:/x", "python", "-m", "pkg")).job(device("rtx4090"))
     assert job.search_path[:2] == (str(folder / "src"), "/x")

@@ -108,7 +108,7 @@ def takes(script: ShellScript) -> int:
         ('eval "$(conda shell.bash hook)"\nconda activate x\npython train.py', "python train.py"),
     ],
 )
-def test_the_training_command_is_found(text: str, found: str) -> None:
+def test_finds_training_command(text: str, found: str) -> None:
     assert words(text) == [tuple(found.split())]
 
 
@@ -132,7 +132,7 @@ def test_the_training_command_is_found(text: str, found: str) -> None:
         "",
     ],
 )
-def test_what_touches_no_card_is_no_command(text: str) -> None:
+def test_ignores_programs_without_card(text: str) -> None:
     assert read(text).steps == ()
 
 
@@ -190,12 +190,12 @@ def test_what_touches_no_card_is_no_command(text: str) -> None:
         "srun -n x python train.py",
     ],
 )
-def test_what_may_train_and_is_not_known_makes_the_whole_script_not_understood(text: str) -> None:
+def test_unknown_command_makes_script_not_understood(text: str) -> None:
     with pytest.raises(NotUnderstood):
         read(f"python a.py\n{text}")
 
 
-def test_the_line_that_is_not_understood_is_named() -> None:
+def test_names_line_not_understood() -> None:
     assert "line 3" in why("python a.py\nmake  train")
     assert "`make train`" in why("python a.py\nmake  train")
     assert "$(date)" in why("python train.py --seed $(date)")
@@ -222,7 +222,7 @@ def test_the_line_that_is_not_understood_is_named() -> None:
         "dd of=conf.yaml",
     ],
 )
-def test_a_script_that_writes_what_its_job_reads_is_not_understood(text: str) -> None:
+def test_rejects_script_that_writes_job_files(text: str) -> None:
     with pytest.raises(NotUnderstood):
         read(f"{text}\npython train.py")
 
@@ -230,14 +230,14 @@ def test_a_script_that_writes_what_its_job_reads_is_not_understood(text: str) ->
 @pytest.mark.parametrize(
     "text", ["rm -rf out", "mkdir -p out", "python train.py > log.txt", "cp -r /data /scratch/x", "echo x >> out.log"]
 )
-def test_a_script_that_writes_something_else_is(text: str) -> None:
+def test_accepts_script_that_writes_other_files(text: str) -> None:
     read(f"{text}\npython train.py")
 
 
 # -- words and variables -------------------------------------------------------------------------------------------
 
 
-def test_variables_arguments_and_exports_are_followed() -> None:
+def test_follows_variables_arguments_and_exports() -> None:
     text = 'export A=1\nWIDTH=${WIDTH:-64}\nDATA=$HOME/data\nB=2 python train.py --w $WIDTH --d "${DATA}" $1 "$@"'
     (one,) = read(text, "x", "y z").steps
     assert one.words == ("python", "train.py", "--w", "64", "--d", "/home/ann/data", "x", "x", "y z")
@@ -282,7 +282,7 @@ def test_variables_arguments_and_exports_are_followed() -> None:
         ("X=a\nY=X\npython train.py $Y", "X"),
     ],
 )
-def test_words_are_what_the_shell_makes_of_them(text: str, last: str) -> None:
+def test_word_expansion_matches_shell(text: str, last: str) -> None:
     assert words(text)[-1][-1] == last
 
 
@@ -325,12 +325,12 @@ def test_words_are_what_the_shell_makes_of_them(text: str, last: str) -> None:
         "X='*'",
     ],
 )
-def test_a_value_that_is_known_only_when_the_job_runs_is_not_guessed(text: str) -> None:
+def test_does_not_guess_runtime_values(text: str) -> None:
     with pytest.raises(NotUnderstood):
         read(f"X=1\n{text}\npython train.py $X")
 
 
-def test_the_environment_of_a_submission_reaches_the_command() -> None:
+def test_submission_environment_reaches_command() -> None:
     (one,) = read("python train.py --b ${BATCH:-8}", BATCH="256").steps
     assert one.words[-1] == "256"
     assert dict(one.environment)["BATCH"] == "256"
@@ -339,7 +339,7 @@ def test_the_environment_of_a_submission_reaches_the_command() -> None:
     assert read("python train.py", API_TOKEN=None).steps
 
 
-def test_the_folder_follows_cd() -> None:
+def test_folder_follows_cd() -> None:
     assert read("cd src\npython train.py").steps[0].folder == "src"
     assert read("cd $SLURM_SUBMIT_DIR\npython train.py").steps[0].folder == "."
     assert read("(cd src)\npython train.py").steps[0].folder == "."
@@ -376,11 +376,11 @@ A, B = "python a.py --batch 100", "python b.py --batch 30"
         (f"{A} | tee log", 100),
     ],
 )
-def test_what_overlaps_adds_up_and_what_follows_takes_the_larger(text: str, size: int) -> None:
+def test_parallel_parts_add_and_sequential_parts_do_not(text: str, size: int) -> None:
     assert takes(read(text)) == size
 
 
-def test_a_loop_of_unknown_length_that_starts_more_and_more_is_not_understood() -> None:
+def test_rejects_loop_with_unbounded_background_jobs() -> None:
     assert "rounds" in why(f"while true; do {A} & done")
     assert takes(read(f"while true; do {A}; done")) == 100
 
@@ -400,17 +400,17 @@ def test_a_loop_of_unknown_length_that_starts_more_and_more_is_not_understood() 
         ("srun torchrun --nnodes=2 --nproc_per_node=4 train.py", {"tasks": 2, "nodes": 2, "cards": 8}, (None, None), 1),
     ],
 )
-def test_processes_that_share_a_card_are_counted(text: str, given: dict[str, int], world: object, copies: int) -> None:
+def test_counts_processes_on_one_card(text: str, given: dict[str, int], world: object, copies: int) -> None:
     (one,) = read(text, **given).steps  # type: ignore[arg-type]
     assert ((one.world_size, one.nproc_per_node), one.copies) == (world, copies)
 
 
-def test_srun_says_whether_it_asks_for_cards() -> None:
+def test_detects_srun_requests_for_cards() -> None:
     assert read("srun --gres=gpu:1 python train.py").steps_ask_for_cards
     assert not read("srun --gres=shard:2 python train.py").steps_ask_for_cards
 
 
-def test_a_plan_travels_as_json() -> None:
+def test_plan_round_trip_as_json() -> None:
     script = read(f"{A} &\n{B}\nwait\n{A}")
     numbers = {step: number for number, step in enumerate(script.steps)}
     assert from_plain(to_plain(script.plan, numbers), list(script.steps)) == script.plan
@@ -427,11 +427,11 @@ def test_a_plan_travels_as_json() -> None:
         ("cat <<EOF\nX=1 Y=2\nEOF\npython train.py --batch 7", 7),
     ],
 )
-def test_a_line_of_several_assignments_is_a_line(text: str, size: int) -> None:
+def test_reads_several_assignments_on_a_line(text: str, size: int) -> None:
     assert takes(read(text)) == size
 
 
-def test_a_script_without_anything_trains_nothing() -> None:
+def test_empty_script_trains_nothing() -> None:
     assert read_script("", folder=FOLDER, environment={}, files={}).steps == ()
 
 
@@ -457,12 +457,12 @@ def test_a_script_without_anything_trains_nothing() -> None:
         "if :; then " * 100 + ":" + "; fi" * 100,
     ],
 )
-def test_a_script_beyond_reason_is_not_understood(text: str) -> None:
+def test_rejects_oversized_script(text: str) -> None:
     with pytest.raises(NotUnderstood):
         read(text)
 
 
 @given(st.text(alphabet="$`'\"\\ \n;&|<>#(){}[]=srunpythoEOF-./@*!", max_size=120))
-def test_any_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_read_or_rejected(text: str) -> None:
     with contextlib.suppress(NotUnderstood):
         read(text, "a")

@@ -36,7 +36,7 @@ def drawn(chart: Chart) -> ElementTree.Element:
     return ElementTree.fromstring(svg.draw(chart))
 
 
-def test_each_kind_of_series_lies_where_its_numbers_are() -> None:
+def test_series_are_drawn_at_their_coordinates() -> None:
     root = drawn(CHART)
     paths = {element.get("class"): element.get("d") for element in root.findall("svg/path")}
     left, middle, right = 78, 128, 178  # 100 units wide, 100 high from y = 40 on
@@ -54,18 +54,18 @@ def test_each_kind_of_series_lies_where_its_numbers_are() -> None:
     assert [(point.get("cx"), point.get("cy")) for point in root.findall("svg/circle")] == [(str(middle), "90")] * 2
 
 
-def test_the_legend_names_each_thing_once_and_nothing_which_is_not_there() -> None:
+def test_legend_lists_each_drawn_name_once() -> None:
     names = [one.name for one in ALL if one.name != "nothing"]
     twice = Chart("", X, Y, (*ALL, ALL[0]))
     assert ["".join(entry.itertext()) for entry in drawn(twice).findall("ul/li")] == names
 
 
 @pytest.mark.parametrize("charts", [[CHART], [CHART, CHART], [Chart("", X, Y, ())]], ids=["one", "two", "empty"])
-def test_a_picture_of_each_kind_is_drawn(charts: list[Chart]) -> None:
+def test_draws_every_kind_as_png(charts: list[Chart]) -> None:
     assert png.draw(charts, EVIL).startswith(b"\x89PNG")
 
 
-def test_text_from_anywhere_stays_text() -> None:
+def test_escapes_untrusted_text() -> None:
     one = Series(EVIL, "boxes", (0,), (20,), low=(10,), end=(5,), titles=(EVIL,))
     axis = Axis(EVIL, 0, 10, ((0, EVIL),))
     evil = Chart(EVIL, axis, axis, (one,), (Shade(0, 5, EVIL, 0.1),), ((5, EVIL),), EVIL, EVIL)
@@ -75,7 +75,7 @@ def test_text_from_anywhere_stays_text() -> None:
     assert png.draw([evil], EVIL).startswith(b"\x89PNG")
 
 
-def test_a_template_escapes_all_but_markup_and_wants_all_its_names() -> None:
+def test_template_escapes_text_and_requires_values() -> None:
     text = page.render("base.html", title=EVIL, summary=[EVIL], charts=[EVIL, Markup("<b>ours</b>")])
     assert "<script" not in text
     assert "<b>ours</b>" in text
@@ -83,7 +83,7 @@ def test_a_template_escapes_all_but_markup_and_wants_all_its_names() -> None:
         page.render("base.html", title="", charts=[])
 
 
-def test_a_curve_which_stays_is_one_stroke() -> None:
+def test_constant_curve_is_one_stroke() -> None:
     y = np.repeat([10, 20], 500)
     (path,) = drawn(Chart("", X, Y, (Series("", "steps", np.linspace(0, 10, 1000), y),))).findall("svg/path[@class='steps']")
     assert (path.get("d") or "").count("V") == sum(a != b for a, b in pairwise(y.tolist()))
