@@ -232,7 +232,7 @@ def _fsdp_qlora(repository: Path, packages: Path | None, name: str, row: dict[st
         ]  # fmt: skip
         card = row["gpu"].removeprefix("2x ").lower().replace(" ", "")
         answer, _ = run(command, folder, packages, device=card, steps=3, world_size=2)
-    early = [said for said in answer.get("warnings", []) if "ended before its time" in said]
+    early = [said for said in answer.get("warnings", []) if "ended early" in said]
     peaks = None if early else answer.get("peaks")
     note = "" if peaks else "".join(early or answer.get("message", ""))[-80:]
     here = peaks["reserved"] / MIB if peaks else None

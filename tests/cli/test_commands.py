@@ -52,7 +52,7 @@ def test_a_rank_which_is_none_is_wrong_usage(call: Call, tmp_path: Path) -> None
     command = ("--", "torchrun", "--nproc_per_node=8", str(tmp_path / "train.py"))
     code, _, err = call("check", "--on", "t4", "--json", "--ranks", "8", *command)
     assert code == 2
-    assert "Rank 8 (--ranks) is none of 8" in err
+    assert "Rank 8 (--ranks) does not exist" in err
     assert call("check", "--on", "t4", "--json", "--ranks", "first", *command)[0] == 2
 
 

@@ -148,10 +148,10 @@ def test_a_model_which_raises_is_one_line_and_exit_3(
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("print('no training here')", ("without asking the GPU for memory", "on device 'cuda'")),
+        ("print('no training here')", ("without requesting GPU memory", "on device 'cuda'")),
         (
             "import sys; sys.modules['jax'] = sys",
-            ("train.py' ended without asking the GPU for memory by PyTorch: it imports JAX",),
+            ("train.py' ended without requesting GPU memory through PyTorch: it imports JAX",),
         ),
         ("input('continue? ')", ("EOFError", "echo yes | vramcast run")),
         ("raise ValueError('bad\\ndata')", ("ValueError: bad",)),

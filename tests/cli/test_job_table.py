@@ -79,7 +79,7 @@ def test_every_option_of_a_job_is_a_key() -> None:
         ({"target": "a:b", "steps": "many"}, "steps is 'many': a whole number"),
         ({"target": "a:b", "steps": 0}, "steps is 0: at least 1"),
         ({"target": "a:b", "level": "0.9"}, "level is '0.9': a finite number"),
-        ({"target": "a:b", "level": 2}, "level is 2.0: it must lie between 0 and 1"),
+        ({"target": "a:b", "level": 2}, "level is 2.0: it must be between 0 and 1"),
         ({"target": "a:b", "device": "h900"}, "h900"),
         ({"target": "a:b", "batch": []}, "batch is empty"),
         ({"target": "a:b", "batch": ["8x16", ""]}, "batch is empty"),

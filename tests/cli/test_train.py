@@ -239,4 +239,4 @@ def test_a_config_in_the_sets_folder_is_read_and_no_other(
     assert cli.main(["evaluate", source, "--artifact", "default"]) == 0
     said = capsys.readouterr()
     assert "runs             1\n" in said.out
-    assert "left out 4: its config is no file in the set's folder: pass --trust-targets" in said.err
+    assert "left out 4: its config is not in the data set's folder: pass --trust-targets" in said.err

@@ -45,8 +45,8 @@ def test_a_rank_is_checked_and_its_largest_batch_is_none_where_nothing_fits(call
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["estimate", "--world-size", "8"], "nothing says how the model is spread over the ranks: give parallel"),
-        (["check", "--parallel", "fsdp"], "'fsdp' of how many ranks? Give world_size (--world-size)"),
+        (["estimate", "--world-size", "8"], "but parallel (--parallel) is missing: give one of"),
+        (["check", "--parallel", "fsdp"], "'fsdp' without a number of ranks: give world_size (--world-size)"),
         (["check", "--parallel", "ddp", "--world-size", "2", "--ranks", "all"], "--ranks all is for commands"),
         (["check", "--on", "t4", "--parallel", "ddp", "--", "train.py"], "--parallel: this describes a model"),
         (["sweep", "--world-sizes", "1..8"], "--parallel is missing: give ddp or fsdp"),

@@ -1,4 +1,4 @@
-"""The cache: what is in it runs as its reader, so whose it may be; and that an honest one serves two users."""
+"""The cache: its ownership checks, because its code runs as its reader, and its use by two users."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ as_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, re
 
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache folder which every user can reach, as pytest's own cannot."""
+    """Yield a cache folder that every user can reach, unlike pytest's own."""
     place = Path(tempfile.mkdtemp())
     place.chmod(0o755)
     monkeypatch.setenv("VRAMCAST_CACHE", str(place / "cache"))
@@ -41,7 +41,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def put(name: str, *files: str) -> Path:
-    """Keep a folder of files, or with none a file."""
+    """Keep a folder of files, or a file if there are none."""
 
     def make(made: Path) -> None:
         if not files:
@@ -54,7 +54,7 @@ def put(name: str, *files: str) -> Path:
 
 
 def as_stranger(function: Callable[[], Any], home: Path) -> Any:
-    """Return what `function` returns to another user; "TRACEBACK ..." where it raises what is no error of ours."""
+    """Return the result of `function` for another user; "TRACEBACK ..." for an error that is not ours."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -106,7 +106,7 @@ def test_creates_library_folder_for_owner_alone(folder: Path) -> None:
     assert made == folder / "compiled" / "of" / "one"
     assert made.is_dir()
     (made / "theirs").touch()
-    (made / "theirs").chmod(0o666)  # not looked at: the library's own business
+    (made / "theirs").chmod(0o666)  # the content is the library's own, and not checked
     assert cache.folder("compiled/of/one") == made
     made.parent.chmod(0o777)
     with pytest.raises(CacheError, match="others can write to it"):
@@ -119,7 +119,7 @@ def test_accepts_sticky_parent_folder(folder: Path, mode: int, is_taken: bool) -
     if is_taken:
         assert cache.cache_folder() == folder
     else:
-        with pytest.raises(CacheError, match="everybody can exchange it"):
+        with pytest.raises(CacheError, match="any user can replace it"):
             cache.cache_folder()
 
 
@@ -167,7 +167,7 @@ def test_import_root_holds_only_the_package(folder: Path, monkeypatch: pytest.Mo
     if links.parent.name != "import":
         pytest.skip("vramcast is installed: there are no links")
     (links / "sitecustomize.py").write_text("raise SystemExit('planted')")
-    with pytest.raises(CacheError, match="more in it than a link"):
+    with pytest.raises(CacheError, match="contains more than a link"):
         job_process.python_path()
 
 
@@ -196,11 +196,11 @@ def test_root_cache_serves_other_users_read_only(folder: Path, tmp_path: Path) -
     made = as_stranger(lambda: put("libraries/NEW", "libcuda.so.1"), home)
     assert made == home / ".cache" / "vramcast" / "libraries" / "NEW"
     assert as_stranger(lambda: cache.find("libraries/NEW"), home) == made
-    # What root keeps to itself is not there for others, and made again.
+    # Files readable only for root do not exist for others, who make them again.
     assert as_stranger(lambda: put("private/one"), home) == home / ".cache" / "vramcast" / "private" / "one"
-    # Without a home there is no place, and the error says so.
+    # Without a home there is no place for a cache.
     assert isinstance(as_stranger(lambda: put("libraries/THIRD", "x"), Path("/root")), CompilerError)
-    # What the other user made is nothing which root runs.
+    # Root does not run the other user's files.
     with pytest.raises(CacheError, match=f"belongs to user {STRANGER}"):
         cache._checked(made, home)
 

@@ -1,4 +1,4 @@
-"""Numbers as callers give them: taken for what they mean, or refused by name."""
+"""Checks and conversions of numbers from callers."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ def test_number_rejects_other_values(value: object) -> None:
 
 def test_number_names_the_range() -> None:
     assert number("lr", 0, least=0.0, most=1.0) == 0.0
-    with pytest.raises(UsageError, match="lr is -1: it must lie between 0 and 1"):
+    with pytest.raises(UsageError, match="lr is -1: it must be between 0 and 1"):
         number("lr", -1, least=0.0, most=1.0)

@@ -1,4 +1,4 @@
-"""The error tree: which class ends the command line with which code, and that it is what it says."""
+"""The error tree: classes, exit codes, and the drawing in its docstring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A package that is missing is named, with what installs it."""
+"""Errors for missing packages."""
 
 from __future__ import annotations
 

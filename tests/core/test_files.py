@@ -1,4 +1,4 @@
-"""Files which are written whole or not at all, and whose error says what they were."""
+"""Atomic writes, and their error classes."""
 
 from __future__ import annotations
 

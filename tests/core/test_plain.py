@@ -1,4 +1,4 @@
-"""Plain values: what a dataclass says is what a file may hold; the message names place, value and what is expected."""
+"""Conversion to and from JSON values, and the messages for wrong values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FULL = Node("a", 3, 0.5, "fill", True, ends=(1.0, 2.0), parts={"b": Node("b")}, 
 
 
 def plain(node: Node) -> Any:
-    """Return a node as JSON has it; a path is never written by us."""
+    """Return a node as JSON values; paths are text."""
     values = to_plain(node)
     del values["folder"]
     for part in values["parts"].values():
@@ -88,11 +88,17 @@ def test_reads_recursive_type() -> None:
         values = {"name": "a", "parts": {"b": values}}
     with pytest.raises(ArtifactError, match="nested too deep"):
         from_plain(Node, values, raises=ArtifactError)
-    while values.get("parts"):  # else freeing it would recurse
+    while values.get("parts"):  # otherwise freeing it would recurse
         values = values["parts"]["b"]
 
 
-NO_JSON = [("{", "not JSON"), ("NaN", "NaN is no number"), ("[" * 10**5, "nested too deep"), ("9" * 10**4, ""), (b"\xff", "")]
+NO_JSON = [
+    ("{", "not JSON"),
+    ("NaN", "NaN is not a number"),
+    ("[" * 10**5, "nested too deep"),
+    ("9" * 10**4, ""),
+    (b"\xff", ""),
+]
 
 
 @pytest.mark.parametrize(("text", "why"), NO_JSON, ids=["torn", "NaN", "deep", "large", "binary"])

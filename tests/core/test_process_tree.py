@@ -1,4 +1,4 @@
-"""What /proc tells of this machine's processes."""
+"""The processes of this machine, from /proc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text for a reader: what is cut is said, and nothing reaches a terminal that it would obey."""
+"""Shortened and printable text; no control codes reach a terminal."""
 
 from __future__ import annotations
 

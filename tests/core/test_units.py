@@ -1,4 +1,4 @@
-"""Bytes as text, both ways."""
+"""Sizes as text: parsing and formatting."""
 
 from __future__ import annotations
 

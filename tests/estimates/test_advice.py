@@ -154,7 +154,7 @@ def test_explains_missing_checkpointing_switch(found: tuple[Estimate, Advice]) -
 
 def test_prices_state_known_costs(found: tuple[Estimate, Advice], auto_tracer: str) -> None:
     said = found[1]
-    assert row(said, "half the batch").price == "twice the launches a step; batch norm sees half batches"
+    assert row(said, "half the batch").price == "twice the launches per step; batch norm sees half batches"
     assert row(said, "precision bf16").price == "other numerics"
     half, all_ = row(said, "checkpointing 2 of 4 blocks").price, row(said, "checkpointing all 4 blocks").price
     if auto_tracer == "nullgpu":
@@ -162,13 +162,13 @@ def test_prices_state_known_costs(found: tuple[Estimate, Advice], auto_tracer: s
         assert 0 < shares[0] < shares[1] < 100  # the normalisation belongs to no block
         assert ": blocks." in half
     else:
-        assert half.startswith("these once more forward: blocks.")
+        assert half.startswith("one more forward pass of these blocks: blocks.")
 
 
 def test_plans_swap_or_gives_reason(found: tuple[Estimate, Advice], auto_tracer: str) -> None:
     one = row(found[1], "swapping without overhead")
     if auto_tracer != "nullgpu":
-        assert "does not see when blocks are read" in (one.reason or "")
+        assert "does not record reads of blocks" in (one.reason or "")
         return
     pytest.importorskip("optuna")
     assert taken(found[1], one.name) <= found[0].trace.peak_live()[0]
@@ -209,9 +209,9 @@ def test_doubles_cards_until_the_job_fits(found: tuple[Estimate, Advice]) -> Non
 
 def test_fake_tracer_has_no_swap_plan() -> None:
     said = advise(estimated(batch=512, tracer="fake"))
-    assert "fake tracer does not see when blocks are read" in (row(said, "swapping").reason or "")
+    assert "fake tracer does not record reads of blocks" in (row(said, "swapping").reason or "")
     assert row(said, "checkpointing all 4 blocks").price == "at most one more forward pass"
-    assert row(said, "checkpointing 2 of 4 blocks").price.startswith("these once more forward: blocks.")
+    assert row(said, "checkpointing 2 of 4 blocks").price.startswith("one more forward pass of these blocks: blocks.")
 
 
 def test_text_names_smallest_card_and_notes(found: tuple[Estimate, Advice]) -> None:

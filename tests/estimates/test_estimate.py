@@ -54,14 +54,14 @@ def found(auto_tracer: str) -> Estimate:
         ({"batch": torch.utils.data.TensorDataset(torch.zeros(8, 4))}, "TensorDataset: pass one batch of it"),
         ({"batch": torch.utils.data.DataLoader([1, 2])}, "DataLoader: pass one batch of it, for example next(iter(loader))"),
         ({"batch": (torch.zeros(8, 4), torch.utils.data.DataLoader([1, 2]))}, "DataLoader: pass one batch"),
-        ({"batch": np.array(["a"])}, "array of <U1, of which no tensor can be made"),
+        ({"batch": np.array(["a"])}, "array of <U1, which no tensor can hold"),
         ({"labels": [1, 2, 3]}, "labels is [1, 2, 3]"),
         ({"labels": (n for n in range(2))}, "generator"),
         ({"memory": True}, "a whole number is expected"),
         ({"memory": 1.5}, "a whole number is expected"),
         ({"memory": b"12GiB"}, "a whole number is expected"),
-        ({"memory": 12}, "was the unit forgotten? Write for example 12GiB"),
-        ({"memory": 11441}, "was the unit forgotten"),  # MiB, as nvidia-smi prints
+        ({"memory": 12}, "add a unit, for example 12GiB"),
+        ({"memory": 11441}, "add a unit"),  # MiB, as nvidia-smi prints
         ({"memory": ""}, "''"),
         ({"level": "0.9"}, "level is '0.9'"),
         ({"level": float("nan")}, "finite"),
@@ -69,7 +69,7 @@ def found(auto_tracer: str) -> Estimate:
         ({"device": None}, "device is None"),
         ({"device": 0}, "device is 0"),
         ({"alloc_conf": 1}, "alloc_conf is 1"),
-        ({"timeout_s": -1}, "must lie between"),
+        ({"timeout_s": -1}, "must be between"),
         ({"timeout_s": "5"}, "timeout_s (--timeout) is '5'"),
         ({"loss": "mse"}, "loss is 'mse'"),
         ({"optimizer": None}, "optimizer is None"),
@@ -527,8 +527,8 @@ def test_cpu_answers_model_that_needs_values(needs_null_gpu: None, monkeypatch: 
     found = estimate(Counts(), torch.zeros(8, 16), device="a100-40gb")
     assert called == ["fake", "cpu"]
     assert found.tracer == "cpu"
-    assert found.warnings[0].startswith("traced by the cpu tracer: the null GPU could not (The job raised RuntimeError")
-    assert "fake tensors could not" in found.warnings[0]
+    assert found.warnings[0].startswith("traced by the cpu tracer: the null GPU failed (The job raised RuntimeError")
+    assert "fake tensors failed" in found.warnings[0]
 
 
 def test_timeout_has_no_fallback(needs_null_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,12 +103,12 @@ def test_flags_unfamiliar_job(corrected: Estimate, make_job: Callable[..., Job],
     )
     strange = Estimator(artifact=artifact).estimate_job(job)
     assert strange.to_dict()["out_of_distribution"] is True
-    assert any("is unlike those which 'mine' was learned from" in text for text in strange.warnings)
+    assert any("differs from those that 'mine' was trained on" in text for text in strange.warnings)
 
 
 def test_warns_of_unsupported_level(plain: Estimate, artifact: Path) -> None:
     estimate = Estimator(artifact=artifact, level=0.999).estimate_job(plain.job)
-    assert any("too few models behind it to promise level 0.999" in text for text in estimate.warnings)
+    assert any("was calibrated on too few models to guarantee level 0.999" in text for text in estimate.warnings)
 
 
 def test_unsupported_level_uses_rule_as_floor(corrected: Estimate) -> None:
@@ -121,8 +121,8 @@ def test_unsupported_level_uses_rule_as_floor(corrected: Estimate) -> None:
     assert both.quantile(0.9, card, context) == corrected.bound.quantile(0.9, card, context)  # promised
     assert both.quantile(0.999, card, context) == rule.quantile(0.999, card, context)
     assert both.margin(0.999, card, context) == rule.margin(0.999, card, context)
-    assert "no lower than" in both.method(0.999, card)[0]
-    assert "no lower than" not in both.method(0.9, card)[0]
+    assert "at least empirical" in both.method(0.999, card)[0]
+    assert "at least" not in both.method(0.9, card)[0]
 
 
 def test_reads_artifact_from_option_or_variable(

@@ -85,7 +85,7 @@ def test_rejects_refuted_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     found = plans.pool.plan(Lifetimes.of(trace))
     lower = replace(found, height_bytes=found.height_bytes - 512)
     monkeypatch.setattr(plans.pool, "plan", lambda *_, **__: lower)
-    with pytest.raises(CannotEstimate, match=r"The pool plan is wrong, says its checker: .* report the job"):
+    with pytest.raises(CannotEstimate, match=r"The checker rejected the pool plan: .* report the job"):
         plans.plan_pool(trace)
 
     class Refuted:
@@ -96,5 +96,5 @@ def test_rejects_refuted_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(plans.swap, "plan", plan)
     monkeypatch.setattr(plans.swap_checker, "check", lambda *_: Refuted)
-    with pytest.raises(CannotEstimate, match="The swap plan is wrong, says its checker: block 3 is read while it is out"):
+    with pytest.raises(CannotEstimate, match="The checker rejected the swap plan: block 3 is read while it is out"):
         plans.plan_swap(trace)

@@ -57,7 +57,7 @@ def test_unknown_call_widens_bound(level: float, reserved: int) -> None:
 
 @pytest.mark.parametrize("level", [0.0, 1.0, -1.0, 99.0, float("nan")])
 def test_rejects_level_outside_unit_interval(level: float) -> None:
-    with pytest.raises(ValueError, match="must lie between 0 and 1"):
+    with pytest.raises(ValueError, match="must be between 0 and 1"):
         PublicBound(1, MATMUL).quantile(level, A100, CONTEXT)
 
 

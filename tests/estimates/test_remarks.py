@@ -17,7 +17,7 @@ from vramcast.tracer.observation import Observation
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
-        (0, ["no training step was seen: no optimizer stepped after a backward pass"]),
+        (0, ["no training step was observed: no optimizer stepped after a backward pass"]),
         (2, ["the command ended after 2 of 3 training steps"]),
         (3, []),
     ],

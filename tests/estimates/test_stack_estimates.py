@@ -106,7 +106,7 @@ def test_other_cudnn_warns_and_widens_bound(fetched: Callable[[str], Path], trac
     own = convolution(stack=stack, tracer=tracer)
     assert (Code.OTHER_CUDNN in other.unknown, Code.OTHER_CUDNN in own.unknown) == (True, False)
     (said,) = [text for text in other.warnings if "--get-cudnn 9.17.0" in text]
-    assert said.endswith("the bound is wider for it")
+    assert said.endswith("this widens the bound")
     assert not [text for text in own.warnings if "convolution workspaces" in text]
     assert (own.reserved, own.process) == (other.reserved, other.process)  # one and the same library answered
     assert other.upper_bound > own.upper_bound
@@ -171,5 +171,5 @@ def test_parses_settings_by_torch_of_stack(conf: str) -> None:
 def test_rejects_variable_unknown_to_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
-    with pytest.raises(UsageError, match=r"PYTORCH_ALLOC_CONF has no effect under torch 2\.8\.0"):
+    with pytest.raises(UsageError, match=r"PYTORCH_ALLOC_CONF has no effect in torch 2\.8\.0"):
         linear(stack="torch==2.8.0", alloc_conf=None)

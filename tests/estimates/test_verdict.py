@@ -59,10 +59,10 @@ def growth(phase: str = "training", *, full_at_step: int = 500, steps_known: int
 DOUBTFUL: list[tuple[dict[str, Any], str]] = [
     ({"unbounded_calls": ("bincount",)}, "these calls have no largest shape: bincount"),
     (with_course(ended="ValueError: no data"), "the command ended early (ValueError: no data)"),
-    (with_course(not_reached=["evaluation"]), "not seen: evaluation"),
+    (with_course(not_reached=["evaluation"]), "not observed: evaluation"),
     ({"growth": growth()}, "train.py:7: the card is full in step 500"),
-    ({"growth": growth(steps_known=400)}, "in step 500, and 400 are made"),
-    ({"growth": growth(steps_known=600, is_judged=False)}, "64 were seen, too few to tell whether that stops"),
+    ({"growth": growth(steps_known=400)}, "in step 500, but the loop ends after 400"),
+    ({"growth": growth(steps_known=600, is_judged=False)}, "only 64 were observed, too few to tell whether it stops"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Models of the golden jobs, one of each kind which the registries lack."""
+"""Models of the golden jobs, one of each kind that the registries lack."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lstm() -> nn.Module:
 
 
 class _UNet(nn.Module):
-    """Depthwise, grouped, dilated and transposed convolutions with a skip between."""
+    """Depthwise, grouped, dilated and transposed convolutions with a skip connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ def unet() -> nn.Module:
 
 
 class _Moe(nn.Module):
-    """A mixture of experts which gathers each expert's rows: shapes depend on values."""
+    """A mixture of experts that gathers each expert's rows: shapes depend on values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ def moe() -> nn.Module:
 
 
 class _Select(nn.Module):
-    """Selects elements of something large by a mask, so that the size has a largest value only."""
+    """A selection of elements of a large tensor by a mask, so that only the largest size is known."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a process takes besides PyTorch's segments: the published numbers, and the rule for what nobody measured."""
+"""Memory of a process outside PyTorch's segments: the published numbers, and the rule for unmeasured cards."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_source_reflects_measurement() -> None:
     assert context_bytes("h100", 12, both, torch="2.9.1+cu128").source is Source.MEASURED
     assert context_bytes("h100", 12, both, torch="2.4.1").source is Source.OTHER_STACK
     assert context_bytes("h100", 12, both).source is Source.OTHER_STACK
-    assert context_bytes("h200", 12, both, torch="2.10.0").source is Source.INTERPOLATED  # its bare context alone was measured
+    assert context_bytes("h200", 12, both, torch="2.10.0").source is Source.INTERPOLATED  # only its bare context was measured
     assert context_bytes("h200", 12, (), torch="2.10.0", kernels=False).source is Source.MEASURED
     assert context_bytes("rtx4080", 12, (), kernels=False).source is Source.INTERPOLATED
     assert context_bytes("a100", 11, both).source is Source.OTHER_STACK
@@ -151,7 +151,7 @@ def test_extrapolates_by_threads() -> None:
     assert found.assumed
     assert found.bytes < context_bytes("rtx3060", 12, {"cublas", "cudnn"}).bytes
     assert 50 * MIB < found.bytes < 200 * MIB
-    assert "by the threads which a card can hold" in found.provenance
+    assert "extrapolated from other cards" in found.provenance
 
 
 def test_uses_card_with_equal_threads() -> None:
@@ -162,14 +162,14 @@ def test_uses_card_with_equal_threads() -> None:
 
 @pytest.mark.parametrize("row", LAZY, ids=lambda row: f"{row.gpus[0]}-{'-'.join(sorted(row.libraries)) or 'bare'}")
 def test_rule_covers_measured_cards(row: ContextRow) -> None:
-    # Leave out a card and its like: what is made of the others must hold its measured point.
+    # Leave out a card and equal ones: the rule fitted to the others must cover its measured point.
     rest = tuple(other for other in LAZY if threads_of(other) != threads_of(row))
     found = context._lazy(DEVICES[row.gpus[0]], row.libraries, None, kernels=bool(row.libraries), rows=rest)
     assert found.source is Source.INTERPOLATED
     assert found.mib.low_mib <= row.size.mib <= found.mib.high_mib
 
 
-# ------------------------------------------------------------------------------------------------ how far it may lie off
+# ------------------------------------------------------------------------------------------------ uncertainty
 cards = st.sampled_from(sorted(DEVICES))
 sets = st.sampled_from(SETS)
 levels = st.floats(0.001, 0.999)
@@ -218,7 +218,7 @@ def test_exact_row_has_spread_of_its_class() -> None:
     assert all(values == sorted(values) for classes in context._SPREADS.values() for values in classes.values())
     found = context_bytes("a100", 12, {"cublas", "cudnn"})
     assert found.above_bytes(0.999) == round(found.bytes * context._SPREADS["kernels"]["OTHER_STACK"][-1])
-    eager = context_bytes("a100", 11, {"cublas", "cudnn"})  # one number: its range is all that is known
+    eager = context_bytes("a100", 11, {"cublas", "cudnn"})  # one number: only its range is known
     assert eager.above_bytes(0.51) == eager.high_bytes - eager.bytes
 
 
@@ -239,7 +239,7 @@ def test_errors_name_accepted_values() -> None:
 def test_every_table_size_has_a_provenance_mark() -> None:
     source = Path(str(context.__file__)).read_text(encoding="utf-8")
     marked = {
-        # A mark which has its line for itself speaks for the next one.
+        # A mark on its own line applies to the next line.
         t.start[0] + (t.line.strip() == t.string)
         for t in tokenize.generate_tokens(io.StringIO(source).readline)
         if t.type == tokenize.COMMENT and re.match(r"#\s*(spec|measured|arbitrary)\b|#.*\bspec:", t.string)

@@ -1,4 +1,4 @@
-"""The table of cards: complete, plausible, and every number says where it comes from."""
+"""The table of cards: complete, plausible, and every number has a source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vramcast.hardware import device as hardware
 from vramcast.hardware.cards import DEVICES, device
 from vramcast.hardware.device import Device
 
-# Key: memory it is sold with, GiB; bandwidth of the data sheet, GB/s.
+# By key: nominal memory, GiB; bandwidth of the data sheet, GB/s.
 SHEET = {
     "p100-16gb": (16, 732),
     "v100-16gb": (16, 900),
@@ -72,7 +72,7 @@ SHEET = {
     "rtx5090": (32, 1792),
     "jetson-agx-orin-64gb": (64, 204.8),
 }
-# From the prototype of the deviceless mode: cuDNN 9.19 refuses a record which lacks one of these.
+# From the prototype of the deviceless mode: cuDNN 9.19 rejects a record without one of these.
 CUDNN_KEYS = {
     *("maxGridSize", "maxBlockSize", "cudaDeviceId", "deviceVer", "driverVer", "regsPerBlock", "multiProcessorCount"),
     *("smCountOrigin", "warpSize", "maxSharedMemoryPerBlock", "maxSharedMemoryPerBlockOptin", "maxSharedMemoryPerSM"),
@@ -89,7 +89,7 @@ NUMBERS = ("total_bytes", "compute_capability", "sm_count", "clock_khz", "memory
 
 
 def marks_of(table: str) -> dict[str, str | None]:
-    """Return the provenance mark of each number in a card's table; None: it has none."""
+    """Return the provenance mark of each number in a card's table; None if it has no mark."""
     lines = [found for line in table.splitlines() if (found := NUMBER.fullmatch(line))]
     return {line[1]: line[2] for line in lines if line[1] not in ("key", "like", "name", "aliases", "assumed")}
 
@@ -169,7 +169,7 @@ def test_total_is_slightly_below_nominal_size(card: Device) -> None:
 
 @each_card
 def test_clock_and_bus_give_datasheet_bandwidth(card: Device) -> None:
-    # Two transfers a clock: V100 877 MHz * 4096 bit / 8 * 2 = 898 GB/s.
+    # Two transfers per clock: V100 877 MHz * 4096 bit / 8 * 2 = 898 GB/s.
     _, sheet = SHEET[card.key]
     computed = card.memory_clock_khz * 1e3 * card.memory_bus_bits / 8 * 2 / 1e9
     assert computed == pytest.approx(sheet, rel=0.01)  # data sheets round to two or three digits
@@ -177,10 +177,10 @@ def test_clock_and_bus_give_datasheet_bandwidth(card: Device) -> None:
 
 @each_card
 def test_block_limit_leaves_reserved_shared_memory(card: Device) -> None:
-    # Guide: from capability 8.0 on CUDA keeps 1 KiB of each block's shared memory.
+    # Guide: from capability 8.0 on, CUDA reserves 1 KiB of each block's shared memory.
     kept = 1024 if card.compute_capability >= (8, 0) else 0
     assert card.reserved_shared_per_block_bytes == kept
-    if card.compute_capability >= (7, 0):  # before, no block could ask for more than any has
+    if card.compute_capability >= (7, 0):  # before, no block could request more
         assert card.shared_per_sm_bytes - card.shared_per_block_optin_bytes == kept
 
 

@@ -1,4 +1,4 @@
-"""A site's own contexts and cards: what is used of them, and that nothing wrong is."""
+"""A site's own contexts and cards, and the rejection of wrong files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ BOTH = ("cublas", "cudnn")
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A site file which is in force; write into it."""
+    """Return the path of the site file in use, for tests to write."""
     path = tmp_path / "site.toml"
     monkeypatch.setenv(cards.SITE_VARIABLE, str(path))
     return path
@@ -107,7 +107,7 @@ def test_row_of_same_torch_precedes_site_row(site: Path) -> None:
     of_table = context_bytes("h100", 12, BOTH, torch="2.9.1")
     assert of_table.source is Source.MEASURED
     assert of_table.bytes != 900 * MIB
-    assert context_bytes("h100", 12, BOTH, torch="2.7.0").bytes == 900 * MIB  # of another torch both: the site's
+    assert context_bytes("h100", 12, BOTH, torch="2.7.0").bytes == 900 * MIB  # both of another torch: the site's
 
 
 # ------------------------------------------------------------------------------------------------ cards
@@ -117,9 +117,9 @@ def test_site_card_is_a_device(site: Path) -> None:
         assert device(name).key == "a40"
     card = device("a40")
     assert (card.total_bytes, card.sm_count, card.compute_capability) == (47_676_129_280, 84, (8, 6))
-    assert (card.threads_per_sm, card.shared_per_sm_bytes) == (1536, 102_400)  # of its capability
+    assert (card.threads_per_sm, card.shared_per_sm_bytes) == (1536, 102_400)  # from its capability
     assert card_bytes("a40") == 47_676_129_280
-    assert DEVICES["a40"].total_bytes != card.total_bytes  # the site's own stands before the table's
+    assert DEVICES["a40"].total_bytes != card.total_bytes  # the site's own precedes the table's
     with pytest.raises(UsageError, match=r"Did you mean 'a40'\? Known: a40, p100-16gb, v100"):
         device("a401")
 
@@ -140,7 +140,7 @@ def test_file_with_one_card_is_a_device(tmp_path: Path) -> None:
     context = context_bytes(card, 13, BOTH)
     assert PublicBound(1 << 30, frozenset(BOTH)).quantile(0.99, card, context) > context.bytes + (1 << 30)
     path.write_text(CARD.replace("8.6", "9.9"))
-    with pytest.raises(UsageError, match="shared_per_sm_bytes is missing"):  # nobody knows the limits of such a capability
+    with pytest.raises(UsageError, match="shared_per_sm_bytes is missing"):  # the limits of such a capability are unknown
         device(str(path))
     path.write_text(CARD + CARD.replace("a40", "a41"))
     with pytest.raises(UsageError, match="2 cards and 0 contexts"):
@@ -165,7 +165,7 @@ def test_like_inherits_fields(site: Path) -> None:
     card, other = device("rtx3090-48gb"), DEVICES["rtx3090"]
     assert card == dataclasses.replace(other, key="rtx3090-48gb", total_bytes=51_000_000_000)
     assert card.peak == other.peak
-    assert device("rtx3090") is device(other.name) is other  # a copied name is the other one's
+    assert device("rtx3090") is device(other.name) is other  # a copied name stays that of the other card
 
 
 def test_like_prefers_same_file(site: Path) -> None:
@@ -204,7 +204,7 @@ def test_other_capability_has_its_own_limits(site: Path) -> None:
 )
 def test_rejects_unknown_like(site: Path, text: str) -> None:
     site.write_text(text)
-    with pytest.raises(UsageError, match=r"\[\[card\]\] 1: like is .*the key of a card is expected that stands above"):
+    with pytest.raises(UsageError, match=r"\[\[card\]\] 1: like is .*the key of a card above this one"):
         device("h200")
 
 
@@ -222,20 +222,20 @@ def test_context_applies_to_one_loading_mode(site: Path) -> None:
     assert context_bytes("rtx4090", 11, BOTH, torch="2.11.0").source is Source.SITE
 
 
-# ------------------------------------------------------------------------------------------------ what is wrong
+# ------------------------------------------------------------------------------------------------ wrong files
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
         ('gpu = "NVIDIA GeForce RTX 4090"\n', "", r"\[\[context\]\] 1: the field gpu is missing"),
         ("478.0", '"478"', "size_mib is '478': a finite number"),
-        ("478.0", "-1", "size_mib is -1: it must lie between"),
+        ("478.0", "-1", "size_mib is -1: it must be between"),
         ("478.0", "0", "size_mib is 0 between"),
         ("478.0", "nan", "size_mib is nan: a finite number"),
         ("478.0", "1e300", "size_mib is 1e"),
         ("478.0", "true", "size_mib is True"),
         ("478.0", "478\nlow_mib = 500", "ascending order"),
         ("478.0", "478\nhigh_mib = 100", "ascending order"),
-        ("478.0", "478\ncolour = 1", "the field 'colour' is not known"),
+        ("478.0", "478\ncolour = 1", "the field 'colour' is unknown"),
         ('"2.11.0+cu130"', '"eleven"', "torch is 'eleven': a version such as 2.11.0"),
         ('"2.11.0+cu130"', "2.11", "torch is 2.11"),
         ('["cublas", "cudnn"]', '"cublas"', "libraries is 'cublas': a list"),

@@ -1,4 +1,4 @@
-"""The software of the card's machine, as the command line and a run's passport say it."""
+"""The software of the card's machine, from the command line and from a run's record."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def test_notes_cudnn_of_default_wheel() -> None:
         ("torch==2.8", "torch==2.8: a CUDA build such as 2.8.0"),
         ("torch==2.8.0+cpu", "torch==2.8.0.cpu: a CUDA build"),
         ("torch==2.8.0+rocm6.4", "a CUDA build"),
-        ("torch==1.13.1", "are not known here .* say them too"),
-        ("torch==1.13.1,cudnn==8.5.0", "are not known here"),
+        ("torch==1.13.1", "are unknown here .* add them"),
+        ("torch==1.13.1,cudnn==8.5.0", "are unknown here"),
         ("cudnn==9", "cudnn==9: a version such as 9.10.2 or 91002"),
         ("cudnn==7.6.5", "cudnn==7.6.5: a version such as"),
         ("cuda==128", "cuda==128: a version such as 12"),
         ("cuda==", "cuda==: a version"),
-        ("cuda==12,cuda==13", "says cuda twice"),
-        ("torch==2.8.0+cu126,cuda==12.8", "says CUDA twice"),
+        ("cuda==12,cuda==13", "has cuda twice"),
+        ("torch==2.8.0+cu126,cuda==12.8", "has CUDA twice"),
     ],
 )
 def test_rejects_malformed_stack(text: str, message: str) -> None:

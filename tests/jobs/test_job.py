@@ -1,4 +1,4 @@
-"""Jobs and tensor specs: what is understood, and what a wrong one says."""
+"""Jobs and tensor specs: accepted forms, and errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_spec_round_trip(shape: list[int], dtype: str, high: int | None) -> None
     try:
         spec = TensorSpec.parse(text)
     except UsageError:
-        # A limit may be refused for what it is, and what no int64 counts; nothing else.
+        # Only a limit out of range, or beyond an int64, may be rejected.
         assert high is not None or math.prod(max(n, 1) for n in shape) * DTYPE_BYTES[dtype] > 2**63 - 1
         return
     assert spec == TensorSpec(tuple(shape), dtype, high)
@@ -190,7 +190,7 @@ def test_rejects_wrong_job_value(name: str, value: object, words: str) -> None:
         ("steps", 10**19, "at most"),
         ("lr", math.nan, "a finite number is expected"),
         ("lr", -1, "between 0 and inf"),
-        ("checkpointing", "no", "either True or False"),
+        ("checkpointing", "no", "use True or False"),
     ],
 )
 def test_rejects_wrong_training_value(name: str, value: object, words: str) -> None:
@@ -280,7 +280,7 @@ def test_rejects_value_out_of_dtype_range(text: str, words: str) -> None:
 def test_fill_is_exact_at_dtype_limits() -> None:
     assert TensorSpec.parse("2:int64=9223372036854775807").fill == 2**63 - 1
     assert TensorSpec.parse("2:int8=-128").fill == -128
-    assert TensorSpec((2,), fill=-math.inf).fill == -math.inf  # what a float mask holds
+    assert TensorSpec((2,), fill=-math.inf).fill == -math.inf  # values of a float mask
     assert TensorSpec((2,), "int64", fill=3.0).fill == 3
 
 

@@ -1,4 +1,4 @@
-"""What stands of optimizers in our table, against torch's own classes."""
+"""The table of optimizers against torch's own classes."""
 
 from __future__ import annotations
 

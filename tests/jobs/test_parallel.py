@@ -1,4 +1,4 @@
-"""How a model is spread over ranks, as people write it; and what a rank holds of it, as a header tells it."""
+"""The spread of a model over ranks as text, and the shards of a rank in a header."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def test_single_rank_needs_no_parallel() -> None:
 @pytest.mark.parametrize(
     ("text", "size", "per_node", "said"),
     [
-        (None, 8, None, "world_size .* is 8, and nothing says how .* give parallel"),
+        (None, 8, None, "world_size .* is 8, but parallel .* is missing"),
         ("tp", 8, None, "is 'tp': use ddp, fsdp, or hsdp:RxS"),
         (3, 8, None, "is 3: use ddp"),
         ("hsdp", 8, None, "is 'hsdp': use ddp, fsdp, or hsdp:RxS"),
-        ("fsdp", None, None, "'fsdp' of how many ranks"),
+        ("fsdp", None, None, "'fsdp' without a number of ranks"),
         ("fsdp", 0, None, "world_size .* is 0"),
         ("ddp", "8", None, "world_size"),
-        ("fsdp", 8, 3, "8 ranks cannot be on machines of 3"),
-        ("hsdp:2x4", 16, None, "2 x 4 = 8 ranks, and world_size .* is 16"),
+        ("fsdp", 8, 3, "8 ranks cannot fill machines of 3"),
+        ("hsdp:2x4", 16, None, "2 x 4 = 8 ranks, but world_size .* is 16"),
         ("hsdp:0x4", None, None, "in hsdp:RxS is 0"),
     ],
 )
@@ -65,9 +65,9 @@ def test_rejects_second_world() -> None:
     assert replace(job, parallel=parse("ddp", 16)).world == World(16)
     command = Job(device("h100"), command=Command(("train.py",), world=World(8)))
     assert command.world == World(8)
-    with pytest.raises(UsageError, match="a command says itself"):
+    with pytest.raises(UsageError, match="a command sets its own ranks"):
         replace(command, parallel=parse("ddp", 16))
-    with pytest.raises(UsageError, match="ranks which infer are each alone"):
+    with pytest.raises(UsageError, match="inference ranks run independently"):
         replace(job, parallel=parse("ddp", 16), training=Training(mode="infer"))
 
 
@@ -78,10 +78,10 @@ def test_portable_tracers_reject_ranks(tracer: PortableTracer) -> None:
         tracer.trace(job, AS_USUAL)
 
 
-# ------------------------------------------------------------------------------------------------ what a rank holds
+# ------------------------------------------------------------------------------------------------ shards
 @pytest.fixture
 def tiny() -> Trace:
-    """A trace of nothing."""
+    """Return an empty trace."""
     return Trace.build({"action": [], "size_bytes": [], "block": [], "address": []}, header={})
 
 

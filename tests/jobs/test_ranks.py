@@ -1,4 +1,4 @@
-"""Ranks: what each is told, and which are traced."""
+"""Ranks: their variables, and the choice of traced ranks."""
 
 from __future__ import annotations
 
@@ -34,14 +34,20 @@ def test_default_machine_has_eight_cards() -> None:
 def test_auto_traces_first_and_last_rank() -> None:
     assert World(8).chosen("auto") == (0, 7)
     assert ALONE.chosen("auto") == (0,)
-    assert World(8).chosen("auto", [(0, 2), (4, 2), (6, 4), (3, 5)]) == (0, 2, 4, 6, 7)  # whom the first one's tensors reach
+    assert World(8).chosen("auto", [(0, 2), (4, 2), (6, 4), (3, 5)]) == (
+        0,
+        2,
+        4,
+        6,
+        7,
+    )  # ranks that the first one's tensors reach
     assert World(3).chosen("all") == (0, 1, 2)
     assert World(8).chosen(parse_ranks("7,0,7")) == (7, 0)
 
 
 @pytest.fixture
 def tiny() -> Trace:
-    """A trace of nothing."""
+    """Return an empty trace."""
     return Trace.build({"action": [], "size_bytes": [], "block": [], "address": []}, header={})
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints without weights: a script's from_pretrained finds names, shapes and a tokenizer; the disk has next to nothing."""
+"""Checkpoints without weights: from_pretrained finds names, shapes and a tokenizer, and the disk holds almost nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_tokenizer_has_vocabulary_of_model(need: Callable[[str], Any], config: P
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2"])
 def test_token_count_resembles_real_tokenizer(need: Callable[[str], Any], kind: str, tmp_path: Path) -> None:
-    """Transformers ignores what qwen2's files say of their kind: with another kind its texts were empty."""
+    """Read a text with qwen2's stub: transformers ignores the kind in its files, and another kind gave empty texts."""
     transformers = need("transformers")
     config = tmp_path / "config.json"
     config.write_text(json.dumps({**TINY, "model_type": kind, "vocab_size": 8192, "bos_token_id": 8000, "eos_token_id": 8001}))
@@ -90,13 +90,13 @@ def test_command_line_writes_stub(
     assert main(["stub-checkpoint", str(config), "--out", str(tmp_path / "stub"), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["parameters"] == write_stub(str(config), tmp_path / "other").parameters
-    assert main(["stub-checkpoint", str(config), "--out", str(tmp_path / "stub")]) == 2  # it is not empty now
-    with pytest.raises(UsageError, match="none of torch's"):
+    assert main(["stub-checkpoint", str(config), "--out", str(tmp_path / "stub")]) == 2  # the folder is not empty now
+    with pytest.raises(UsageError, match="is not a dtype of torch"):
         write_stub(str(config), tmp_path / "third", dtype="float17")
 
 
 class LocalEntryNotFoundError(Exception):
-    """As huggingface_hub calls it."""
+    """Raise as huggingface_hub does."""
 
 
 def test_missing_hub_suggests_stub_command() -> None:

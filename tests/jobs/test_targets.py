@@ -1,4 +1,4 @@
-"""Which TARGETs of an untrusted data set are built: those which only name a model, with nothing that opens a file."""
+"""TARGETs of untrusted data sets: only those that name a model, and open no file, are built."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ REFUSED = {
     'hf:detr?{"backbone":"resnet50","use_pretrained_backbone":true}': OPENS,
     'hf:llava?{"vision_config":{"backbone":"x"}}': OPENS,
     'hf:llava?{"layers":[{"quantization_config":{"file":"x"}}]}': OPENS,
-    "hf:config.json": "no file in the set's folder",
-    "hf:/etc/config.json": "no file in the set's folder",
-    "hf:./folder": "no file in the set's folder",
+    "hf:config.json": "not in the data set's folder",
+    "hf:/etc/config.json": "not in the data set's folder",
+    "hf:./folder": "not in the data set's folder",
     "resnet50": "is not understood",
     "timm:resnet18?{": "not a JSON object",
     f"timm:resnet18?{'[' * 100_000}": "not a JSON object",
@@ -97,7 +97,7 @@ def test_own_networks_build_modules() -> None:
 )
 def test_name_is_looked_up_in_registry_only(text: str, need: Callable[[str], Any]) -> None:
     need({"hf": "transformers"}.get(text.partition(":")[0], text.partition(":")[0]))
-    if "?" in text:  # what no model is called is passed over
+    if "?" in text:  # names of no model are skipped
         small = {"num_hidden_layers": 1, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 32}
         target = Target.parse(text)
         model = targets.build(f"hf:bert?{json.dumps({**small, **target.options})}")
@@ -109,7 +109,7 @@ def test_name_is_looked_up_in_registry_only(text: str, need: Callable[[str], Any
 
 def test_rejects_unknown_config_dtype(need: Callable[[str], Any]) -> None:
     need("transformers")
-    with pytest.raises(UsageError, match="is none of torch's"):
+    with pytest.raises(UsageError, match="is not a dtype of torch"):
         targets.build('hf:bert?{"dtype":"load"}')
 
 
@@ -132,7 +132,7 @@ def test_inlines_config_of_data_set(tmp_path: Path) -> None:
     (tmp_path / "set" / "none.json").write_text("[]")
     found = inlined('hf:one.json?{"hidden_size": 64}', tmp_path / "set")
     assert Target.parse(found) == Target("hf", "bert", {"hidden_size": 64, "pretrained_file": "x"})
-    assert OPENS in refusal(found)  # the file's values are looked at as those of the row
+    assert OPENS in refusal(found)  # the file's values are checked like those of the row
     names = ("away.json", "../two.json", str(tmp_path / "set" / "one.json"), "broken.json", "none.json", "absent.json")
     for text in (*(f"hf:{name}" for name in names), "hf:bert", "torchvision:one.json", "one.json"):
         assert inlined(text, tmp_path / "set") == text

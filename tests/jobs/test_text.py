@@ -1,4 +1,4 @@
-"""A job in words: the same words are the same job, whichever door they come through."""
+"""A job as text: the same text gives the same job from every source."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ JOBS: list[dict[str, Any]] = [
     {"target": "timm:vit", "batch": ["8x3x64x64"], "checkpointing": True, "cudnn_benchmark": True},
     {"target": "timm:vit", "batch": ["8x16..32"], "alloc_conf": "expandable_segments:True"},
 ]
-NO_ROW: list[dict[str, Any]] = [  # a row is of one card, and says neither its size nor its stack there
+NO_ROW: list[dict[str, Any]] = [  # a row is for one card, and has neither its size nor its stack
     {"target": "timm:vit", "batch": ["8x3x64x64"], "parallel": "fsdp", "world_size": 16, "nproc_per_node": 4},
     {"target": "timm:vit", "batch": ["8x3x64x64"], "stack": "torch==2.8.0", "memory": 12 << 30},
 ]
@@ -68,15 +68,15 @@ def of_row(values: dict[str, Any]) -> Job:
 
 
 def same(one: Job, other: Job, **differ: Any) -> bool:
-    """Whether two jobs are equal, what `repr` leaves out too."""
+    """Return whether two jobs are equal, including fields that `repr` omits."""
     return replace(one, **differ) == replace(other, **differ) and one.search_path == other.search_path
 
 
 @pytest.mark.parametrize("door", [of_table, of_body, of_row])
 @pytest.mark.parametrize("values", JOBS, ids=[f"job {number}" for number in range(len(JOBS))])
 def test_same_text_gives_same_job(door: Callable[[dict[str, Any]], Job], values: dict[str, Any]) -> None:
-    said = {"alloc_conf": "", **values}  # a body and a row without it mean torch's defaults, the others the environment's
-    # A body says its card's size, which may be the device's own.
+    said = {"alloc_conf": "", **values}  # a body and a row without it mean torch's defaults; the others, the environment's
+    # A body gives its card's size, which may be the device's own.
     assert same(door(said), of_words(said), memory_bytes=None if door is of_body else door(said).memory_bytes)
 
 
@@ -154,7 +154,7 @@ def test_until_end_has_no_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_command_rejects_model_options(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=f"^{said}.*a command says itself what it trains"):
+    with pytest.raises(UsageError, match=f"^{said}.*but a command defines its own"):
         JobText(command=("train.py",), **options).job(device(CARD))
 
 

@@ -58,7 +58,7 @@ def framed(fragment: str) -> str:
     ("memory_mib", "word", "says"),
     [
         (None, "Fits", "stay free above the upper bound."),
-        (1100, "Uncertain", "The peak fits, and the upper bound does not"),
+        (1100, "Uncertain", "The peak fits, but the upper bound does not"),
         (600, "Does not fit", "413.2 MiB are missing."),
     ],
 )
@@ -75,7 +75,7 @@ def test_answer_comes_first_and_matches_check(make: Make, memory_mib: int | None
 def test_omits_bound_that_does_not_hold(make: Make) -> None:
     page = Page(draw_page(make(unbounded_calls=("nonzero",))))
     text = " ".join(page.words("p"))
-    assert "No bound holds, since these calls have no largest shape: nonzero." in text
+    assert "No bound holds because these calls have no largest shape: nonzero." in text
     assert "at most" not in text
     assert "Parts of the margin" not in page.words("h2")
 
@@ -230,7 +230,7 @@ def test_estimate_saves_report(make: Make, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["job.pdf", "job", "job.png"])
 def test_rejects_other_extension(make: Make, tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=r"expected \.html"):
+    with pytest.raises(UsageError, match=r"use \.html"):
         save(make(), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
@@ -243,7 +243,7 @@ def test_names_missing_folder(make: Make, tmp_path: Path) -> None:
 @pytest.mark.parametrize("verb", [["estimate", "x"], ["check", "x"], ["run", "--"]])
 def test_rejects_wrong_extension_before_tracing(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb[0], "--report", "job.pdf", *verb[1:]]) == 2
-    assert "expected .html" in capsys.readouterr().err
+    assert "use .html" in capsys.readouterr().err
 
 
 def test_page_shows_command_line(make: Make, tmp_path: Path) -> None:

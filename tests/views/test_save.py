@@ -101,7 +101,7 @@ def test_extension_selects_view(process_trace: Trace, tmp_path: Path, name: str,
 
 @pytest.mark.parametrize("name", ["a.pdf", "a", "html", "a.png.gz", ".png"])
 def test_rejects_other_extension_without_writing(job_trace: Trace, tmp_path: Path, name: str) -> None:
-    with pytest.raises(UsageError, match=r"expected \.png, \.html, \.txt or \.json"):
+    with pytest.raises(UsageError, match=r"use \.png, \.html, \.txt or \.json"):
         save(job_trace, tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
@@ -492,7 +492,7 @@ def test_terminal_without_unicode(
 @pytest.mark.parametrize("verb", [["estimate", "x"], ["check", "x"], ["run", "--"]])
 def test_rejects_wrong_extension_before_tracing(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb[0], "--plot", "timeline.pdf", *verb[1:]]) == 2
-    assert "expected .png, .html, .txt or .json" in capsys.readouterr().err
+    assert "use .png, .html, .txt or .json" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("auto_tracer")

@@ -372,7 +372,7 @@ def run(
     if "peaks" not in said:
         return Answer(None, reason=(done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1][:200])
     first = next((rank["peaks"]["reserved"] for rank in said["ranks"] if rank["rank"] == 0), said["peaks"]["reserved"])
-    why = next((warning for warning in said["warnings"] if "ended before its time" in warning), "")
+    why = next((warning for warning in said["warnings"] if "ended early" in warning), "")
     reason = "" if said["steps"] == row.steps else f"{said['steps']} of {row.steps} steps: {why.rpartition(': it ')[2]}"
     return Answer(first / MIB if not reason else None, said["torch"], reason[:200], said)
 

@@ -288,7 +288,7 @@ def test_the_list_is_printed_without_running_anything(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--budget-s", "0"], "--budget-s: it is 0: it must lie between"),
+        (["--budget-s", "0"], "--budget-s: it is 0: it must be between"),
         (["--workers", "0"], "--workers: it is 0: at least 1 is needed"),
         (["--first", "-1"], "--first: it is -1: at least 0 is needed"),
         (["--dry-run", "gtx-9999"], "gtx-9999"),

@@ -1,4 +1,4 @@
-"""Reads values on the host, and goes where they lead."""
+"""A training that branches on values read on the host."""
 
 import torch
 from torch import nn

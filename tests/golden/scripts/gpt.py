@@ -1,4 +1,4 @@
-"""A small GPT as people write it: AdamW in two groups, autocast, gradient accumulation, clipping."""
+"""A small GPT in the usual style: AdamW in two groups, autocast, gradient accumulation, clipping."""
 
 import argparse
 

@@ -1,4 +1,4 @@
-"""Chooses allocator settings itself, empties the cache, and resets the peak."""
+"""A training that sets allocator settings, empties the cache, and resets the peak."""
 
 import os
 

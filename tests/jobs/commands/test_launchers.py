@@ -1,4 +1,4 @@
-"""Launchers: which program they would start, as which rank, in which environment."""
+"""Launchers: the program they would start, its rank and its environment."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vramcast.jobs.ranks import World
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a script in it."""
+    """Return the current folder, with a script in it."""
     (tmp_path / "train.py").write_text("")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -92,15 +92,15 @@ def test_launcher_sets_number_of_ranks(folder: Path, text: str, world: World) ->
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("--hostfile absent", "host file 'absent' is not here"),
-        ("--exclude localhost:0", "in no host file"),
-        ("--include a:0 --num_gpus 2", "refuses two of them"),
+        ("--hostfile absent", "host file 'absent', .*does not exist"),
+        ("--exclude localhost:0", "no host file here"),
+        ("--include a:0 --num_gpus 2", "either --include, or --exclude"),
         ("--include a:0,1@b:0", "have 2, 1 ranks"),
         ("--include a:x", "a whole number"),
         ("--hostfile hosts --include c", "not in the host file"),
         ("--hostfile hosts --include a:7", "not in the host file"),
         ("--hostfile hosts --exclude a", "leaves no card"),
-        ("--hostfile bad", "which DeepSpeed refuses: b 4"),
+        ("--hostfile bad", "that DeepSpeed rejects: b 4"),
     ],
 )
 def test_rejects_missing_deepspeed_cards(folder: Path, options: str, said: str) -> None:
@@ -129,7 +129,7 @@ def test_torchrun_sets_variables_of_one_rank() -> None:
     assert {found[name] for name in ("RANK", "LOCAL_RANK", "GROUP_RANK")} == {"0"}
     assert {found[name] for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")} == {"1"}
     assert (found["TORCHELASTIC_MAX_RESTARTS"], found["TORCHELASTIC_RUN_ID"]) == ("2", "job7")
-    assert found["TORCHELASTIC_USE_AGENT_STORE"] == "False"  # else the process would wait for an agent
+    assert found["TORCHELASTIC_USE_AGENT_STORE"] == "False"  # otherwise the process would wait for an agent
     assert int(found["MASTER_PORT"]) > 0
 
 
@@ -138,7 +138,7 @@ def test_accelerate_options_reach_the_script() -> None:
     assert found["ACCELERATE_MIXED_PRECISION"] == "bf16"
     assert found["ACCELERATE_DYNAMO_BACKEND"] == "INDUCTOR"
     assert found["CUDA_VISIBLE_DEVICES"] == "3"
-    assert "RANK" not in found  # one process of accelerate's is a plain one
+    assert "RANK" not in found  # a single process of accelerate is a plain one
 
 
 def test_accelerate_config_supplies_missing_options(folder: Path) -> None:
@@ -197,7 +197,7 @@ def _accelerates() -> argparse.ArgumentParser:
 
 
 def _deepspeeds() -> argparse.ArgumentParser:
-    """DeepSpeed makes its parser and parses in one function: it is caught in between."""
+    """Return DeepSpeed's parser, caught in the function that makes and uses it."""
     pytest.importorskip("deepspeed")
     runner = importlib.import_module("deepspeed.launcher.runner")
     caught: list[argparse.ArgumentParser] = []

@@ -1,4 +1,4 @@
-"""What people type, and what of it is run."""
+"""Commands as users type them, and the program in them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PATH = {"PATH": os.environ.get("PATH", "")}
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a script in it."""
+    """Return the current folder, with a script in it."""
     (tmp_path / "train.py").write_text("")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
@@ -71,14 +71,14 @@ def test_leading_variables_are_the_environment(text: str) -> None:
     [
         ("python", "No script"),
         ("env A=1", "No script"),
-        ("absent.py", "'absent.py' does not exist"),
-        ("nothing-of-this-name --x", "nor a command of that name"),
+        ("absent.py", "no script or command 'absent.py'"),
+        ("nothing-of-this-name --x", "no script or command 'nothing-of-this-name'"),
         ("python -m", "-m needs a value"),
         ("python -c", "needs a value"),
         ("python -", "stdin"),
-        ("bash run.sh", "shell's script"),
+        ("bash run.sh", "shell script"),
         ("srun -n 8 python train.py", "starts processes elsewhere"),
-        ("env -i python train.py", "only NAME=value"),
+        ("env -i python train.py", "only have NAME=value"),
         ("uv run --directory x train.py", "change to the folder"),
         ("torchrun --no-such-option train.py", "torchrun"),
         ("torchrun", "required"),
@@ -142,9 +142,9 @@ def test_order_of_sources_of_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     assert world("torchrun", "--nproc_per_node=8", "train.py", world_size=16, nproc_per_node=8) == (16, 8, "16")
     monkeypatch.delenv("WORLD_SIZE")
     assert world("train.py", nproc_per_node=2) == (2, 2, "2")
-    with pytest.raises(UsageError, match="machines of 3 each"):
+    with pytest.raises(UsageError, match="machines of 3: give a multiple"):
         world("train.py", world_size=4, nproc_per_node=3)
-    with pytest.raises(UsageError, match=r"Rank 4 .* is none of 4"):
+    with pytest.raises(UsageError, match=r"Rank 4 .* does not exist: the ranks are 0 to 3"):
         world("train.py", world_size=4, ranks=(0, 4))
 
 

@@ -1,6 +1,6 @@
-"""Batch scripts as people write them: which commands train, with which words and variables, and what overlaps.
+"""Batch scripts in the usual style: the training commands, their words and variables, and their overlap.
 
-`python -m benchmarks.hostile --group batch_scripts` compares hundreds of scripts with what Bash makes of them.
+`python -m benchmarks.hostile --group batch_scripts` compares hundreds of scripts with Bash itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FILES = {
 
 @pytest.fixture(autouse=True)
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job's files lie in the current folder."""
+    """Put the job's files in the current folder."""
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -62,7 +62,7 @@ def why(text: str, *arguments: str, **environment: str | None) -> str:
 
 
 def takes(script: ShellScript) -> int:
-    """Return what a script takes where each command takes what its `--batch` says, else 1."""
+    """Return the peak of a script if each command takes the value of its `--batch`, or else 1."""
 
     def size(step: Step) -> int:
         at = step.words.index("--batch") + 1 if "--batch" in step.words else 0
@@ -71,7 +71,7 @@ def takes(script: ShellScript) -> int:
     return peak_bytes(script.plan, {step: size(step) for step in script.steps})
 
 
-# -- which commands ------------------------------------------------------------------------------------------------
+# -- training commands ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -345,7 +345,7 @@ def test_folder_follows_cd() -> None:
     assert read("(cd src)\npython train.py").steps[0].folder == "."
 
 
-# -- what overlaps -------------------------------------------------------------------------------------------------
+# -- overlap -------------------------------------------------------------------------------------------------
 A, B = "python a.py --batch 100", "python b.py --batch 30"
 
 

@@ -69,7 +69,7 @@ def test_target_takes_keyword_arguments(make_job: MakeJob, need: Need, tiny_mode
         model_program.build_model(make_job(target=f"{path}:net?depth=3"))
     need("torchvision")
     assert model_program.build_model(make_job(target='torchvision:resnet18?{"num_classes": 5}')).fc.out_features == 5
-    with pytest.raises(UsageError, match="torchvision's resnet18 does not take these arguments"):
+    with pytest.raises(UsageError, match="torchvision's resnet18 does not accept these arguments"):
         model_program.build_model(make_job(target='torchvision:resnet18?{"classes": 5}'))
     need("timm")
     assert model_program.build_model(make_job(target='timm:resnet18?{"num_classes": 5}')).fc.out_features == 5
@@ -131,7 +131,7 @@ def test_factory_in_file_must_return_model(make_job: MakeJob, tiny_models: Path,
 
 def test_missing_package_names_install_command(make_job: MakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(UsageError, match=r"The package 'timm' does not import here.*pip install timm"):
+    with pytest.raises(UsageError, match=r"Cannot import the package 'timm'.*pip install timm"):
         model_program.build_model(make_job(target="timm:resnet18"))
 
 
