@@ -16,7 +16,7 @@ CARD = 80 * GIB
 
 @dataclass(frozen=True)
 class Told:
-    """An estimate which believes in a normal residual of 2 %."""
+    """An estimate that assumes a normal residual of 2 %."""
 
     reserved: int
     card_bytes: int = CARD
@@ -29,7 +29,7 @@ class Told:
 
 @pytest.mark.parametrize("level", [0.9, 0.95])
 def test_keeps_coverage_after_drift(level: float) -> None:
-    """After a third of the jobs all take 5 % more than the estimate believes: its own quantile would cover hardly any."""
+    """Check that after a third of the jobs, when all take 5 % more than assumed, requests still cover them."""
     random = np.random.default_rng(3)
     online, held = Online(level), []
     for number in range(3000):
@@ -54,7 +54,7 @@ def test_request_is_at_most_the_card() -> None:
 
 
 def test_one_miss_does_not_request_the_whole_card() -> None:
-    """At 0.99, where one miss takes the level above 1 for some fifty jobs; the coverage is kept all the same."""
+    """Check that coverage holds at 0.99, where one miss keeps the level above 1 for some fifty jobs."""
     random = np.random.default_rng(5)
     online, held, over = Online(0.99), [], []
     for _ in range(3000):
@@ -77,7 +77,7 @@ def test_state_survives_torn_line(tmp_path: Path) -> None:
         file.write('{"level": 0.9, "ask')
     again = Online(0.9, path)
     assert (again.asked, again.observed) == (first.asked, 3)
-    with pytest.raises(DatasetError, match=r"not of a state at level 0\.95"):
+    with pytest.raises(DatasetError, match=r"does not belong to a state at level 0\.95"):
         Online(0.95, path)
 
 
@@ -90,7 +90,7 @@ def test_judges_job_by_its_own_request() -> None:
     told = Told(10 * GIB)
     online = Online(0.9)
     request = online.request(told)
-    for _ in range(200):  # of jobs which take nothing: the level falls meanwhile
+    for _ in range(200):  # jobs that take nothing lower the level meanwhile
         online.observe(told, 1, requested_bytes=request)
     assert online.request(told) < request
     before = online.asked

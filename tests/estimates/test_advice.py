@@ -1,4 +1,4 @@
-"""Advice: which variants of a job are traced, what they cost, what is printed for the others, and what stays as it is."""
+"""Advice: the traced variants of a job, their prices, the reasons for the others, and the unchanged model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Block(torch.nn.Module):
 
 
 class Net(torch.nn.Module):
-    """Four blocks, a normalisation over the batch before them."""
+    """Four blocks after a normalisation over the batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def estimated(model: Any = None, batch: int = 16_384, **options: Any) -> Estimat
 
 
 def state_of(model: Net) -> dict[str, Any]:
-    """Return everything of a model that an estimate could change, and torch's random state."""
+    """Return all state of a model that an estimate could change, and torch's random state."""
     return {
         "weights": {name: value.clone() for name, value in model.state_dict().items()},
         "attributes": {path: set(vars(module)) for path, module in model.named_modules()},
@@ -75,7 +75,7 @@ def state_of(model: Net) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def advised(auto_tracer: str) -> tuple[Estimate, Advice, dict[str, Any], dict[str, Any]]:
-    """An estimate, the advice about it, and the state of its model before and after."""
+    """Return an estimate, its advice, and the state of its model before and after."""
     torch.manual_seed(5)
     model = Net()
     before = state_of(model)
@@ -94,7 +94,7 @@ def row(found: Advice, name: str) -> Row:
 
 
 def taken(found: Advice, name: str) -> int:
-    """Reserved bytes of a row which was traced."""
+    """Return the reserved bytes of a traced row."""
     reserved = row(found, name).reserved
     assert reserved is not None, name
     return reserved
@@ -159,7 +159,7 @@ def test_prices_state_known_costs(found: tuple[Estimate, Advice], auto_tracer: s
     half, all_ = row(said, "checkpointing 2 of 4 blocks").price, row(said, "checkpointing all 4 blocks").price
     if auto_tracer == "nullgpu":
         shares = [float(text.partition("%")[0]) for text in (half, all_)]
-        assert 0 < shares[0] < shares[1] < 100  # the normalisation belongs to no block
+        assert 0 < shares[0] < shares[1] < 100  # the normalisation is in no block
         assert ": blocks." in half
     else:
         assert half.startswith("one more forward pass of these blocks: blocks.")
@@ -189,7 +189,7 @@ def test_shards_until_the_job_fits(found: tuple[Estimate, Advice], auto_tracer: 
 
 
 def test_doubles_cards_until_the_job_fits(found: tuple[Estimate, Advice]) -> None:
-    """A job which fits on 16 cards; and one which fits on none."""
+    """Check a job that fits on 16 cards, and one that fits on none."""
 
     class Sized:
         def __init__(self, enough: int) -> None:
@@ -227,7 +227,7 @@ def test_text_names_smallest_card_and_notes(found: tuple[Estimate, Advice]) -> N
     assert str(Advice((nowhere,), 0.99)).splitlines()[1].split()[-3:] == ["no", "none", "none"]
 
 
-# ------------------------------------------------------------------------------------------------ which variants there are
+# ------------------------------------------------------------------------------------------------ variants
 def names(estimate: Estimate) -> list[str]:
     return [v.name if isinstance(v, Row) else v[0] for v in advice._variants(estimate, None)]
 
@@ -282,7 +282,7 @@ def test_explains_callable_optimizer_and_missing_blocks() -> None:
 
 
 def test_uses_the_bound_of_the_estimate(monkeypatch: pytest.MonkeyPatch, auto_tracer: str) -> None:
-    """An artifact which triples everything: a row with another kind of bound would stand far too high in the table."""
+    """Check with an artifact that triples every bound: a row with another kind of bound would be far too high in the table."""
     pytest.importorskip("xgboost")
     from vramcast.learner.conformal import calibrate
     from vramcast.learner.model import Head, Learned
@@ -302,7 +302,7 @@ def test_uses_the_bound_of_the_estimate(monkeypatch: pytest.MonkeyPatch, auto_tr
     monkeypatch.setattr(Estimator, "uncorrected", uncorrected)
     rows = [row for row in advise(estimate).rows if row.reserved is not None and row.bound is not None]
     assert {row.name for row in rows} >= {"as it is", "lifetime-aware pool", "expandable segments", "half the batch"}
-    beside = estimate.upper_bound - 3 * estimate.reserved  # the context, and how far it may lie off: of all variants the same
+    beside = estimate.upper_bound - 3 * estimate.reserved  # the context and its uncertainty, which all variants share
     for row in rows:
         assert row.bound == pytest.approx(3 * (row.reserved or 0) + beside, abs=2), row.name
     assert asked == {(auto_tracer, 0.9, 321.0)}
@@ -318,7 +318,7 @@ def test_rejects_script() -> None:
 # ------------------------------------------------------------------------------------------------ blocks
 def test_sorts_blocks_by_bytes_per_time() -> None:
     modules = ["layers.0.a", "layers.1.a", "layers.1", "head", "layers.2"]
-    # Blocks of 4 and of 6 MiB, made in one and in two operators of 10 us; the head, and a leaf with a number, are none.
+    # Blocks of 4 and of 6 MiB, made by one and by two operators of 10 us; the head and a leaf with a number are not blocks.
     rows = [
         (Action.ALLOC, 4, 0, 0, 0), (Action.WRITE, 4, 0, -1, 0),
         (Action.ALLOC, 1, 2, 1, 0), (Action.WRITE, 1, 2, -1, 10),
@@ -347,7 +347,7 @@ def test_no_blocks_without_accesses() -> None:
     assert advice._forward_us(empty).tolist() == []
 
 
-# ------------------------------------------------------------------------------------------------ what stays as it is
+# ------------------------------------------------------------------------------------------------ unchanged model
 def test_does_not_change_the_model(advised: tuple[Estimate, Advice, dict[str, Any], dict[str, Any]]) -> None:
     _, found, before, after = advised
     assert isinstance(found, vramcast.Advice)
@@ -362,13 +362,13 @@ def test_does_not_change_the_model(advised: tuple[Estimate, Advice, dict[str, An
 # ------------------------------------------------------------------------------------------------ command line
 @pytest.fixture(scope="module")
 def answers() -> dict[str, Estimate]:
-    """The estimates of this module's commands by job."""
+    """Return the estimates of this module's commands by job."""
     return {}
 
 
 @pytest.fixture
 def job(tiny_models: Path, monkeypatch: pytest.MonkeyPatch, answers: dict[str, Estimate]) -> list[str]:
-    """A command that advises; a job that an earlier test traced is not traced again."""
+    """Return a function that runs a command with advice; a job traced by an earlier test is not traced again."""
     trace = Estimator.uncorrected
 
     def remembered(self: Estimator, *asked_for: Any) -> Estimate:

@@ -1,4 +1,4 @@
-"""A batch of any usual form is moved and used as a script would do it; classes of a user's own travel."""
+"""Batches of all common forms are moved and used as in a script, including objects of user-defined classes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, Record, TensorSpec, map_batch, specs_in
 
 SHAPE = TensorSpec((64, 256))
-# A module which no worker can import: its classes must come with the job.
+# No worker can import this module, so its classes must come with the job.
 OWN = """
 import dataclasses, torch
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""NCCL's communicators: what was counted of each, and what it is taken to hold of the card."""
+"""NCCL's communicators: their counted calls, and their assumed memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ USED = {"all_reduce": 3}
 
 
 def entry(name: str, hits: int = 1) -> Entry:
-    """What the null NCCL reports."""
+    """Return the report of the null NCCL."""
     return Entry(Entered.COMMUNICATOR, name, hits)
 
 
@@ -35,7 +35,7 @@ WHOLE_AND_PARTS = [
 
 
 def trace(ledger: list[Entry], **header: object) -> Trace:
-    """A trace of nothing."""
+    """Return an empty trace."""
     return Trace.build({"action": [], "size_bytes": [], "block": [], "address": []}, header=dict(header), ledger=ledger)
 
 
@@ -48,7 +48,7 @@ def test_counts_calls_by_communicator_and_kind() -> None:
 
 def test_subgroup_has_size_of_pytorch() -> None:
     found = calls_in(sized(WHOLE_AND_PARTS, {77: 4}))
-    assert [one.ranks for one in found] == [8, 4, 8]  # of the last one nobody knows better than its parent
+    assert [one.ranks for one in found] == [8, 4, 8]  # the size of the last one is only known to be its parent's
 
 
 def test_ignores_damaged_ledger() -> None:

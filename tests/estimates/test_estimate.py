@@ -1,4 +1,4 @@
-"""`estimate()`: what it takes, what it leaves alone, and what it answers."""
+"""`estimate()`: its arguments, its answer, and the unchanged model."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_json_has_schema_keys(found: Estimate) -> None:
 def test_unknown_values_are_null(found: Estimate) -> None:
     said = found.to_dict()
     assert said["target"] is None  # a module has no name
-    # By the shipped artifact, or of a tracer which it does not know by the built-in rule.
+    # From the shipped artifact, or from the built-in rule for a tracer that the artifact lacks.
     assert (said["artifact"], said["out_of_distribution"]) in (("default", False), (None, None))
     if found.min_feasible is None:
         assert said["peaks"]["min_feasible"] is None
@@ -195,7 +195,7 @@ def test_fits_if_bound_fits(found: Estimate) -> None:
     assert found.fits("h200")
     assert found.fits()
     small = found.job.device.with_memory(found.process)
-    assert not found.fits(small)  # the point estimate fits, its bound does not
+    assert not found.fits(small)  # the point estimate fits, but its bound does not
     assert found.fits(found.job.device.with_memory(found.upper_bound))
     with pytest.raises(UsageError, match="h300"):
         found.fits("h300")
@@ -212,7 +212,7 @@ def test_estimates_job_too_large_for_card(found: Estimate) -> None:
     assert any("does not fit" in text for text in tiny.warnings)
 
 
-# ------------------------------------------------------------------------------------------------ what it takes
+# ------------------------------------------------------------------------------------------------ models and batches
 @pytest.mark.parametrize("precision", ["bf16", "fp16", "amp-bf16", "amp-fp16"])
 def test_every_precision_runs(found: Estimate, precision: Any) -> None:
     other = estimate(wide(), (torch.zeros(64, 1024), torch.zeros(64, 1024)), precision=precision, device="a100-40gb")
@@ -329,7 +329,7 @@ def test_estimates_model_larger_than_host_memory() -> None:
     assert big.max_resident_bytes < 4 << 30
 
 
-# ------------------------------------------------------------------------------------------------ what it refuses
+# ------------------------------------------------------------------------------------------------ rejected arguments
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -379,7 +379,7 @@ def test_overlap_inputs_can_be_disabled(found: Estimate) -> None:
     assert overlapping.reserved - apart.reserved == 256 * 2**20
 
 
-# ------------------------------------------------------------------------------------------------ other circumstances
+# ------------------------------------------------------------------------------------------------ other settings
 def test_what_if_matches_other_settings(found: Estimate) -> None:
     default, expandable = found.what_if(["", "expandable_segments:True"])
     assert (default.allocated, default.reserved) == (found.allocated, found.reserved)
@@ -401,7 +401,7 @@ def test_fragmentation_names_blocks(found: Estimate) -> None:
 def test_trace_includes_context(found: Estimate) -> None:
     taken = found.trace.size_bytes[found.trace.action == Action.CONTEXT]
     assert int(taken.sum()) == found.context.bytes
-    assert len(taken) == 2  # the context itself, and cuBLAS at the first product
+    assert len(taken) == 2  # the context itself, and cuBLAS at the first matrix product
 
 
 # ------------------------------------------------------------------------------------------------ the portable tracers
@@ -436,7 +436,7 @@ def test_auto_falls_back_with_reason(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Broken(torch.nn.Module):
-    """Raises whatever its values are."""
+    """A model that raises for any values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -447,7 +447,7 @@ class Broken(torch.nn.Module):
 
 
 class Counts(Broken):
-    """Goes on with as many rows as an activation says: only arithmetic knows."""
+    """A model that continues with a number of rows computed from an activation."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         n = int(torch.ones_like(self.linear(x)).sum(1).mean().item())
@@ -455,7 +455,7 @@ class Counts(Broken):
 
 
 def traced_by(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Returns the list into which the portable tracers are written as they are called."""
+    """Return a list of the portable tracers, in order of their calls."""
     called: list[str] = []
     observe = PortableTracer.observe
 
@@ -475,7 +475,7 @@ def test_broken_model_has_no_fallback(needs_null_gpu: None, monkeypatch: pytest.
 
 
 class Refused(Broken):
-    """Does what every card refuses: another card, or a product of two dtypes; after the host has read a value, or not."""
+    """A model with an error on every card: another card, or a product of two dtypes, optionally after a read by the host."""
 
     def __init__(self, what: str, reads: bool) -> None:
         super().__init__()
@@ -502,7 +502,7 @@ def test_fake_tensors_reject_it_too(what: str, message: str) -> None:
 
 
 class Lazy(torch.nn.Module):
-    """Has its weights when it has seen its first input."""
+    """A model that creates its weights at its first input."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""When a job is run on a slow card too, and what comes of that; nothing is traced."""
+"""Second runs on a slow card, and their effect on the estimate; nothing is traced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JOB = Job(device("t4"), target="file.py:model")
 
 
 def seen(size_mib: int, *, decides: bool, ranks: int) -> Observation:
-    """One block, of a job of so many ranks."""
+    """Return a trace of one block, for a job with `world_size` ranks."""
     columns: dict[str, Any] = {
         "action": [Action.ALLOC], "size_bytes": [size_mib * MIB], "block": [0], "step": [0], "phase": [Phase.FORWARD],
         "category": [Category.PARAMETER],
@@ -35,7 +35,7 @@ def seen(size_mib: int, *, decides: bool, ranks: int) -> Observation:
 def answered(
     bracket: bool | None, *, decides: bool = True, ranks: int = 8, slow_mib: int = 4000, fails: bool = False, ended: str = ""
 ) -> Estimate:
-    """A job of 2,000 MiB on a fast card."""
+    """Return the estimate of a job of 2,000 MiB on a fast card."""
 
     def observe(job: Job, options: RunOptions) -> Observation:
         if options.slow and fails:

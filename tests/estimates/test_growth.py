@@ -1,4 +1,4 @@
-"""What a loop keeps from step to step: the rule, on histories that are made up."""
+"""Memory that a loop keeps from step to step: the rule, on artificial histories."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ N_STEPS = 64
 
 
 class History:
-    """A history of blocks, each with the name of the operator that asked for it."""
+    """A history of blocks, each with the name of the requesting operator."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, int, int, int]] = []
@@ -93,7 +93,7 @@ def test_running_maximum_settles(batches: list[int]) -> None:
     assert grows(np.maximum.accumulate([1000, *batches])) == 0
 
 
-# ------------------------------------------------------------------------------------------------ of a trace
+# ------------------------------------------------------------------------------------------------ traces
 @given(st.integers(1, 5 * MIB), st.lists(st.integers(1, 4 * MIB), min_size=N_STEPS, max_size=N_STEPS))
 def test_finds_leak_among_varying_batches(size: int, batches: list[int]) -> None:
     def body(history: History, step: int) -> None:
@@ -176,7 +176,7 @@ def test_few_steps_give_no_judgement() -> None:
     assert kept_so_far(of_steps(once, 5).trace(), tuple(of_steps(once, 5).ends)) is None
 
 
-# ------------------------------------------------------------------------------------------------ which loop is watched
+# ------------------------------------------------------------------------------------------------ watched loops
 def keeps(history: History, step: int) -> None:
     history.ask(MIB, "aten::mean")
 
@@ -246,7 +246,7 @@ def test_falls_back_to_bytes_per_step() -> None:
     assert full(of_steps(body, 16), 2000 * MIB, 20 * MIB) == pytest.approx(2000 / 20 - 2, abs=2)
 
 
-# ------------------------------------------------------------------------------------------------ what is said
+# ------------------------------------------------------------------------------------------------ text
 def growth(phase: str = "training", *, full_at_step: int = 100, known: int | None = None, is_judged: bool = True) -> Growth:
     return Growth(2 * MIB, phase, "train.py:7", full_at_step, known, 64, 10 * 2**30, is_judged)
 

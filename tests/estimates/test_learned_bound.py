@@ -35,7 +35,7 @@ def plain(make_job: Callable[..., Job], tiny_models: Path, auto_tracer: str) -> 
 
 @pytest.fixture(scope="module")
 def artifact(plain: Estimate, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two hundred models like the job, each measured with 2 % more than simulated or, every tenth, 10 %."""
+    """Return an artifact of two hundred models like the job, measured with 2 % more than simulated, or 10 % for every tenth."""
     pytest.importorskip("xgboost")
     from vramcast.estimates.learner_input import observed
     from vramcast.learner import artifact as artifacts
@@ -118,7 +118,7 @@ def test_unsupported_level_uses_rule_as_floor(corrected: Estimate) -> None:
     both = dataclasses.replace(corrected.bound, at_least=rule)
     assert rule.knows_more
     assert not PublicBound(corrected.reserved, frozenset({"cublas"})).knows_more
-    assert both.quantile(0.9, card, context) == corrected.bound.quantile(0.9, card, context)  # promised
+    assert both.quantile(0.9, card, context) == corrected.bound.quantile(0.9, card, context)  # guaranteed
     assert both.quantile(0.999, card, context) == rule.quantile(0.999, card, context)
     assert both.margin(0.999, card, context) == rule.margin(0.999, card, context)
     assert "at least empirical" in both.method(0.999, card)[0]
@@ -167,7 +167,7 @@ def test_finds_shipped_artifact_by_name(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_shipped_artifact_serves_covered_jobs(plain: Estimate) -> None:
-    """Nobody chose one. A class of which it has seen too few models is told, and served by the built-in rule."""
+    """Check without a chosen artifact: a class with too few models has a warning, and the bound of the built-in rule."""
     seen = correction.load(correction.named("default")).n_models
     covered = {trait: max(by, key=lambda value: by[value]) for trait, by in seen.items()}
     known = dataclasses.replace(plain, traits=covered)

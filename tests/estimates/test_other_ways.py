@@ -1,4 +1,4 @@
-"""Which further runs show what a job takes with other values, and what follows from them; nothing is traced."""
+"""Further runs of a job with other values, and their effect on the estimate; nothing is traced."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NUMBER = "a number read from the card (train.py:7)"
 
 
 def seen(size_mib: int, *kinds: Entered, steps: int = 3, ended: str = "") -> Observation:
-    """One block; of a command of so many steps."""
+    """Return a trace of one block, for a command of `steps` steps."""
     columns: dict[str, Any] = {
         "action": [Action.ALLOC], "size_bytes": [size_mib * MIB], "block": [0], "step": [0], "phase": [Phase.FORWARD],
         "category": [Category.PARAMETER],
@@ -35,7 +35,7 @@ def seen(size_mib: int, *kinds: Entered, steps: int = 3, ended: str = "") -> Obs
 
 
 def answered(first: Observation, others: Mapping[str, Observation | Exception]) -> tuple[Estimate, list[str]]:
-    """The estimate of a job whose runs come to these, and which runs were made."""
+    """Return the estimate of a job with these results of its runs, and the runs made."""
     runs = []
 
     def observe(job: Job, options: RunOptions) -> Observation:
@@ -88,12 +88,12 @@ def test_unfollowed_number_has_no_bound() -> None:
 @pytest.mark.parametrize(
     ("kind", "other", "is_open"),
     [
-        (Entered.DECIDED, JobError("The job raised ValueError: diverged"), False),  # that way ends on a GPU too
+        (Entered.DECIDED, JobError("The job raised ValueError: diverged"), False),  # that answer ends the job on a GPU too
         (Entered.DECIDED, TimeLimit("The job did not end within 10 s"), True),
         (Entered.DECIDED, seen(100, ended="its time was up after 10 s"), True),
         (Entered.DECIDED, seen(100, ended="it raised ValueError: diverged"), False),
         (Entered.UNFOLLOWED, JobError("The job raised IndexError"), False),
-        (Entered.SMALLEST, JobError("The job raised IndexError"), True),  # its largest was not seen
+        (Entered.SMALLEST, JobError("The job raised IndexError"), True),  # its largest was not observed
     ],
 )
 def test_failed_run_leaves_no_bound(kind: Entered, other: Observation | Exception, is_open: bool) -> None:

@@ -14,7 +14,7 @@ MIB = 2**20
 
 
 def trace(said: Any) -> Trace:
-    """Three blocks of 1, 2 and 4 MiB, the last of which is freed again."""
+    """Return a trace of three blocks of 1, 2 and 4 MiB, the last of which is freed."""
     actions = [Action.ALLOC, Action.ALLOC, Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED]
     sizes = [MIB, 2 * MIB, 4 * MIB, 4 * MIB, 4 * MIB]
     columns = {"action": actions, "size_bytes": sizes, "block": [0, 1, 2, 2, 2], "address": [1, 2, 3, 3, 3]}
@@ -46,7 +46,7 @@ def test_rejects_damaged_course(said: Any) -> None:
 
 
 def test_phase_counts_blocks_alive_at_its_start() -> None:
-    # The evaluation begins with the end of a block of 4 MiB: until then 7 MiB live in it.
+    # The evaluation begins with the free of a block of 4 MiB: until then, 7 MiB are alive in it.
     spans = [[0, "training"], [4, "evaluation"]]
     course = course_of(trace({"phases": spans, "counts": {"evaluation": 1}, "not_reached": [], "ended": ""}))
     assert [(phase.name, phase.allocated) for phase in course.phases] == [("evaluation", 7 * MIB)]

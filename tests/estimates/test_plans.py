@@ -1,4 +1,4 @@
-"""Plans leave only when their checkers have proved them, and follow iterations only where training repeats."""
+"""Plans are returned only if their checkers prove them, and repeat only if the training does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MIB = 2**20
 
 
 def repeating(n_iterations: int, *, before_mib: int) -> Trace:
-    """Alone `before_mib` and its end; then iterations of 60 blocks of different sizes, which live in pairs, 3 MiB at most."""
+    """Return a trace of a block of `before_mib`, then iterations of 60 blocks, alive in pairs of up to 3 MiB."""
     rows: list[tuple[int, int, int]] = [(Action.ALLOC, before_mib * MIB, 0), (Action.FREE_COMPLETED, before_mib * MIB, 0)]
     for _ in range(n_iterations):
         last = -1

@@ -1,4 +1,4 @@
-"""The upper bound: monotone, never below the point estimate, wider for what is unknown."""
+"""The upper bound: monotone, never below the point estimate, wider for unknown calls."""
 
 from __future__ import annotations
 

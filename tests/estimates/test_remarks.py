@@ -1,4 +1,4 @@
-"""The warnings of an estimate, from an observation made by hand."""
+"""The warnings of an estimate, from an artificial observation."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ MIB = 1024**2
 
 
 def make(**changes: Any) -> Estimate:
-    """A segment of 2 MiB with a parameter of 1,000 B, an activation of 600 B and a workspace of 512 B freed before the end."""
+    """Return an estimate of 2 MiB with a parameter of 1,000 B, an activation of 600 B and a workspace of 512 B, freed early."""
     trace = Trace.build(
         {
             "action": [
@@ -66,7 +66,7 @@ def make(**changes: Any) -> Estimate:
 
 def test_breakdown_counts_whole_blocks() -> None:
     parts = make().breakdown
-    # Rounded to 512 B: 1024 + 1024 + 512; what is left of 2 MiB is fragmentation.
+    # Rounded to 512 B: 1024 + 1024 + 512; the rest of 2 MiB is fragmentation.
     assert (parts["parameters"], parts["activations"], parts["workspaces"]) == (1024, 1024, 512)
     assert parts["fragmentation"] == 2 * MIB - 2560
     assert sum(parts.values()) == make().process

@@ -1,4 +1,4 @@
-"""Measured runs become examples; those with a cap are the second round of those without."""
+"""Examples from measured runs; runs with a cap are the second round of those without."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def simulated(job: Job) -> Example | str:
 def test_capped_runs_replace_emulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
     monkeypatch.setattr(run_examples, "simulated", simulated)
-    for _ in range(2):  # the second time from what was kept
+    for _ in range(2):  # the second time from the stored examples
         found = run_examples.examples_of_runs(RUNS)
         assert [example.id for example in found.examples] == ["free", "other"]
         assert [(example.ran_at, example.died_at, example.is_emulated) for example in found.examples] == [
@@ -75,7 +75,7 @@ def test_estimates_equal_jobs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(asked) == 1
 
 
-# ------------------------------------------------------------------------------------------------ what is kept
+# ------------------------------------------------------------------------------------------------ stored examples
 @pytest.mark.parametrize(
     "change",
     [
@@ -116,7 +116,7 @@ def test_key_includes_own_code() -> None:
 
 
 def test_does_not_store_fallback_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The compiler may be back tomorrow."""
+    """Check that a missing compiler, which may return later, leaves no stored failure."""
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
     monkeypatch.setattr(run_examples, "simulated", lambda job: dataclasses.replace(simulated(job), reserved=3, tracer="fake"))
     assert [one.reserved for one in run_examples.examples_of_runs(RUNS[:1]).examples] == [3]

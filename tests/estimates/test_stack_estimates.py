@@ -1,4 +1,4 @@
-"""An estimate for another machine's software: which cuDNN is asked, which context counts, what the result says."""
+"""Estimates for another machine's software: the cuDNN that answers, the context, and the warnings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def convolution(**options: Any) -> Estimate:
 
 @pytest.fixture
 def own_cudnn() -> Path:
-    """The folder of the installed cuDNN, which can answer."""
+    """Return the folder of the installed cuDNN, which can answer."""
     try:
         return choose(None).library.folder
     except NullGpuError as error:
@@ -49,7 +49,7 @@ def own_cudnn() -> Path:
 
 @pytest.fixture
 def fetched(own_cudnn: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Path]]:
-    """Puts the installed cuDNN into the cache as if it were another version, fetched."""
+    """Put the installed cuDNN into the cache as if it were a fetched library of another version."""
     monkeypatch.delenv("VRAMCAST_CUDNN_DIR", raising=False)
 
     cache = cache_folder() / CACHED
@@ -64,7 +64,7 @@ def fetched(own_cudnn: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
     shutil.rmtree(cache, ignore_errors=True)
 
 
-# ------------------------------------------------------------------------------------------------ what is assumed, and said
+# ------------------------------------------------------------------------------------------------ assumptions and warnings
 def test_default_stack_is_this_machine() -> None:
     said = linear().to_dict()["stack"]
     assert said == {**installed_stack().to_dict(), "torch": torch.__version__}
@@ -95,7 +95,7 @@ def test_warns_of_guessed_cudnn() -> None:
     assert note not in linear(stack=stack).warnings
 
 
-# ------------------------------------------------------------------------------------------------ which cuDNN answers
+# ------------------------------------------------------------------------------------------------ cuDNN
 @pytest.mark.parametrize("tracer", ["nullgpu", "fake"])
 def test_other_cudnn_warns_and_widens_bound(fetched: Callable[[str], Path], tracer: str, auto_tracer: str) -> None:
     if tracer == "nullgpu" != auto_tracer:
@@ -108,7 +108,7 @@ def test_other_cudnn_warns_and_widens_bound(fetched: Callable[[str], Path], trac
     (said,) = [text for text in other.warnings if "--get-cudnn 9.17.0" in text]
     assert said.endswith("this widens the bound")
     assert not [text for text in own.warnings if "convolution workspaces" in text]
-    assert (own.reserved, own.process) == (other.reserved, other.process)  # one and the same library answered
+    assert (own.reserved, own.process) == (other.reserved, other.process)  # the same library answered
     assert other.upper_bound > own.upper_bound
 
 

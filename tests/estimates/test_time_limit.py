@@ -1,4 +1,4 @@
-"""One limit of time for all runs of a job; nothing is traced, and the clock is ours."""
+"""One time limit for all runs of a job; nothing is traced, and the clock is artificial."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JOB = Job(device("t4"), target="file.py:model")
 
 
 class Clock:
-    """Takes so many seconds for each run, notes what each was given, and stops the one that takes longer."""
+    """A tracer that takes a given time for each run, records each limit, and stops a run that takes longer."""
 
     name = "clock"
 

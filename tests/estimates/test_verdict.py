@@ -1,4 +1,4 @@
-"""The verdict: one value with its exit code and reason, whatever the sizes, the card and what is unknown."""
+"""The verdict: one value with its exit code and reason, for all sizes, cards and doubts."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def test_each_verdict_has_an_exit_code(value: Any, code: int) -> None:
     assert said.to_dict() == {"value": value, "exit_code": code, "reason": "so"}
 
 
-# ------------------------------------------------------------------------------------------------ what is unknown
+# ------------------------------------------------------------------------------------------------ doubts
 def with_course(**said: Any) -> dict[str, Trace]:
-    """Return a trace whose command went as `said`."""
+    """Return changes to an estimate, with a trace whose command went as `said`."""
     trace = make().trace
     course = {"phases": [[0, "build"]], "counts": {}, "not_reached": [], "ended": "", **said}
     return {"trace": replace(trace, header={**trace.header, "course": course})}
 
 
 def growth(phase: str = "training", *, full_at_step: int = 500, steps_known: int | None = None, **changes: Any) -> Growth:
-    """Return what a loop keeps that fills the card of `make()` in a step."""
+    """Return the growth of a loop that fills the card of `make()` in a step."""
     card_bytes = make().card_bytes
     return Growth(MIB, phase, "train.py:7", full_at_step, steps_known, steps_seen=64, card_bytes=card_bytes, **changes)
 

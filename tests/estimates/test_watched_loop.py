@@ -1,4 +1,4 @@
-"""A loop that may grow is watched in a run of its own: which run the answer is made of, and what it says where time ran out."""
+"""Second runs that watch a growing loop: the run used for the answer, and the answer if time runs out."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from vramcast.tracer.protocol.run_options import RunOptions
 
 
 def settles(history: History, step: int) -> None:
-    """Keep a block of the third step alone."""
+    """Keep only a block of the third step."""
     if step == 2:
         history.ask(MIB, "aten::mean")
 
 
 def estimate(first: Trace, watched: Trace | Exception) -> tuple[Estimate, list[RunOptions]]:
-    """Return the estimate of a job that gives one trace, and another one while a loop is watched, with how it was run."""
+    """Return the estimate of a job with one trace, and another one while a loop is watched, and the options of its runs."""
     runs: list[RunOptions] = []
 
     def observe(job: Job, options: RunOptions) -> Observation:

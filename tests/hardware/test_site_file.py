@@ -294,7 +294,7 @@ def test_rejects_non_text_file(site: Path) -> None:
 
 def test_rejects_duplicate_key(site: Path) -> None:
     site.write_text(CARD + CARD)
-    with pytest.raises(UsageError, match="'a40' comes twice"):
+    with pytest.raises(UsageError, match="'a40' occurs twice"):
         device("h200")
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the report share: an estimate small enough to count by hand, and the names which a hostile job has."""
+"""Fixtures of the report's tests: an estimate small enough to count by hand, and the names of a hostile job."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from vramcast.tracer.format.operators import Operator
 from vramcast.tracer.format.trace import Action, Category, Phase, Trace
 
 MIB = 2**20
-# What a job may be called, if it means ill.
+# Names of a malicious job.
 HOSTILE = "</script></svg></style><script>alert(1)</script><!--\x1b[31m&\"'{{ 7*7 }}\u2028\ud800"
 
 
 def trace_of(names: tuple[str, str, str]) -> Trace:
-    """100 MiB of parameters, 300 MiB of activations in two modules and 50 MiB of workspace, in two segments.
+    """Return a trace of two segments: 100 MiB of parameters, 300 MiB of activations in two modules, 50 MiB of workspace.
 
     Args:
-        names: Of the first module, of the second, and of all operators.
+        names: Names of the first module, of the second, and of all operators.
     """
     first, second, op = names
     sizes = [100, 200, 100, 50]
@@ -51,7 +51,7 @@ def trace_of(names: tuple[str, str, str]) -> Trace:
 
 @pytest.fixture
 def make() -> Callable[..., Estimate]:
-    """An estimate on an A100 of `memory_mib`: 450 MiB live, 500 MiB reserved, and the context upon it."""
+    """Return a function that makes an estimate on an A100 of `memory_mib`: 450 MiB live, 500 MiB reserved, and the context."""
 
     def made(
         memory_mib: int | None = None,
@@ -89,7 +89,7 @@ def make() -> Callable[..., Estimate]:
 
 @pytest.fixture
 def hostile(make: Callable[..., Estimate]) -> Estimate:
-    """An estimate in which every text of the job is hostile."""
+    """Return an estimate with hostile text everywhere in the job."""
     found = make(names=(HOSTILE, HOSTILE, HOSTILE), warnings=(HOSTILE,), unknown=(HOSTILE,), out_of_memory=HOSTILE)
     operators = [Operator.of(HOSTILE, HOSTILE)] * len(found.trace.operators)
     return replace(found, job=replace(found.job, target=HOSTILE), trace=replace(found.trace, operators=operators))

@@ -1,4 +1,4 @@
-"""The bar of the card as numbers: what it holds, the margin, and what lies beyond the card."""
+"""The bar of the card as numbers: the parts of the peak, the margin, and the excess over the card."""
 
 from __future__ import annotations
 

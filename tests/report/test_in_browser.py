@@ -1,6 +1,6 @@
-"""The page and the fragment in Chromium: no error, nothing asked of the network, no overflow, and what axe-core finds.
+"""The page and the fragment in Chromium: no error, no request to the network, no overflow, no finding of axe-core.
 
-Needs a Chromium (Debian: apt-get install chromium); skips where there is none.
+It needs Chromium (Debian: apt-get install chromium), and skips without it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
-    """Opens a page's text; it fails at the end where the browser said anything, or asked for another file."""
+    """Yield a function that opens a page's text; fail at the end if the browser logged anything or requested another file."""
     said: list[str] = []
     contexts = []
 
@@ -63,7 +63,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
 
 
 def full(make: Make) -> str:
-    """A page with all its tables and a long word in each."""
+    """Return a page with all its tables and a long word in each."""
     estimate = make(1100, names=("a_long_name." * 20, "layers.1.down", "aten::" + "x" * 200), warnings=("w" * 300,))
     rows = (
         Row("half the batch", "twice the launches; " * 8, 300 * MIB, 700 * MIB, True, {"t4": True}),
@@ -73,7 +73,7 @@ def full(make: Make) -> str:
 
 
 def cell(make: Make) -> str:
-    """A fragment in a page as a notebook has one, with rules of its own for tables."""
+    """Return a fragment inside a notebook's page, which has its own rules for tables."""
     rules = ".out td, .out th { text-align: right; color: gray } .out tr:nth-child(odd) { background: silver }"
     around = (
         f"<h1>Notebook</h1><style>{rules}</style><p id='beside'>beside</p><div class='out'>{draw_fragment(make(1100))}</div>"
@@ -82,7 +82,7 @@ def cell(make: Make) -> str:
 
 
 def findings(page: Any) -> list[str]:
-    """What axe-core finds and calls serious or critical."""
+    """Return the findings of axe-core that are serious or critical."""
     found = axe.Axe().run(page).response["violations"]
     return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found if one["impact"] in ("serious", "critical")]
 

@@ -1,4 +1,4 @@
-"""Who holds the live blocks, as a tree and as boxes."""
+"""The owners of live blocks, as a tree and as boxes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_operators_are_leaves_of_modules(make: Callable[..., Estimate]) -> None:
     found = boxes(tree_of(trace, row))
     assert [(box.row, box.name, round(box.share * 450)) for box in found] == [
         (0, "all live blocks", 450),
-        (1, "layers.0", 350),  # an only child is joined to its parent
+        (1, "layers.0", 350),  # a single child is joined to its parent
         (2, "up", 200),
         (3, "mm", 200),
         (2, "down", 150),

@@ -1,4 +1,4 @@
-"""`%%vram` in IPython's own shell: the cell is estimated, and never runs where the notebook's variables are."""
+"""`%%vram` in IPython's own shell: the cell is estimated, and never runs in the notebook's namespace."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ for _ in range(10):
 
 @pytest.fixture
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A shell without a history file, with the extension loaded."""
+    """Yield a shell without a history file, with the extension loaded."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
-    # Of a class of its own: the one shell of the class is not the one of the process which runs the tests.
+    # A subclass, so that its singleton is not the shell of the process that runs the tests.
     made = type("Shell", (interactiveshell.InteractiveShell,), {}).instance()
     made.history_manager.enabled = False
     done = made.run_cell("%load_ext vramcast")
@@ -39,7 +39,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def said(shell: Any, capsys: pytest.CaptureFixture[str], line: str, cell: str) -> tuple[Any, str]:
-    """Run a cell; return its result and what the notebook shows on stderr and stdout."""
+    """Run a cell; return its result, stderr and stdout."""
     done = shell.run_cell(f"%%vram {line}\n{cell}")
     shown = capsys.readouterr()
     assert "Traceback" not in shown.err + shown.out

@@ -1,4 +1,4 @@
-"""The page and the fragment without a browser: well formed, the answer first, text from the job stays text, nothing loaded."""
+"""The page and the fragment without a browser: well formed, answer first, escaped text, nothing loaded."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 class Page:
-    """A page as a tree; one with a parse error is refused, an unclosed or misplaced element among them."""
+    """A page as a tree; a parse error, such as an unclosed or misplaced element, is rejected."""
 
     def __init__(self, text: str) -> None:
         self.root = html5lib.HTMLParser(strict=True).parse(text)
@@ -99,7 +99,7 @@ def test_sections_are_in_order(make: Make) -> None:
 def test_drawings_have_labels_and_tables_have_headers(make: Make) -> None:
     page = Page(draw_page(make()))
     for drawing in page.all("svg", of=SVG):
-        is_inner = not drawing.get("class")  # a place in another drawing
+        is_inner = not drawing.get("class")  # a coordinate in another drawing
         assert is_inner or drawing.get("aria-hidden") == "true" or len(drawing.get("aria-label")) > 20
     for table in page.all("table"):
         heads = list(table.iter(f"{HTML}th"))
@@ -178,7 +178,7 @@ def test_fragment_is_self_contained(make: Make) -> None:
     for letter in re.sub(r"/\*.*?\*/", "", style):
         depth += (letter == "{") - (letter == "}")
         outside += letter if depth == 0 else ""
-    assert (outside.strip(" }"), depth) == (".vramcast", 0)  # every rule stands inside of the fragment's own
+    assert (outside.strip(" }"), depth) == (".vramcast", 0)  # every rule is inside of the fragment's own
     assert len(text) < 100_000
 
 
@@ -195,7 +195,7 @@ def test_notebook_output_has_text_without_arrays(make: Make) -> None:
     assert estimate._repr_html_() == draw_fragment(estimate)
 
 
-# ------------------------------------------------------------------------------------------------ how to repeat it
+# ------------------------------------------------------------------------------------------------ repetition
 @pytest.mark.parametrize(
     ("job", "call"),
     [

@@ -1,4 +1,4 @@
-"""An estimate is data: who draws it is registered by the package's root, and works however a program came by one."""
+"""Views of estimates: the package's root registers them, so they work for every estimate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the views share: one small job."""
+"""Fixtures of the views' tests: one small job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MIB = 2**20
 
 @pytest.fixture
 def job_trace() -> Trace:
-    """Two segments, four blocks, three of which end, one later than asked for; a segment goes back to the driver.
+    """Return a trace of two segments and four blocks: three end, one later than requested, and a segment is released.
 
     row   action           size         live after   reserved after   step, phase
       0   SEGMENT_ALLOC    2 MiB             0        2 MiB           -1 build
@@ -82,7 +82,7 @@ def job_trace() -> Trace:
 
 @pytest.fixture
 def process_trace(job_trace: Trace) -> Trace:
-    """The same job in a process: CONTEXT rows of 5 MiB before row 0 and of 3 MiB before row 12, which is row 13 then.
+    """Return the same job in a process: CONTEXT rows of 5 MiB before row 0 and of 3 MiB before row 12, which is row 13 then.
 
     row   action           size      context after   reserved after   process after
       0   CONTEXT          5 MiB        5 MiB             0              5 MiB

@@ -15,12 +15,12 @@ from vramcast.tracer.format.trace import RANKS, Trace
 from vramcast.views import chrome_trace, style
 
 MIB = 2**20
-# spec: Trace Event Format: what each phase must have in addition to a name, a process and a thread
+# spec: Trace Event Format: required fields of each phase in addition to a name, a process and a thread
 FIELDS = {"M": {"args"}, "X": {"ts", "dur"}, "C": {"ts", "args"}, "i": {"ts", "s"}}
 
 
 def drawn(trace: Trace, **options: Any) -> list[dict[str, Any]]:
-    """Return the events, each of which is as the format wants it."""
+    """Return the events, after a check of each against the format."""
     page = json.loads(chrome_trace.draw(trace, **options))
     assert page["displayTimeUnit"] in ("ms", "ns")
     for event in page["traceEvents"]:

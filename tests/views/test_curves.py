@@ -1,4 +1,4 @@
-"""What a trace says by itself, against the same counted slowly, event by event; and what down-sampling keeps."""
+"""The curves of a trace against a slow count, event by event, and the rows kept by down-sampling."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SEGMENT_ACTIONS = (Action.SEGMENT_ALLOC, Action.SEGMENT_FREE, Action.SEGMENT_MAP
 
 @st.composite
 def traces(draw: st.DrawFn, max_size: int = 40) -> Trace:
-    """Draw a job: blocks and segments come and go in any order, some older than the trace; tables name things twice."""
+    """Draw a job: blocks and segments come and go in any order, some older than the trace; tables have duplicate names."""
     rows: list[dict[str, int]] = []
     live: list[int] = []
     for kind in draw(
@@ -71,7 +71,7 @@ def estimate(trace: Trace) -> Estimate:
 
 
 def by_hand(trace: Trace) -> list[tuple[int, list[int], int, int]]:
-    """(row, live bytes of every category, reserved bytes, context) after every row which changes anything: a slow loop."""
+    """Return (row, live bytes by category, reserved bytes, context) after every row with a change, by a slow loop."""
     live, reserved, context, states = [0] * len(Category), 0, 0, []
     for row in range(len(trace)):
         action, block, size_bytes = Action(trace.action[row]), int(trace.block[row]), int(trace.size_bytes[row])
@@ -152,7 +152,7 @@ def test_estimate_matches_slow_count(trace: Trace) -> None:
         index = int(trace.module[block])
         name = trace.modules[index] if index >= 0 else ""
         totals[name] = totals.get(name, 0) + int(trace.rounded_bytes()[block])
-    # The order of equals counts too: a dict does not compare it.
+    # The order of equal sizes counts too, which a comparison of dicts ignores.
     assert list(said.by_module.items()) == sorted(totals.items(), key=lambda item: -item[1])
 
 

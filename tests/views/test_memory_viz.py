@@ -1,8 +1,8 @@
-"""What `write_snapshot` writes, opened by PyTorch's own tools: `torch.cuda._memory_viz`, and the web viewer's own code.
+"""Snapshots of `write_snapshot` in PyTorch's own tools: `torch.cuda._memory_viz`, and the web viewer's own code.
 
-The viewer, torch/utils/viz/MemoryViz.js, is in PyTorch's repository and not in its wheels. So the second half runs where
-$VRAMCAST_MEMORY_VIZ names a copy of that file (or torch has it), and node is there. It runs the viewer's unpickler, its
-annotation, the data of its timelines and its replay of the allocator; only what draws (d3) is a stub.
+The viewer, torch/utils/viz/MemoryViz.js, is in PyTorch's repository and not in its wheels. The second half therefore needs
+node, and a copy of that file named by $VRAMCAST_MEMORY_VIZ or in torch. It runs the viewer's unpickler, its annotation, the data of
+its timelines and its replay of the allocator; only the drawing library (d3) is a stub.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pytest
 from vramcast.tracer.format.snapshot import snapshot_from_trace, write_snapshot
 from vramcast.tracer.format.trace import Action, Category, Trace
 
-# d3 is a function which returns itself, whatever is asked of it, and counts as 0.
+# d3 is a function that returns itself for every call and attribute, and counts as 0.
 STUB = """
 import {readFileSync} from "node:fs";
 const stub = new Proxy(() => stub, {
@@ -79,7 +79,7 @@ def memory_viz() -> Any:
 
 
 def embedded_snapshots(page: str) -> list[Any]:
-    """The snapshots inside of a page which `trace_plot` or `segment_plot` made."""
+    """Return the snapshots inside of a page of `trace_plot` or `segment_plot`."""
     files = re.search(r"const local_files = (\[.*\])\n", page)
     assert files is not None
     return [pickle.loads(base64.b64decode(file["base64"])) for file in json.loads(files[1])]
@@ -87,7 +87,7 @@ def embedded_snapshots(page: str) -> list[Any]:
 
 def test_torch_lists_every_event(memory_viz: Any, exported: Path) -> None:
     lines = memory_viz.trace(pickle.loads(exported.read_bytes())).splitlines()
-    # Names are given in the order of the allocations: b is the parameter, d the activation, e the workspace.
+    # Names are assigned in the order of allocations: b is the parameter, d the activation, e the workspace.
     assert [line.partition(" #")[0].partition("(")[0] for line in lines[2:15]] == [
         "a = cudaMalloc", "b = a[0:3.9KiB]", "c = cudaMalloc", "d = c[0:10.0MiB]", "e = c[10485760:1.0MiB]",
         "del e", "# free completed for e 1.0MiB", "del d", "f = a[4096:1000.0B]", "# free completed for d 10.0MiB",
@@ -97,7 +97,7 @@ def test_torch_lists_every_event(memory_viz: Any, exported: Path) -> None:
 
 def test_torch_sums_segments(memory_viz: Any, exported: Path) -> None:
     lines = memory_viz.segsum(pickle.loads(exported.read_bytes())).splitlines()
-    # At the end one segment of 2 MiB is left, and in it the parameter of 4,000 B.
+    # At the end, one segment of 2 MiB with the parameter of 4,000 B remains.
     assert lines[1:4] == ["segments: 1", "total_reserved: 2.0MiB", "total_allocated: 3.9KiB"]
 
 
@@ -110,7 +110,7 @@ def test_torch_embeds_file_in_pages(memory_viz: Any, exported: Path, job_trace: 
 
 # ------------------------------------------------------------------------------------------------ the web viewer
 def viewer_file() -> Path:
-    """The viewer's source; skips with the reason where there is none."""
+    """Return the viewer's source; skip with the reason if there is none."""
     named = os.environ.get("VRAMCAST_MEMORY_VIZ")
     if named:
         return Path(named)
@@ -123,7 +123,7 @@ def viewer_file() -> Path:
 
 @pytest.fixture
 def viewer(tmp_path: Path) -> Callable[..., dict[str, Any]]:
-    """Runs the viewer's own functions on a file in node; returns what the driver above says."""
+    """Return a function that runs the viewer's own functions on a file in node, and returns the driver's output."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("node is not installed")
@@ -153,7 +153,7 @@ def _stubbed(found: re.Match[str]) -> str:
 
 
 def requested_bytes(trace: Trace) -> Any:
-    """Requested bytes of live blocks after every row, which is what the viewer calls allocated."""
+    """Return the requested bytes of live blocks after every row, which the viewer calls allocated."""
     change = np.where(trace.action == Action.ALLOC, trace.size_bytes, 0)
     ended = np.flatnonzero((trace.action == Action.FREE_COMPLETED) & (trace.block >= 0))
     change[ended] = -trace.size_bytes[trace.block[ended]]
@@ -161,14 +161,14 @@ def requested_bytes(trace: Trace) -> Any:
 
 
 def check(said: dict[str, Any], trace: Trace, *, n_replayed: int) -> None:
-    """Hold the viewer's answer against the trace."""
+    """Compare the viewer's answer with the trace."""
     assert trace.segments is not None
     assert trace.blocks is not None
     counts = Counter(Action(code).name.lower() for code in trace.action.tolist())
     assert said["events"] == dict(counts)
     assert said["segments"] == len(trace.segments.address)
     assert sum(said["blocks"]) == len(trace.blocks.address)
-    # A request which its completion follows at once becomes one event.
+    # A free request directly followed by its completion becomes one event.
     together = (trace.action[:-1] == Action.FREE_REQUESTED) & (trace.action[1:] == Action.FREE_COMPLETED)
     together &= trace.address[:-1] == trace.address[1:]
     assert said["annotated"] == len(trace) - int(together.sum())
@@ -187,7 +187,7 @@ def test_viewer_reads_and_replays_file(viewer: Callable[..., dict[str, Any]], ex
 
 
 def test_viewer_respects_block_limit(viewer: Callable[..., dict[str, Any]], exported: Path) -> None:
-    # One of them is the band of all which are not drawn.
+    # One of them is the band of all blocks that are not drawn.
     assert [plot["drawn"] for plot in viewer(exported, max_entries=1)["plots"]] == [2, 2]
 
 

@@ -1,4 +1,4 @@
-"""The packed chart: where blocks lie, what the two drawings show, what they escape and refuse."""
+"""The packed chart: placements, drawings, escaping and rejected paths."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 
 
 class Page(HTMLParser):
-    """The tags of a page, each with its attributes, and the texts."""
+    """The tags of a page, each with its attributes, and its texts."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Page(HTMLParser):
 
 
 def random_trace(seed: int, n_blocks: int, *, lifetime: int = 40) -> Trace:
-    """Blocks of random sizes, each freed after a random while, as the simulated allocator places them."""
+    """Return a trace of blocks of random sizes and lifetimes, placed by the simulated allocator."""
     random = np.random.default_rng(seed)
     action: list[int] = []
     block: list[int] = []
@@ -76,7 +76,7 @@ def births(trace: Trace) -> Any:
 
 
 def overlaps(trace: Trace, found: Packing) -> bool:
-    """Whether two blocks share a byte at one time; every pair is looked at."""
+    """Return whether two blocks share a byte at the same time, by a check of every pair."""
     ends = {int(trace.block[row]): row for row in np.flatnonzero(trace.action == Action.FREE_COMPLETED)}
     sizes = trace.rounded_bytes()
     blocks = [
@@ -134,7 +134,7 @@ def test_trace_without_blocks_has_empty_packing() -> None:
 # ------------------------------------------------------------------------------------------------ drawings
 @pytest.fixture
 def pair(job_trace: Trace) -> list[Packing]:
-    """The allocator's places, and a pool's: the four blocks in 11 MiB and 5,120 bytes."""
+    """Return the placements of the allocator and of a pool: the four blocks in 11 MiB and 5,120 bytes."""
     planned = Packing(
         "pool, best fit", np.array([11 * MIB, 0, 10 * MIB, 11 * MIB + 4096]), 11 * MIB + 5120,
         np.empty((0, 4), np.int64),
@@ -215,7 +215,7 @@ def test_extension_selects_format(job_trace: Trace, pair: list[Packing], tmp_pat
     assert (tmp_path / "a.png").read_bytes().startswith(PNG_MAGIC)
     save(job_trace, pair, tmp_path / "a.HTML", title="my job")
     assert (tmp_path / "a.HTML").read_text() == draw_html(job_trace, pair, title="my job")
-    with pytest.raises(UsageError, match=r"expected \.png or \.html"):
+    with pytest.raises(UsageError, match=r"use \.png or \.html"):
         save(job_trace, pair, tmp_path / "a.txt")
     with pytest.raises(OutputError, match="cannot be written"):
         save(job_trace, pair, tmp_path / "no" / "a.html")

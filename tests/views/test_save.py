@@ -1,4 +1,4 @@
-"""The drawings and who chooses among them: what they show, what they escape, what they refuse."""
+"""The drawings and their selection: content, escaping and rejected paths."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def nothing_live() -> Trace:
 
 
 def segments_only() -> Trace:
-    """Frees a segment which is older than the trace, so that its reserved bytes go below 0."""
+    """Return a trace that frees a segment older than itself, so that its reserved bytes go below 0."""
     return Trace.build({"action": [Action.SEGMENT_FREE, Action.SEGMENT_ALLOC], "size_bytes": [4 * MIB, MIB], "block": [-1, -1]})
 
 
 def long_trace(n_blocks: int) -> Trace:
-    """Blocks of random size, category, operator and module, each freed after a while: nothing repeats."""
+    """Return a trace of blocks of random size, category, operator, module and lifetime, without repetition."""
     random = np.random.default_rng(0)
     lifetime = 50
     action: list[int] = []
@@ -248,7 +248,7 @@ def test_png_has_colours_of_categories(job_trace: Trace, tmp_path: Path) -> None
     seen = {category for category, look in style.LOOKS.items() if has_colour(picture, look.colour, 50)}
     assert seen == {Category.PARAMETER, Category.ACTIVATION, Category.WORKSPACE, Category.UNKNOWN}
     assert has_colour(picture, ON_WHITE[ALARM], 200)
-    # Activations are 10 of 53 MiB for six of fourteen rows: a tenth of the axes, of which the picture is about two thirds.
+    # Activations are 10 of 53 MiB for six of fourteen rows: a tenth of the axes, which fill about two thirds of the picture.
     assert has_colour(picture, style.LOOKS[Category.ACTIVATION].colour, 770 * 1430 // 30)
 
 
@@ -278,7 +278,7 @@ def test_does_not_change_matplotlib(job_trace: Trace, tmp_path: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------ html
 class Page(HTMLParser):
-    """What is in a page: its elements, its text, and whether they close in order."""
+    """The content of a page: its elements, its text, and whether they close in order."""
 
     VOID = ("meta",)
 
@@ -307,7 +307,7 @@ class Page(HTMLParser):
 
     @property
     def data(self) -> dict[str, Any]:
-        """The JSON of the page's script."""
+        """Return the JSON of the page's script."""
         (text,) = [text for tag, text in self.texts if tag == "script" and text.startswith("{")]
         return dict(json.loads(text))
 
@@ -323,7 +323,7 @@ def test_page_holds_exact_curves(process_trace: Trace) -> None:
     assert data["n"] == 16
     named = [data["ops"][op] if op >= 0 else None for op in data["op"]]
     assert named == [None, None, None, None, "aten::relu", "aten::conv2d", *[None] * (len(rows) - 6)]
-    # What is painted last lies lowest in the stack, below the line.
+    # The series painted last is lowest in the stack, below the line.
     assert [text for tag, text in page.texts if tag == "title"][-3:] == ["context", style.PROCESS, "live peak 11.0 MiB"]
     assert ("th", "context") in page.texts
 
@@ -383,7 +383,7 @@ def test_script_describes_pointer_position(process_trace: Trace, tmp_path: Path)
         pytest.skip("node is not installed")
     page = Page(draw_html(process_trace))
     (script,) = [text for tag, text in page.texts if tag == "script" and "use strict" in text]
-    # A document of four elements, on which the pointer visits a few places and two keys are pressed.
+    # A document of four elements; the pointer visits a few positions, and two keys are pressed.
     program = """
       const make = text => ({textContent: text, style: {}, on: {}, setAttribute(key, value) { this[key] = value; },
         addEventListener(kind, listener) { this.on[kind] = listener; }, getScreenCTM: () => ({inverse: () => null})});
@@ -415,7 +415,7 @@ def test_script_describes_pointer_position(process_trace: Trace, tmp_path: Path)
         "live 11.0 MiB, reserved 22.0 MiB, context 5.0 MiB, process 27.0 MiB\n"
         "parameters 0.0 MiB, activations 10.0 MiB, workspaces 1.0 MiB"
     )
-    # Rows 6 and 8 change nothing, so that nothing is kept of them.
+    # Rows 6 and 8 change nothing, so they are left out.
     assert texts[0].endswith("\nlive 0.0 MiB, reserved 0.0 MiB, context 5.0 MiB, process 5.0 MiB\n")
     assert texts[1:3] == [peak, peak]
     assert texts[3].startswith("row 14, step 1, optimizer\n")

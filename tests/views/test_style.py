@@ -1,4 +1,4 @@
-"""Colours, scales and names: what the three views have in common."""
+"""Colours, scales and names shared by the views."""
 
 from __future__ import annotations
 

@@ -17,9 +17,7 @@ REGISTERS_PER_BLOCK = 65_536  # spec: guide
 REGISTERS_PER_SM = 65_536  # spec: guide
 MAX_GRID = (2_147_483_647, 65_535, 65_535)  # spec: guide
 MAX_BLOCK = (1024, 1024, 64)  # spec: guide
-SMALLEST_BYTES = (
-    256 * MIB
-)  # arbitrary: smaller than any card that PyTorch supports, and larger than a size mistakenly in MiB or KiB
+SMALLEST_BYTES = 256 * MIB  # arbitrary: smaller than any supported card; a size given in MiB or KiB by mistake is below it
 
 
 def squeezed(name: str) -> str:

@@ -1,4 +1,4 @@
-"""One chart in the two engines: each kind is drawn, at its place, and text from anywhere stays text."""
+"""One chart in both engines: every kind is drawn at its coordinates, and untrusted text is escaped."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_series_are_drawn_at_their_coordinates() -> None:
     assert paths["level"] == f"M{left} 90H{right}"
     assert paths["peak"] == f"M{middle} 40l-5 -9h10z"
     assert paths["shade"] == f"M{left} 40H{middle}V140H{left}Z"
-    assert paths["boxes"] == f"M{left} 120h50v10h-50z"  # two at one place are drawn once
+    assert paths["boxes"] == f"M{left} 120h50v10h-50z"  # two at the same position are drawn once
     (polygon,) = root.findall("svg/polygon")
     assert polygon.get("points") == f"{left},80 {middle},70 {middle},80 {left},90"
     (box,) = root.findall("svg/rect")
