@@ -1,8 +1,8 @@
 """Snapshots of `write_snapshot` in PyTorch's own tools: `torch.cuda._memory_viz`, and the web viewer's own code.
 
 The viewer, torch/utils/viz/MemoryViz.js, is in PyTorch's repository and not in its wheels. The second half therefore needs
-node, and a copy of that file named by $VRAMCAST_MEMORY_VIZ or in torch. It runs the viewer's unpickler, its annotation, the data of
-its timelines and its replay of the allocator; only the drawing library (d3) is a stub.
+node, and a copy of that file named by $VRAMCAST_MEMORY_VIZ or in torch. It runs the viewer's unpickler, its annotation, the
+data of its timelines and its replay of the allocator; only the drawing library (d3) is a stub.
 """
 
 from __future__ import annotations

@@ -86,7 +86,8 @@ def from_plain(kind: type[T], value: Any, where: str = "", *, raises: type[Vramc
 
     Args:
         kind: A dataclass, or another type, built from str, int, float, bool, None, Path, Any, Literal, list, dict,
-            tuple[X, ...], tuple of fixed length, Mapping[K, X], dataclasses, unions of these, and numbers annotated with `Between`.
+            tuple[X, ...], tuple of fixed length, Mapping[K, X], dataclasses, unions of these, and numbers annotated with
+            `Between`.
         value: A result of `to_plain`, or any untrusted value.
         where: Position in the file, for the message.
         raises: Error class for an unknown or missing field, or a wrong type; the message names the field.

@@ -109,6 +109,6 @@ def _words(name: str, group: str, traits: Mapping[str, str], context: Context, u
     if name == "libraries":
         return "NCCL's communicators and the contexts of other ranks were not measured here", _LIBRARIES
     if name == "assumed":
-        return f"calls without an answer from NVIDIA's libraries: {', '.join(unknown)[:200]}", _MEASURED
+        return f"not answered by NVIDIA's own rules: {', '.join(unknown)[:200]}", _MEASURED
     remedy = next((text for trait, value, text in _OF_TRAITS if traits.get(trait) == value), _MEASURED)
     return f"past error on similar jobs ({group})", remedy
