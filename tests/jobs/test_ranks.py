@@ -11,7 +11,7 @@ from vramcast.tracer.format.trace import RANKS, Trace
 
 
 def test_rank_variables_have_own_numbers() -> None:
-    told = Rank(13, World(16, 8)).told({
+    told = Rank(13, World(16, 8)).variables({
         "RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "", "WORLD_SIZE": "", "LOCAL_WORLD_SIZE": "", "GROUP_WORLD_SIZE": "",
         "MASTER_ADDR": "here",
     })  # fmt: skip

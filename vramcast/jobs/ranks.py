@@ -87,7 +87,7 @@ class Rank:
         """Number of the rank on its machine, and of its card."""
         return self.number % self.world.local_size
 
-    def told(self, environment: Mapping[str, str]) -> dict[str, str]:
+    def variables(self, environment: Mapping[str, str]) -> dict[str, str]:
         """Return a launcher's variables with the numbers of this rank."""
         world = self.world
         machine, local = divmod(self.number, world.local_size)

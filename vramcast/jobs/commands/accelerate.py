@@ -28,29 +28,29 @@ def _of_accelerate(options: dict[str, Any], words: tuple[str, ...], environment:
     processes = max(machines, processes)
     world = World(processes, processes // machines)
     is_on_cpu = "cpu" in options or _is_true(given.get("use_cpu"))
-    told = {} if world.size == 1 and (kind in ("", "multi_gpu") or is_on_cpu) else first_rank(world)
+    variables = {} if world.size == 1 and (kind in ("", "multi_gpu") or is_on_cpu) else first_rank(world)
     if kind in ("", "multi_gpu") or is_on_cpu:
-        told["ACCELERATE_USE_CPU"] = str(is_on_cpu)
-    told["ACCELERATE_MIXED_PRECISION"] = str(given.get("mixed_precision") or "no")
+        variables["ACCELERATE_USE_CPU"] = str(is_on_cpu)
+    variables["ACCELERATE_MIXED_PRECISION"] = str(given.get("mixed_precision") or "no")
     if _is_true(given.get("debug")):
-        told["ACCELERATE_DEBUG_MODE"] = "true"
+        variables["ACCELERATE_DEBUG_MODE"] = "true"
     if str(given.get("gpu_ids") or "all") != "all":
-        told["CUDA_VISIBLE_DEVICES"] = str(given["gpu_ids"])
-    if told["ACCELERATE_MIXED_PRECISION"] == "fp8":
-        told |= {f"ACCELERATE_{name.upper()}": str(value) for name, value in given.items() if name.startswith("fp8_")}
+        variables["CUDA_VISIBLE_DEVICES"] = str(given["gpu_ids"])
+    if variables["ACCELERATE_MIXED_PRECISION"] == "fp8":
+        variables |= {f"ACCELERATE_{name.upper()}": str(value) for name, value in given.items() if name.startswith("fp8_")}
     if kind == "use_deepspeed" and not is_on_cpu:
-        told |= _of_accelerates_deepspeed(given, config)
+        variables |= _of_accelerates_deepspeed(given, config)
     else:
-        told |= _of_dynamo(given)
+        variables |= _of_dynamo(given)
     if kind == "use_fsdp" and not is_on_cpu:
-        told |= _of_accelerates_fsdp(given)
+        variables |= _of_accelerates_fsdp(given)
     if "use_parallelism_config" in options or any(name.startswith("parallelism_config_") for name in config.options):
-        told["ACCELERATE_USE_PARALLELISM_CONFIG"] = "true"
+        variables["ACCELERATE_USE_PARALLELISM_CONFIG"] = "true"
         sizes = {f"parallelism_config_{name}_size": "1" for name in ("dp_replicate", "dp_shard", "tp", "cp", "sp")}
         named = {name: value for name, value in given.items() if name.startswith("parallelism_config_")}
-        told |= {name.upper(): str(value) for name, value in {**sizes, **named}.items()}
+        variables |= {name.upper(): str(value) for name, value in {**sizes, **named}.items()}
     is_module, is_command = _is_true(given.get("module")), _is_true(given.get("no_python"))
-    return Launched(words, is_module, is_command, told, world)
+    return Launched(words, is_module, is_command, variables, world)
 
 
 def _of_dynamo(given: Mapping[str, Any]) -> dict[str, str]:
@@ -65,25 +65,25 @@ def _of_dynamo(given: Mapping[str, Any]) -> dict[str, str]:
 
 def _of_accelerates_fsdp(given: Mapping[str, Any]) -> dict[str, str]:
     chosen = {**_OPTIONS["fsdp_defaults"], **{name: value for name, value in given.items() if name.startswith("fsdp_")}}
-    told = {"ACCELERATE_USE_FSDP": "true"}
+    variables = {"ACCELERATE_USE_FSDP": "true"}
     for name, value in chosen.items():
         if value is not None:
-            told[_OPTIONS["fsdp_variables"].get(name, name.upper())] = _as_told(name, value)
-    return told
+            variables[_OPTIONS["fsdp_variables"].get(name, name.upper())] = _as_variable(name, value)
+    return variables
 
 
 def _of_accelerates_deepspeed(given: Mapping[str, Any], config: accelerate_config.LaunchConfig) -> dict[str, str]:
     fields, precision = [*config.deepspeed_fields], config.options.get("mixed_precision")
     if precision is not None and given.get("mixed_precision") == precision:
         fields.append("mixed_precision")
-    told = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_CONFIG_DS_FIELDS": ",".join(fields).lower()}
+    variables = {"ACCELERATE_USE_DEEPSPEED": "true", "ACCELERATE_CONFIG_DS_FIELDS": ",".join(fields).lower()}
     for name, variable in _OPTIONS["deepspeed_variables"].items():
         if given.get(name) is not None:
-            told[variable] = _as_told(name, given[name])
-    return told
+            variables[variable] = _as_variable(name, given[name])
+    return variables
 
 
-def _as_told(option: str, value: Any) -> str:
+def _as_variable(option: str, value: Any) -> str:
     return str(value) if option in _OPTIONS["case"]["kept"] else str(value).lower()
 
 

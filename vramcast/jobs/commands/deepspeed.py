@@ -20,9 +20,9 @@ def _of_deepspeed(options: dict[str, Any], words: tuple[str, ...], environment: 
     if options.get("autotuning"):
         raise CannotEstimate("deepspeed --autotuning runs many jobs: omit it, and vary the script's own options.")
     world = _world(options, environment)
-    told = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    ranks = {name: value for name, value in first_rank(world).items() if name in told}
-    ranks |= Rank(0, world).told({"LOCAL_SIZE": "", "CROSS_RANK": "", "CROSS_SIZE": ""})  # spec: DeepSpeed 0.18, launch.py
+    kept = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    ranks = {name: value for name, value in first_rank(world).items() if name in kept}
+    ranks |= Rank(0, world).variables({"LOCAL_SIZE": "", "CROSS_RANK": "", "CROSS_SIZE": ""})  # spec: DeepSpeed 0.18, launch.py
     arguments = words[1:] if "no_local_rank" in options else ("--local_rank=0", *words[1:])
     return Launched((words[0], *arguments), "module" in options, "no_python" in options, ranks, world)
 

@@ -110,7 +110,7 @@ def free_port() -> int:
 
 def first_rank(world: World, *, restarts: str = "0", run_id: str = "none", role: str = "default") -> dict[str, str]:
     """Return the variables that torchrun sets for rank 0. # spec: torch 2.11, `LocalElasticAgent._start_workers`."""
-    told = {
+    variables = {
         "LOCAL_RANK": "0", "RANK": "0", "GROUP_RANK": "0", "ROLE_RANK": "0", "ROLE_NAME": role, "LOCAL_WORLD_SIZE": "",
         "WORLD_SIZE": "", "GROUP_WORLD_SIZE": "", "ROLE_WORLD_SIZE": "", "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()), "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": restarts,
@@ -118,4 +118,4 @@ def first_rank(world: World, *, restarts: str = "0", run_id: str = "none", role:
         "TORCHELASTIC_USE_AGENT_STORE": "False",  # there is no agent, so the process makes its own store
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
     }  # fmt: skip
-    return Rank(0, world).told(told)
+    return Rank(0, world).variables(variables)

@@ -28,10 +28,10 @@ def _of_torchrun(options: dict[str, Any], words: tuple[str, ...], environment: M
     nodes = whole_number("--nnodes", nnodes.rpartition(":")[2])
     processes = 1 if per_node in _ALL else whole_number("--nproc_per_node", per_node)
     world = World(nodes * processes, processes)
-    told = first_rank(
+    variables = first_rank(
         world, restarts=option("max_restarts", "0"), run_id=option("rdzv_id", "none"), role=option("role", "default")
     )
-    return Launched(words, "module" in options, "no_python" in options, told, world)
+    return Launched(words, "module" in options, "no_python" in options, variables, world)
 
 
 def _of_torch_launch(options: dict[str, Any], words: tuple[str, ...], environment: Mapping[str, str]) -> Launched:

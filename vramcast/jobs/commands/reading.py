@@ -250,13 +250,13 @@ def read(
         whole("nproc_per_node (--nproc-per-node)", nproc_per_node, least=1)
     command = _Reader(tuple(words), environment).read()
     said = {**environment, **dict(command.environment)}.get("WORLD_SIZE", "")
-    told = command.world.size if command.world.size > 1 else decimal(said) or 1
-    size = world_size if world_size is not None else told if told > 1 else nproc_per_node or 1
+    stated = command.world.size if command.world.size > 1 else decimal(said) or 1
+    size = world_size if world_size is not None else stated if stated > 1 else nproc_per_node or 1
     per_node = nproc_per_node or (command.world.per_node if size == command.world.size else 0)
     world = World(size, per_node)
     if size == 1 or world == command.world:
         return replace(command, world=world)
-    variables = Rank(0, world).told({**first_rank(world), **dict(command.environment)})
+    variables = Rank(0, world).variables({**first_rank(world), **dict(command.environment)})
     return replace(command, world=world, environment=tuple(variables.items()))
 
 

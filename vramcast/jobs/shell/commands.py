@@ -185,7 +185,7 @@ class Commands(ABC):
         if len(self.steps) > _MOST_STEPS:
             raise not_understood(simple.node, f"the script has more than {_MOST_STEPS} training commands")
         self.is_doubtful |= self._doubts > 0
-        others = state.beside()
+        others = state.concurrent()
         self.plans.append(Together((*others, step)) if others else step)
 
     def _started_tasks(self) -> tuple[int, int]:
@@ -255,13 +255,13 @@ class Commands(ABC):
 
     def in_shell(self, read: Callable[[], None], inner: State, state: State) -> None:
         """Read a subshell; its background commands continue, and no `wait` here waits for them."""
-        before = state.beside()
+        before = state.concurrent()
         inner.running, inner.orphans, inner.is_over = (), before, False
         functions, self._functions = self._functions, []
         loops, self._loops = self._loops, []
         read()
         self._functions, self._loops = functions, loops
-        state.orphans += inner.beside()[len(before) :]
+        state.orphans += inner.concurrent()[len(before) :]
 
     def _within(self, node: Node, text: str, state: State) -> None:
         """Read the text that a command runs; an error in it is reported at the command."""
@@ -444,7 +444,7 @@ class Commands(ABC):
             self.is_doubtful = True  # its command counts as running until the next `wait` for all
 
     def _disown(self, simple: Simple, state: State) -> None:
-        state.orphans, state.running = state.beside(), ()
+        state.orphans, state.running = state.concurrent(), ()
 
     def _leave(self, simple: Simple, state: State) -> None:
         word, *rest = simple.words

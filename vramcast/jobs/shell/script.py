@@ -172,7 +172,7 @@ class _Reader(Commands):
         if plans:
             left, state.orphans = state.orphans[len(orphans) :], orphans
             state.running += (Running(InTurn(tuple(plans)), left),)
-            self.plans.append(Together(state.beside()))
+            self.plans.append(Together(state.concurrent()))
 
     def _apart(self, node: Node, inner: State, state: State) -> None:
         """Read a statement in a subshell, without the background commands, which the collector of its plans adds."""
@@ -280,7 +280,7 @@ class _Reader(Commands):
                 self._apart(part, inner, state)
             together += [InTurn(tuple(plans))] if plans else []
         if together:
-            self.plans.append(Together((*state.beside(), *together)))
+            self.plans.append(Together((*state.concurrent(), *together)))
 
     def _redirected(self, node: Node, state: State) -> None:
         redirects = [one for one in node.children if one.type in _REDIRECTS]

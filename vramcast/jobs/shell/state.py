@@ -74,7 +74,7 @@ class State:
         for name in self.__slots__:
             setattr(self, name, getattr(other, name))
 
-    def beside(self) -> tuple[Plan, ...]:
+    def concurrent(self) -> tuple[Plan, ...]:
         """Return the background commands that run together with the next command."""
         return (*self.orphans, *(one.plan for one in self.running))
 
