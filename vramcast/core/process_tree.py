@@ -60,7 +60,7 @@ def held_bytes(pid: int, in_memory: Sequence[str] = ()) -> int:
 
     Args:
         pid: The process.
-        in_memory: Folders whose files count, as the youngest of these processes sees them: each a tmpfs of their own.
+        in_memory: Folders with files that count, as the youngest of these processes sees them: each a tmpfs of their own.
     """
     pids = [pid, *descendants(pid)]
     return sum(map(_of_process, pids)) + (_of_files(pids, in_memory) if in_memory else 0)

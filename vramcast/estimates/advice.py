@@ -59,7 +59,7 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
         UsageError: The estimate is for a script, which only its author can change.
 
     Example:
-        >>> forward = vramcast.estimate(model, batch, mode="infer", precision="bf16", tracer="fake")
+        >>> forward = vramcast.estimate(model, batch, mode="infer", precision="bf16")
         >>> advice = vramcast.advise(forward)
         >>> [row.name for row in advice.rows]
         [...'half the batch'...]

@@ -1,7 +1,7 @@
 """Memory that NCCL takes for a process's communicators outside PyTorch's allocator, and the context including it.
 
 This project measured none of it. The table has modes of nvidia-smi's readings at the start of public training logs, by kind of
-card, release of torch (whose wheel includes NCCL) and ranks, minus such a card's context after kernels: the process had made
+card, release of torch (its wheel includes NCCL) and ranks, minus such a card's context after kernels: the process had made
 one communicator and passed one barrier, which launches a kernel (if ranks had launched one before on GPU 0, the context that
 stays there is no larger). `python -m benchmarks.hardware.process_peaks` compares the table with the logs. NCCL's own rule is
 unknown: its memory grows with channels and peers, and cards joined by a switch that reduces in the network (NVLink SHARP:

@@ -78,8 +78,8 @@ class Estimator:
             if it covers the job's class.
         timeout_s: Time limit for an answer in seconds, over all runs of the job; the job is stopped at the limit.
         stack: Software of the card's machine where it differs from this machine, as for `estimate`.
-        bracket: Whether a job whose peaks may depend on the card's speed also runs on an infinitely slow card. None: only if it
-            has several ranks and its first run was short.
+        bracket: Whether to run a job again on an infinitely slow card, if its peaks may depend on the card's speed. None: only
+            if it has several ranks and its first run was short.
         learned: Name and content of a loaded artifact, instead of a folder.
 
     Raises:
@@ -385,7 +385,7 @@ class Estimator:
         return replace(found, warnings=(f"traced by the {found.tracer} tracer: {reasons}", *found.warnings))
 
     def _by(self, tracer: Tracer, job: Job, options: RunOptions, deadline: Deadline, *, start_s: float = 0.0) -> Estimate:
-        """Estimate a job from the observations of one tracer, which is this estimator's."""
+        """Estimate a job from the observations of one tracer, the one of this estimator."""
         on_card, growth = observed_on_card(tracer, job, options, timeout_s=deadline.left_s()), None
         if options.answers == "drawn" and not options.slow:
             found_loops = watched(tracer, job, options, on_card, deadline)
@@ -483,7 +483,7 @@ def estimate(
             and its state, gradients, buffers, hooks and random numbers stay unchanged.
         batch: An example batch: a tensor or NumPy array, a tuple (positional arguments), a dict or the output of a tokenizer
             (keyword arguments), or a dataclass, named tuple or other object (one argument). Any tensor may be a `TensorSpec`.
-            For a model whose forward takes one argument, `(x, y)` means input and labels.
+            For a model with one input, `(x, y)` means input and labels.
         labels: Labels that the loss compares with the output, if they are not in `batch`.
         loss: A callable, `loss(output, labels)`, or `loss(output, batch)` without labels. Default: the model's own `.loss`;
             otherwise cross-entropy for scores and integer labels, mean squared error for floating-point labels, or else the

@@ -15,7 +15,7 @@ def observed(estimate: Estimate, *, with_features: bool = True) -> Example:
 
     Args:
         estimate: An uncorrected estimate.
-        with_features: Whether to compute features from the trace, which takes a moment; an artifact without trees needs none.
+        with_features: Whether to compute features from the trace, which takes a moment; only artifacts with trees need them.
     """
     card = estimate.job.device.with_memory(estimate.job.total_bytes)
     circumstances = Circumstances.seen(

@@ -36,7 +36,7 @@ def wanted(ledger: Sequence[Entry]) -> list[Answers]:
 
 
 def covered(found: Estimate, ledger: Sequence[Entry], others: Mapping[Answers, Estimate | CannotEstimate]) -> Estimate:
-    """Return an estimate whose bound covers the other answers.
+    """Return an estimate with a bound that covers the other answers.
 
     Args:
         found: The estimate with drawn answers.

@@ -105,7 +105,8 @@ class Maker(Protocol):
 class Estimate(Viewable):
     """The GPU memory of one job on one card: three peaks, a bound, and every event behind them.
 
-    All sizes are integer bytes. `vramcast.estimate` and `Estimator` return it.
+    All sizes are integer bytes. `vramcast.estimate` and `Estimator` return it. The examples use `est` from the example of
+    `vramcast.estimate`.
 
     Attributes:
         job: The job: its model or command, batch, training settings and card.
@@ -133,8 +134,7 @@ class Estimate(Viewable):
             None if no shape does. Every bound covers it.
         slow_card_peaks: Peaks on an infinitely slow card, in bytes; None if the job was not traced for one. Every bound
             covers them.
-        unbounded_calls: Names of the calls that have no largest shape, or whose largest shape could not be traced. No bound
-            covers them.
+        unbounded_calls: Names of the calls without a largest shape, or without a trace of it. No bound covers them.
         warnings: Remarks for the reader, one sentence each.
         seconds: Time spent on the estimate, in seconds, by part: start, trace, simulate, total, and learn if an artifact was
             applied.

@@ -1,4 +1,4 @@
-"""A second, longer run of a job whose loop may grow, with enough steps to decide.
+"""A second, longer run of a job with a possibly growing loop, with enough steps to decide.
 
 The number of steps depends on the job and not on the machine: on the allocator events per step.
 """
@@ -26,7 +26,7 @@ _FIRST_RUNS: Final = 2.0  # arbitrary: multiple of the first run's time for a se
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """The result of a job whose loops were checked.
+    """The result of a job after a check of its loops.
 
     Attributes:
         on_card: The run used for the estimate.

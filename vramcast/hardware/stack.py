@@ -114,7 +114,7 @@ def parse(text: str) -> Stack:
     found = _filled(Stack(release + (f"+{local}" if local else ""), cuda, cudnn, GIVEN))
     if found.cuda is None or found.cudnn is None:
         raise UsageError(
-            f"--stack has torch=={torch}, whose CUDA and cuDNN are unknown here ({_spans()} are known): add them, "
+            f"--stack has torch=={torch}: its CUDA and cuDNN are unknown here ({_spans()} are known): add them, "
             f"--stack torch=={torch},cudnn==9.10.2,cuda==12.8."
         )
     return found if found.cuda == cuda and found.cudnn == cudnn else replace(found, source=WHEEL)

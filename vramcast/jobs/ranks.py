@@ -48,7 +48,7 @@ class World:
     def chosen(self, ranks: Ranks, pairs: Iterable[tuple[int, int]] = ()) -> tuple[int, ...]:
         """Return the ranks to trace, in order.
 
-        "auto" means the first and the last, whose shards differ if the number of ranks does not divide a size; between them,
+        "auto" means the first and the last: their shards differ if the number of ranks does not divide a size. In between are
         the ranks that exchange tensors with the first, directly or not (stages of a pipeline).
 
         Args:

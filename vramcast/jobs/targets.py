@@ -285,7 +285,7 @@ REGISTRIES: Final = tuple(_SCHEMES)
 
 
 def names_of(registry: str, pattern: str = "*") -> list[str]:
-    """Return the models of a registry whose names match a pattern (`*`, `?`, `[abc]`), sorted.
+    """Return the names of a registry's models that match a pattern (`*`, `?`, `[abc]`), sorted.
 
     Raises:
         UsageError: Its package cannot be imported.

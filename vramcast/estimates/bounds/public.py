@@ -4,7 +4,7 @@
 
 `vramcast.learner.sum_quantile` joins the parts. The rule applies if no artifact covers a job
 (`vramcast.estimates.bounds.learned`). A residual is measured / estimated process peak - 1. Its quantiles are empirical, in two
-families: jobs whose workspaces a convolution library chooses, and all others. They come from the runs named below; nothing is
+families: jobs with workspaces chosen by a convolution library, and all others. They come from the runs named below; nothing is
 fitted to single rows, and the simulator's rules do not use them. `make accuracy` prints the table again.
 """
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from vramcast.core.errors import UsageError
 
-# Sections whose keys stand for options with this prefix. # spec: accelerate 1.15, _validate_launch_command
+# Sections with keys for options of this prefix. # spec: accelerate 1.15, _validate_launch_command
 _PREFIXES: Final = {"fsdp_config": "fsdp_", "fp8_config": "fp8_", "dynamo_config": "dynamo_"}
 _KIND_OF: Final = {
     "DEEPSPEED": "use_deepspeed", "FSDP": "use_fsdp", "MEGATRON_LM": "use_megatron_lm", "MULTI_GPU": "multi_gpu",

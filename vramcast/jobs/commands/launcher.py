@@ -66,7 +66,7 @@ class Launcher:
         return self.read(options, program, environment)
 
     def parser(self) -> argparse.ArgumentParser:
-        """Return a parser whose result omits options that were not given."""
+        """Return a parser; its result omits options that were not given."""
         parser = _Parser(prog=self.name, add_help=False, argument_default=argparse.SUPPRESS)
         for table, action in ((self.valued, "store"), (self.flags, "store_true")):
             for option in table:

@@ -28,7 +28,7 @@ _RESERVED: Final = frozenset(
 
 
 class NotUnderstood(Exception):
-    """A line whose effect on the job is not known.
+    """A line with an unknown effect on the job.
 
     Attributes:
         line: Number of the line, from 1.

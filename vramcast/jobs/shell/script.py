@@ -61,7 +61,7 @@ def read_script(
     nodes: int = 1,
     cards: int = 1,
 ) -> ShellScript:
-    """Return the training commands of a script whose files are in the current folder.
+    """Return the training commands of a script, with its files in the current folder.
 
     Args:
         script: Text of the script.
