@@ -44,7 +44,7 @@ def test_each_verdict_has_an_exit_code(value: Any, code: int) -> None:
 
 # ------------------------------------------------------------------------------------------------ doubts
 def with_course(**said: Any) -> dict[str, Trace]:
-    """Return changes to an estimate, with a trace whose command went as `said`."""
+    """Return changes to an estimate, with a trace of a command that went as `said`."""
     trace = make().trace
     course = {"phases": [[0, "build"]], "counts": {}, "not_reached": [], "ended": "", **said}
     return {"trace": replace(trace, header={**trace.header, "course": course})}
