@@ -38,7 +38,7 @@ for _ in range(3):
         (("check", "--on", "t4", "torchvision:vgg16", "--lr", "3", "--", "train.py"), "TARGET, --lr: this describes a model"),
         (("check", "--on", "t4", "--tracer", "cpu", "--", "train.py"), "--tracer cpu runs models"),
         (("run", "--tracer", "cpu", "--", "train.py"), "invalid choice: 'cpu'"),
-        (("check", "--on", "t4", "--", "absent.py"), "'absent.py' does not exist"),
+        (("check", "--on", "t4", "--", "absent.py"), "no script or command 'absent.py'"),
     ],
 )
 def test_wrong_usage_is_told_before_anything_runs(call: Call, words: tuple[str, ...], said: str) -> None:

@@ -36,7 +36,7 @@ def test_a_sweep_has_a_row_for_each_number_of_ranks(call: Call, job: list[str]) 
 def test_a_rank_is_checked_and_its_largest_batch_is_none_where_nothing_fits(call: Call, job: list[str]) -> None:
     parallel = ["--parallel", "hsdp:2x2", "--memory", "300MiB"]
     code, out, _ = call("check", *job, *parallel)
-    assert (code, "batch             of each rank; all 4" in out) == (1, True)
+    assert (code, "batch             per rank; all 4" in out) == (1, True)
     code, out, _ = call("sweep", *job, *parallel, "--max-batch", "--json")
     said = json.loads(out)
     assert (code, said["max_batch"], said["rows"][0]["world_size"]) == (1, 0, 4)

@@ -172,7 +172,7 @@ def test_plans_swap_or_gives_reason(found: tuple[Estimate, Advice], auto_tracer:
         return
     pytest.importorskip("optuna")
     assert taken(found[1], one.name) <= found[0].trace.peak_live()[0]
-    assert "each way a step over pcie4" in one.price
+    assert "each way per step over pcie4" in one.price
 
 
 def test_shards_until_the_job_fits(found: tuple[Estimate, Advice], auto_tracer: str) -> None:
@@ -311,7 +311,7 @@ def test_uses_the_bound_of_the_estimate(monkeypatch: pytest.MonkeyPatch, auto_tr
 def test_rejects_script() -> None:
     estimate = estimated()
     script = replace(estimate, job=replace(estimate.job, command=Command(("train.py",)), model=None))
-    with pytest.raises(UsageError, match=r"'train\.py' is a script: give its model as a TARGET"):
+    with pytest.raises(UsageError, match=r"'train\.py' is a script, which advice cannot change: give its model as a TARGET"):
         advise(script)
 
 

@@ -121,7 +121,7 @@ def test_a_script_is_read_once_and_an_answer_is_not_lost_with_its_client(http: T
         ("python a.py 1\nmake train", "line 2 is not understood (`make train`"),
         ("python a.py $(date)", "$(date)"),
         ("echo", "no training command"),
-        ("python missing.py", "'missing.py' does not exist"),
+        ("python missing.py", "no script or command 'missing.py'"),
         ("(" * 300, "line 1"),
     ],
 )

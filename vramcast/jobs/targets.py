@@ -176,7 +176,7 @@ def _need(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise UsageError(
-            f"Cannot import the package '{module}' ({error}): pip install a version of {module} for this torch."
+            f"Cannot import the package '{module}' ({error}): pip install {module}, in a version for this torch."
         ) from None
 
 

@@ -249,7 +249,7 @@ class Commands(ABC):
         seen = {**{name: state.variables.get(name) for name in state.exported}, **simple.assigned}
         hidden = dict.fromkeys(_CHANGES_SHELLS & seen.keys())
         if hidden:
-            raise not_understood(simple.node, f"{min(hidden)} changes its behavior")
+            raise not_understood(simple.node, f"{min(hidden)} changes its behaviour")
         inner = State(dict(seen), set(seen), state.folder, arguments)
         self.in_shell(lambda: self._within(simple.node, text, inner), inner, state)
 
@@ -303,7 +303,7 @@ class Commands(ABC):
     def assign(self, name: str, value: str | tuple[str, ...] | None, state: State, node: Node) -> None:
         """Set a variable."""
         if name in _CHANGES_SHELLS:
-            raise not_understood(node, f"{name} changes the shell's behavior")
+            raise not_understood(node, f"{name} changes the shell's behaviour")
         if name == "PWD":
             state.folder = None
         state.set(name, value, is_exported=state.exports_all)
