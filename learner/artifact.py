@@ -1,11 +1,10 @@
-"""A trained correction as a folder of plain files: nothing in it is code, and reading it runs none.
+"""A trained correction as a folder of plain files, without code: reading it runs nothing.
 
-artifact.json    what calibrates: levels, scores, contexts, ranges, versions
-reserved.json    the trees of the reserved peak, in xgboost's own JSON; absent where nothing was learned
-process.json     those of the process peak
-CARD.md          for people: data, figures by group, limits
+artifact.json    the calibration: levels, scores, contexts, ranges, versions reserved.json    the trees of the reserved
+peak, in xgboost's own JSON; absent if nothing was learned process.json     the trees of the process peak CARD.md
+for people: data, figures by group, limits
 
-An artifact names the features which it reads, so that one made before a feature came is still of use.
+An artifact names the features it reads, so that one made before a feature was added still works.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ if TYPE_CHECKING:
     from vramcast.learner.residual import ResidualQuantiles
 
 FORMAT: Final = "vramcast-artifact"
-SCHEMA: Final = 4  # 1 to 3 were calibrated by card and family as rows named them, and know nothing of traits
-_MOST_ROWS: Final = 10_000_000  # arbitrary: runs which one artifact is calibrated on
-_MOST_DEPTH: Final = 16  # arbitrary: of its groups
-_DIGITS: Final = 7  # arbitrary: of a residual; a millionth of a job's memory
-_MOST_BYTES: Final = 2**30  # arbitrary: a folder's file above is refused unread
+SCHEMA: Final = 4  # 1 to 3 were calibrated by card and family as named in rows, without traits
+_MOST_ROWS: Final = 10_000_000  # arbitrary: number of runs that calibrate one artifact
+_MOST_DEPTH: Final = 16  # arbitrary: depth of its groups
+_DIGITS: Final = 7  # arbitrary: digits of a residual; a millionth of a job's memory
+_MOST_BYTES: Final = 2**30  # arbitrary: a larger file in the folder is rejected unread
 _LARGEST_FEATURE: Final = 2.0**64  # arbitrary: features are counts, shares and logarithms
 Share: TypeAlias = Annotated[float, Between(0, 1)]
 Count: TypeAlias = Annotated[int, Between(0, INT64_MOST)]
@@ -50,18 +49,18 @@ Feature: TypeAlias = Annotated[float, Between(-_LARGEST_FEATURE, _LARGEST_FEATUR
 
 
 def save(learned: Learned, folder: str | os.PathLike[str], card_text: str = "") -> None:
-    """Write an artifact; the folder appears whole or stays as it was.
+    """Write an artifact; the folder appears complete or stays unchanged.
 
     Args:
-        learned: What to keep.
-        folder: Replaced when it is an artifact already.
-        card_text: CARD.md.
+        learned: The correction to write.
+        folder: Target folder; an artifact in it is replaced.
+        card_text: Text of CARD.md.
     Raises:
-        ArtifactError: the folder holds something else, or cannot be written.
+        ArtifactError: The folder is not an artifact, or cannot be written.
     """
     target = Path(folder)
     if target.exists() and not (target / "artifact.json").is_file() and any(target.iterdir()):
-        raise ArtifactError(f"'{folder}' holds something else than an artifact: choose another --out.")
+        raise ArtifactError(f"'{folder}' is not empty and not an artifact: choose another --out.")
     fresh = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     old = target.with_name(f".{target.name}.{uuid.uuid4().hex}.old")
     try:
@@ -84,17 +83,17 @@ def save(learned: Learned, folder: str | os.PathLike[str], card_text: str = "") 
 
 
 def _check_written(fresh: Path, target: Path) -> None:
-    """Refuse to put in place what could not be read again."""
+    """Refuse to deploy an artifact that could not be read back."""
     try:
         load(fresh)
     except ArtifactError as error:
         reason = str(error).replace(f"{fresh}{os.sep}", "").removesuffix(": train the artifact again.")
-        raise ArtifactError(f"'{target}' is not written: {reason}. Are the peaks of all runs true?") from None
+        raise ArtifactError(f"'{target}' is not written: {reason}. Check that the peaks of all runs are correct.") from None
 
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Where a group of runs is cut, and where its two parts are; None: such a part is not cut."""
+    """A cut of a group of runs, and the cuts of its two parts; None: that part is not cut."""
 
     trait: str
     value: str
@@ -112,7 +111,9 @@ class _Groups:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """What artifact.json has of one peak. What has a number for each run is `Any` here: such lists are checked at once."""
+    """The part of artifact.json for one peak. Lists with a number per run are `Any` here and checked later, as whole
+    arrays.
+    """
 
     features: tuple[str, ...]
     learner: dict[str, Any] | None
@@ -127,7 +128,7 @@ class _Head:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """All of artifact.json."""
+    """The content of artifact.json."""
 
     format: str
     schema: int
@@ -172,10 +173,10 @@ def _rounded(values: Array) -> list[float]:
 
 
 def load(folder: str | os.PathLike[str]) -> Learned:
-    """Return the correction in a folder which `save` wrote.
+    """Return the correction in a folder that `save` wrote.
 
     Raises:
-        ArtifactError: the folder is absent, damaged, of another schema, or made for other features.
+        ArtifactError: The folder is absent, damaged, of another schema, or made for other features.
     """
     path = Path(folder) / "artifact.json"
     content = _read(path)
@@ -193,50 +194,53 @@ def load(folder: str | os.PathLike[str]) -> Learned:
 
 def _require_schema(values: Any, path: Path) -> None:
     if not isinstance(values, dict) or values.get("format") != FORMAT:
-        raise ArtifactError(f"'{path}' is not an artifact of vramcast: give a folder which vramcast train wrote.")
+        raise ArtifactError(f"'{path}' is not an artifact of vramcast: give a folder written by vramcast train.")
     version = whole("schema", values.get("schema"), least=1)
     if version > SCHEMA:
-        raise ArtifactError(f"'{path}' has schema {version}, this vramcast reads up to {SCHEMA}: install a newer one.")
+        raise ArtifactError(f"'{path}' has schema {version}, but this vramcast reads up to {SCHEMA}: install a newer one.")
     if version < SCHEMA:
         raise ArtifactError(
-            f"'{path}' was made by an older vramcast (schema {version}), which did not note the class of its jobs: train it "
-            "again on its runs."
+            f"'{path}' was made by an older vramcast (schema {version}), which did not record the classes of its jobs: "
+            "train it again on its runs."
         )
 
 
 def _read(path: Path) -> bytes:
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise ArtifactError(f"'{path}' has more than {_MOST_BYTES} bytes: this is no artifact.")
+            raise ArtifactError(
+                f"'{path}' has more than {_MOST_BYTES} bytes and cannot be an artifact: give a folder "
+                "written by vramcast train."
+            )
         return path.read_bytes()
     except OSError as error:
-        raise ArtifactError(f"'{path}' cannot be read ({error.strerror}): give a folder which vramcast train wrote.") from None
+        raise ArtifactError(f"'{path}' cannot be read ({error.strerror}): give a folder written by vramcast train.") from None
 
 
 def _learned(file: _File, folder: Path) -> Learned:
     if not {"reserved"} <= set(file.heads) <= {"reserved", "process"}:
         raise ValueError(f"heads are {sorted(file.heads)}")
     heads = {name: _head(one, folder / f"{name}.json") for name, one in file.heads.items()}
-    # A feature which this vramcast lacks has no range here; where trees read it, the head is refused.
+    # A feature unknown to this vramcast has no range here; if trees read it, the head is rejected.
     ranges = {name: ends for name, ends in file.ranges.items() if name in NAMES}
     if wrong := [name for name, (low, high) in ranges.items() if low > high]:
-        raise ValueError(f"the range of {wrong[0]} ends before it begins")
+        raise ValueError(f"the lower end of the range of {wrong[0]} exceeds its upper end")
     _check_card(file.card)
     return Learned(heads["reserved"], heads.get("process"), file.contexts, ranges, file.n_models, file.card)
 
 
 def _check_card(card: Mapping[str, Any]) -> None:
-    """Check the facts for CARD.md, which whoever calibrates writes anew."""
+    """Check the facts for CARD.md, which a later calibration writes again."""
     for name in ("runs", "groups", "censored", "folds", "seed"):
         whole(f"card.{name}", card[name], least=0)
     from_plain(dict, card["parameters"], "card.parameters")
-    json.dumps(card, allow_nan=False)  # whatever else it has is told on
+    json.dumps(card, allow_nan=False)  # further facts are passed on
 
 
 def _head(head: _Head, model: Path) -> Head:
     if head.learner is not None and (unknown := [name for name in head.features if name not in PROCESS_NAMES]):
         raise ArtifactError(
-            f"'{model.parent}' reads the feature '{unknown[0][:60]}', which this vramcast lacks: train it again."
+            f"'{model.parent}' reads the feature '{unknown[0][:60]}', which this vramcast does not have: train it again."
         )
     if not set(head.helps) <= {MATMUL, CONVOLUTION}:
         raise ValueError(f"helps is {head.helps}")
@@ -248,7 +252,7 @@ def _head(head: _Head, model: Path) -> Head:
 
 
 def _calibration(head: _Head) -> Calibration:
-    most = 2 * MOST_RESIDUAL  # of a residual against a quantile
+    most = 2 * MOST_RESIDUAL  # bound on the difference of a residual and a quantile
     columns = [trees.numbers(one, "a score", -most, most) for one in head.scores]
     models = trees.numbers(head.models, "a model", 0, _MOST_ROWS, int)
     of_run = trees.numbers(head.groups.of_run, "a group", 0, 2**_MOST_DEPTH, int)
@@ -259,17 +263,17 @@ def _calibration(head: _Head) -> Calibration:
         raise ValueError(f"{n_levels} levels, {len(columns)} lists of scores, {len(reached)} of levels, {sizes} runs")
     groups = _group(head.groups.cuts, ALL_RUNS, of_run, models, itertools.count(), 0)
     if len(groups.rows) != len(models):
-        raise ValueError("a run's group is none of those which the cuts make")
+        raise ValueError("a run's group is not one that the cuts make")
     return Calibration(head.levels, np.stack(columns, axis=1), models, groups, np.stack(reached, axis=1))
 
 
 def _group(cut: _Cut | None, name: str, of_run: Rows, models: Rows, leaves: Iterator[int], depth: int) -> Group:
-    """Return a group with its parts; leaves are numbered as `Group.leaves` lists them."""
+    """Return a group with its parts; leaves are numbered in the order of `Group.leaves`."""
     if cut is None:
         rows = np.flatnonzero(of_run == next(leaves))
         return Group(name, rows, len(np.unique(models[rows])))
     if depth == _MOST_DEPTH:
-        raise ValueError(f"groups are cut more than {_MOST_DEPTH} times")
+        raise ValueError(f"groups are nested more than {_MOST_DEPTH} levels deep")
     of_yes, of_no = names_of_parts(name, cut.trait, cut.value)
     yes = _group(cut.yes, of_yes, of_run, models, leaves, depth + 1)
     no = _group(cut.no, of_no, of_run, models, leaves, depth + 1)
@@ -278,7 +282,7 @@ def _group(cut: _Cut | None, name: str, of_run: Rows, models: Rows, leaves: Iter
 
 
 def _learner(parameters: Mapping[str, Any], model: Path, n_features: int, levels: tuple[float, ...]) -> ResidualQuantiles:
-    import xgboost  # an artifact without trees needs neither it nor scikit-learn
+    import xgboost  # an artifact without trees needs neither xgboost nor scikit-learn
 
     from vramcast.learner.residual import ResidualQuantiles
 
@@ -290,7 +294,8 @@ def _learner(parameters: Mapping[str, Any], model: Path, n_features: int, levels
         values = json_value(content, "the model")
         trees.check(values, n_features=n_features, levels=levels, most=MOST_RESIDUAL)
         learner.booster_ = xgboost.Booster()
-        # What was checked, not the file: xgboost may read other things out of that (a name which stands twice, another format).
+        # Pass on the checked values, not the file: xgboost may parse the file differently (a duplicate key, another
+        # format).
         learner.booster_.load_model(bytearray(json.dumps(values), "utf-8"))
     except (xgboost.core.XGBoostError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{model.name}: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}") from None
@@ -299,7 +304,7 @@ def _learner(parameters: Mapping[str, Any], model: Path, n_features: int, levels
 
 
 def _checked_parameters(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the learner's settings; its trees are grown, so that only the levels matter, but all must be what they are."""
+    """Return the learner's settings; the trees already exist, so only the levels matter, but all settings are checked."""
     found = dict(values)
     for name, value in values.items():
         if name == "levels":

@@ -1,22 +1,22 @@
-"""Conformal calibration of one-sided bounds: what turns a quantile into a promise.
+"""Conformal calibration of one-sided bounds, which gives a predicted quantile a guaranteed coverage.
 
-The score of a run is by how much its residual lies above the predicted quantile. Runs fall into a tree of groups
-(`residual_tree.py`): classes by what is known to decide residuals, and parts of these which the data found. The next run's
-score is predicted from all runs down to its finest group:
+The score of a run is the amount by which its residual exceeds the predicted quantile. Runs are in a tree of groups
+(`residual_tree.py`): classes by the known causes of residuals, and subgroups found in the data. The next run's score is
+predicted from all runs down to its finest group:
 
-    the scores of a group's n models are n of n + 3 parts; the other three are what the group above says
+    the scores of a group's n models are n of n + 3 parts; the other three are the prediction of the group above
 
-So a group of few models is as wide as the group above it in the tail, and one of many is as narrow as itself. Above all runs
-one part of n + 1 lies at infinity, where conformal prediction puts it. Cuts which the same runs chose are a kind of learning,
-so that a level is calibrated once more in each class: each run is held against groups which were found without its model, and
-the bound at level q asks for the level at which q (n + 1) of the n models of the class were covered (after distributional
-conformal prediction: Chernozhukov, Wuethrich and Zhu, PNAS 2021). It never asks for less than q.
+So a group of few models is as wide in the tail as the group above it, and a group of many is as narrow as its own scores.
+Above all runs one part of n + 1 lies at infinity, as in conformal prediction. Cuts chosen by the same runs are a kind of
+learning, so that each class calibrates the level once more: each run is compared with groups found without its model, and
+the bound at level q uses the level at which q (n + 1) of the n models of the class were covered (after distributional
+conformal prediction: Chernozhukov, Wuethrich and Zhu, PNAS 2021). That level is never below q.
 
-If the models of a class and the next one are exchangeable, the bound holds with probability about q, on average over models,
-where the class has at least q / (1 - q) of them; where it has fewer nothing is promised, and the bound is what the runs show.
-What this does not promise: anything for a single job; anything for jobs unlike the scored ones (another stack, another kind of
-model). Runs of one model are alike, so they are not exchangeable with those of another: each model counts as one, its runs with
-equal shares of one weight.
+If the models of a class and the next one are exchangeable, the bound holds with probability about q, on average over
+models, provided that the class has at least q / (1 - q) of them; with fewer there is no guarantee, and the bound is
+empirical. There is no guarantee for a single job, and none for jobs unlike the scored ones (another stack, another kind of
+model). Runs of one model are alike, so they are not exchangeable with those of another: each model counts as one, and its
+runs share its weight equally.
 """
 
 from __future__ import annotations
@@ -34,18 +34,20 @@ from vramcast.core.errors import UsageError
 from vramcast.learner.residual_tree import ALL_RUNS, Group, Rows, grown, in_words, model_weights
 from vramcast.learner.traits import Traits
 
-LEVELS: Final = (0.1, 0.5, 0.75, 0.9, 0.95, 0.99)  # arbitrary: dense where bounds are asked for; 0.1 places censored rows
-MOST_RESIDUAL: Final = 27.7  # arbitrary: log(measured / simulated) of a TiB against a byte; what lies beyond is no measurement
-FOLDS: Final = 10  # arbitrary: more make the groups of a fold more like those of all runs
+LEVELS: Final = (0.1, 0.5, 0.75, 0.9, 0.95, 0.99)  # arbitrary: dense where bounds are needed; 0.1 places censored rows
+MOST_RESIDUAL: Final = 27.7  # arbitrary: log(measured / simulated) of 1 TiB against 1 byte; a larger value is no measurement
+FOLDS: Final = 10  # arbitrary: more folds make the groups of a fold more like those of all runs
 Array: TypeAlias = npt.NDArray[np.float64]
 
-_BORROWED: Final = 3.0  # arbitrary: models as whose the group above counts; from 2 to 5 the bounds differ by little
+_BORROWED: Final = 3.0  # arbitrary: weight of the group above, in models; from 2 to 5 the bounds differ little
 _ROUNDING: Final = 1e-12  # arbitrary: far below the weight of a run
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Scores of one set of runs, ascending; `reached`: how many models lie at or below each, where a model's runs share one."""
+    """Scores of one set of runs, ascending; `reached` is the number of models at or below each, with each model's weight
+    shared by its runs.
+    """
 
     values: Array
     reached: Array
@@ -64,28 +66,28 @@ class Scores:
 
     @property
     def weights(self) -> Array:
-        """Of each score; they sum to `n`."""
+        """The weight of each score; they sum to `n`."""
         return np.diff(self.reached, prepend=0.0)
 
     def at(self, level: float) -> float:
-        """Return the smallest score at or below which a share `level` lies, the next run counted as one above all.
+        """Return the smallest score with at least a share `level` at or below it, counting the next run as one above all.
 
-        Infinite where there are too few models to promise `level`: fewer than level / (1 - level).
+        It is infinite with too few models to guarantee `level`: fewer than level / (1 - level).
         """
         place = int(np.searchsorted(self.reached, level * (self.n + 1) * (1 - _ROUNDING)))
         return float(self.values[place]) if place < len(self.values) else math.inf
 
     def between(self, level: float) -> float:
-        """Return the score at (n + 1) x `level` models, between two of them where it is no whole number; at most the largest.
+        """Return the score at (n + 1) x `level` models, interpolated between two of them; at most the largest.
 
-        The next run lies below it with probability `level`, were scores spread evenly between those of neighbours.
+        The next run lies below it with probability `level` if scores are spread evenly between neighbors.
         """
         return float(np.interp(level * (self.n + 1), self.reached, self.values))
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """What is predicted of a score: values ascending, and the probability of a score at most as large; the rest lies beyond."""
+    """The predicted distribution of a score: ascending values with their cumulative probabilities; the rest lies beyond."""
 
     values: Array
     reached: Array
@@ -104,15 +106,15 @@ class Distribution:
         return cls(joined[order], np.cumsum(of[order]))
 
     def at(self, level: float) -> float:
-        """Return the smallest value with at least this probability at or below it; infinite where there is none."""
+        """Return the smallest value with at least this cumulative probability; infinite if there is none."""
         return self._value(int(np.searchsorted(self.reached, level * (1 - _ROUNDING))))
 
     def beyond(self, level: float) -> float:
-        """Return the smallest value with more than this probability at or below it; infinite where there is none."""
+        """Return the smallest value with more than this cumulative probability; infinite if there is none."""
         return self._value(int(np.searchsorted(self.reached, level * (1 + _ROUNDING), side="right")))
 
     def below(self, scores: Array) -> Array:
-        """Return the probability of a score below each of these: asked for more than that, it would have been covered."""
+        """Return the probability of a score below each of these: a bound at a higher level would have covered it."""
         places = np.searchsorted(self.values, scores)
         found: Array = np.concatenate([[0.0], self.reached])[places]
         return found
@@ -122,20 +124,20 @@ class Distribution:
 
 
 def models_needed(level: float) -> int:
-    """Return how many models a promise at `level` takes: ceil(level / (1 - level))."""
+    """Return the number of models that a guarantee at `level` needs: ceil(level / (1 - level))."""
     return math.ceil(level / (1 - level) * (1 - _ROUNDING))
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What a calibration adds to a predicted quantile.
+    """The amount that a calibration adds to a predicted quantile.
 
     Attributes:
-        column: Which of the learner's levels to add it to, as an index.
-        value: Infinite never; where nothing larger than what is asked was seen it is the largest score.
+        column: Index of the learner's level that it is added to.
+        value: The amount, always finite; the largest score if none is large enough.
         key: The job's finest group, in words.
-        n: Models of that group.
-        is_promised: Its class has enough models; else it is what the runs say, and no promise.
+        n: Number of models in that group.
+        is_promised: Whether its class has enough models; else the bound is empirical, without a guarantee.
     """
 
     column: int
@@ -150,11 +152,11 @@ class Calibration:
     """Scores by the learner's levels and by group.
 
     Attributes:
-        levels: At which the learner gives quantiles, ascending.
-        scores: Of each run at each level, n x levels.
-        models: Of each run, as numbers.
-        groups: Found in the runs.
-        reached: Of each run at each level the probability at which it was just covered, by groups found without its model.
+        levels: Levels of the learner's quantiles, ascending.
+        scores: Score of each run at each level, n x levels.
+        models: Model of each run, as a number.
+        groups: Tree of groups found in the runs.
+        reached: For each run and level, the probability at which it was just covered, by groups found without its model.
     """
 
     levels: tuple[float, ...]
@@ -166,16 +168,17 @@ class Calibration:
 
     @classmethod
     def empty(cls, levels: Sequence[float] = (0.5,)) -> Calibration:
-        """Return the calibration of no runs: every correction is 0, and nothing is promised."""
+        """Return the calibration of no runs: every correction is 0, without a guarantee."""
         none, rows = np.zeros((0, len(levels))), np.zeros(0, np.int64)
         return cls(tuple(levels), none, rows, Group(ALL_RUNS, rows, 0), none)
 
     def promises(self, level: float, traits: Traits) -> bool:
-        """Return whether enough models of its class stand behind a job's bound at `level`."""
+        """Return whether a job's class has enough models for a guarantee at `level`."""
         return self.groups.of_class(traits).n_models >= models_needed(level)
 
     def correction(self, level: float, traits: Traits) -> Correction:
-        """Return what makes a bound at `level`, any in (0, 1): scores promise every level, whichever quantile they belong to.
+        """Return the correction for a bound at `level`, any in (0, 1): scores can guarantee every level, whichever quantile
+        they belong to.
 
         The quantile is the learner's next one at or above `level`, or its last.
         """
@@ -187,7 +190,7 @@ class Calibration:
             own = self.groups.of_class(traits)
             if own is path[-1]:
                 value = max(value, Scores.of(self.scores[own.rows, column], self.models[own.rows]).between(level))
-            else:  # cut by what the same runs show
+            else:  # the cuts were chosen by the same runs
                 reached = Scores.of(self.reached[own.rows, column], self.models[own.rows])
                 value = max(value, predicted.beyond(reached.between(level)))
         if math.isinf(value):
@@ -195,7 +198,7 @@ class Calibration:
         return Correction(column, value, in_words(path[-1].name), path[-1].n_models, is_promised)
 
     def distribution(self, column: int, path: Sequence[Group]) -> Distribution:
-        """Return what is predicted of the score of a job in these groups."""
+        """Return the predicted distribution of the score of a job in these groups."""
         key = (column, path[-1].name)
         if key not in self._known:
             self._known[key] = _along(path, self.scores[:, column], self.models)
@@ -205,14 +208,14 @@ class Calibration:
 def calibrate(
     levels: Sequence[float], quantiles: Array, residuals: Array, models: Sequence[str], traits: Sequence[Traits]
 ) -> Calibration:
-    """Return the calibration of runs which the learner has not seen.
+    """Return the calibration of runs that the learner has not seen.
 
     Args:
-        levels: Of the columns of `quantiles`.
-        quantiles: n x levels, each row predicted by a learner which did not learn from the row's model.
-        residuals: What was measured, n; a lower bound of a censored row may stand here: it can only raise the bound.
-        models: Of each row.
-        traits: Of each row.
+        levels: Levels of the columns of `quantiles`.
+        quantiles: n x levels; each row is predicted by a learner that did not see the row's model.
+        residuals: Measured residuals, n; the lower bound of a censored row is allowed, and can only raise the bound.
+        models: Model of each row.
+        traits: Traits of each row.
     """
     numbers = np.unique(np.asarray(models, str), return_inverse=True)[1].astype(np.int64)
     scores = residuals[:, None] - quantiles
@@ -242,19 +245,19 @@ def _along(path: Sequence[Group], scores: Array, models: Rows) -> Distribution:
 
 @dataclass(slots=True)
 class Adaptive:
-    """Adaptive conformal inference: keeps the coverage of a stream of runs, whatever changes under it.
+    """Adaptive conformal inference: maintains the coverage of a stream of runs under any change of its distribution.
 
-    After each run the level that is asked of the calibration moves: up by `rate` x level after a miss, down by `rate` x
-    (1 - level) after a hit. Then the share of misses approaches 1 - level for any sequence of runs, the faster the larger
-    `rate` is.
-    Source: Gibbs and Candes, Adaptive Conformal Inference Under Distribution Shift, NeurIPS 2021, equation 2.
+    After each run the requested level moves: up by `rate` x level after a miss, down by `rate` x (1 - level) after a hit.
+    Then the share of misses approaches 1 - level for any sequence of runs, faster with a larger `rate`. Source: Gibbs and
+    Candes, Adaptive Conformal Inference Under Distribution Shift, NeurIPS 2021, equation 2.
 
     Attributes:
-        level: Which is promised.
+        level: The target level.
         rate: Step, > 0.
-        asked: The level to ask for next. It may leave (0, 1), which the guarantee needs: from 1 on, ask for the whole card.
+        asked: The level to request next. The guarantee needs it to leave (0, 1) at times: from 1 on, request the whole
+            card.
     Raises:
-        UsageError: level or rate out of range.
+        UsageError: Level or rate is out of range.
     """
 
     level: float
@@ -263,12 +266,12 @@ class Adaptive:
 
     def __post_init__(self) -> None:
         if not 0 < self.level < 1 or self.rate <= 0:
-            raise UsageError(f"level is {self.level} and rate {self.rate}: (0, 1) and above 0 are expected.")
+            raise UsageError(f"level is {self.level} and rate {self.rate}: give a level in (0, 1) and a rate above 0.")
         if math.isnan(self.asked):
             self.asked = self.level
 
     def observe(self, *, covered: bool) -> float:
-        """Take in whether the last bound held; return the level to ask for next: 1 and more means the whole card."""
+        """Record whether the last bound held; return the level to request next: 1 or more means the whole card."""
         missed = 0.0 if covered else 1.0
         self.asked += self.rate * (missed - (1 - self.level))
         return self.asked

@@ -1,4 +1,4 @@
-"""What a correction says of measured runs, ready to be judged: with a given artifact, or fairly by cross-validation."""
+"""Measured runs scored by a correction: by a given artifact, or by cross-validation."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def scored_of(
     *,
     contexts: Mapping[str, StackContext] | None = None,
 ) -> Scored | None:
-    """Return the run with what `learned` says of it; None where its peak cannot be compared.
+    """Return a run with the prediction of `learned`; None: its peak cannot be compared.
 
-    The process peak is judged where it was measured, else the reserved one.
+    The process peak is compared if it was measured, else the reserved peak.
 
     Args:
         example: The run.
-        learned: None judges the plain simulation, without bounds.
-        levels: Of the bounds.
-        contexts: Instead of those which `learned` has.
+        learned: The correction; None scores the plain simulation, without bounds.
+        levels: Levels of the bounds.
+        contexts: Replace the contexts of `learned`.
     """
     contexts = learned.contexts if learned is not None and contexts is None else contexts or {}
     context = stacks.context_of(example, contexts)
@@ -52,7 +52,7 @@ def scored_of(
         found = learned.process_bounds(subject, levels) if is_process else learned.bounds(subject, levels)
         bounds = dict(zip(levels, found, strict=True))
     beside = 0 if is_process else example.context
-    capped_context = subject.context if is_process else 0  # caps are of the reserved memory
+    capped_context = subject.context if is_process else 0  # caps apply to reserved memory
     return Scored(
         example.id,
         example.group,
@@ -84,24 +84,24 @@ def cross_validated(
     seed: int = 0,
     others: Sequence[Example] = (),
 ) -> list[Scored]:
-    """Return every run as scored by a correction which was trained and calibrated without its model.
+    """Return every run as scored by a correction that was trained and calibrated without its model.
 
     Args:
-        examples: Which are judged, and learned from in their turn.
-        parameters: Of the learner.
-        levels: Of the bounds.
-        folds: Into how many parts the models are dealt.
-        seed: Of the deal and of the learner.
-        others: More to learn from each time, but for those of the models which are judged then.
+        examples: The runs to score, which also train the other folds.
+        parameters: Parameters of the learner.
+        levels: Levels of the bounds.
+        folds: Number of parts into which the models are split.
+        seed: Seed of the split and of the learner.
+        others: Further training examples for each fold, without those of the models that it scores.
 
-    The context of a stack is learned with the rest; a stack which only the tested runs have gives none, and they are left out.
+    The context of a stack is learned with the rest; runs on a stack that only the tested runs have are left out.
 
     Raises:
-        DatasetError: there are fewer than two models.
+        DatasetError: There are fewer than two models.
     """
     groups = [example.group for example in examples]
     if len(set(groups)) < 2:
-        raise DatasetError(f"{len(set(groups))} models are too few to learn from some and test on others: measure more.")
+        raise DatasetError(f"{len(set(groups))} models are too few to train on some and test on others: measure more.")
     found: list[Scored] = []
     splitter = GroupKFold(min(folds, len(set(groups))), shuffle=True, random_state=seed)
     for known, new in splitter.split(examples, groups=groups):

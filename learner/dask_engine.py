@@ -1,6 +1,6 @@
-"""The learner's trees grown by a dask cluster, for histories which one machine's memory does not hold twice.
+"""Trees grown by a dask cluster, for histories too large for one machine's memory.
 
-The quantiles are as good as those of one machine, not the same to the last bit: each worker sketches its own part of the rows.
+The quantiles are as good as those of one machine, but not bit-identical: each worker sketches its own part of the rows.
 Needs `pip install vramcast[dask]`.
 """
 
@@ -27,8 +27,8 @@ def cluster(n_workers: int, address: str | None = None) -> Iterator[None]:
     """Use the cluster at an address or at $DASK_SCHEDULER_ADDRESS, else a local one of processes, while the block runs.
 
     Args:
-        n_workers: Processes of a local one.
-        address: Of a scheduler: `tcp://host:8786`.
+        n_workers: Number of processes of a local cluster.
+        address: Address of a scheduler: `tcp://host:8786`.
     Raises:
         UsageError: dask is not installed, or there is no scheduler at the address.
     """
@@ -38,7 +38,9 @@ def cluster(n_workers: int, address: str | None = None) -> Iterator[None]:
         try:
             client = Client(address)
         except (OSError, ValueError) as error:
-            raise UsageError(f"No dask scheduler answers at '{address}' ({error}): start one, or leave it out.") from None
+            raise UsageError(
+                f"No dask scheduler answers at '{address}' ({error}): start one, or leave the address out."
+            ) from None
         with client:
             yield
         return
@@ -50,7 +52,7 @@ def cluster(n_workers: int, address: str | None = None) -> Iterator[None]:
 
 
 def train(parameters: Mapping[str, Any], X: _Array, y: _Array, weight: _Array, rounds: int) -> xgboost.Booster:
-    """Return the booster which the current dask client's workers grow together."""
+    """Return the booster that the current dask client's workers grow together."""
     from dask import array as da
     from dask.distributed import get_client
     from xgboost import dask as on_dask

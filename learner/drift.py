@@ -1,4 +1,4 @@
-"""Does an artifact still hold? What it promised, beside what new runs took."""
+"""Drift of an artifact: its predictions compared with the memory of new runs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ LEVELS: Final = (0.9, 0.95, 0.99)  # spec: the bounds of an estimate's JSON
 
 
 def drift(learned: Learned, examples: Sequence[Example]) -> dict[str, dict[str, Any]]:
-    """Return of each family, and of "all", how the artifact did on these runs.
+    """Return by family, and for "all", the performance of an artifact on these runs.
 
     Args:
         learned: The artifact.
-        examples: Runs which it was not trained on.
+        examples: Runs that it was not trained on.
     Returns:
-        family -> `runs`, `median_residual` (of measured / corrected - 1), `unlike` (share of runs outside of what was learned),
-        `coverage` {level: share of runs below the bound}. Censored runs count only where they exceed the bound.
+        family -> `runs`, `median_residual` (of measured / corrected - 1), `unlike` (share of runs outside the training
+        data), `coverage` {level: share of runs below the bound}. Censored runs count only if they exceed the bound.
     """
     contexts = {**stacks.learn(examples), **learned.contexts}
     rows: dict[str, list[tuple[float, bool, dict[float, bool]]]] = {}
@@ -50,7 +50,7 @@ def _summary(rows: Sequence[tuple[float, bool, Mapping[float, bool]]]) -> dict[s
 
 
 def context_changes(old: Learned, new: Learned) -> dict[str, tuple[int | None, int]]:
-    """Return of each stack of `new` the old and the new context in bytes, where they differ."""
+    """Return the old and the new context in bytes for each stack of `new`, where they differ."""
     found: dict[str, tuple[int | None, int]] = {}
     for stack, context in new.contexts.items():
         before = old.contexts[stack].size_bytes if stack in old.contexts else None

@@ -1,6 +1,6 @@
-"""What is learned from: one measured run beside what first principles say of the same job.
+"""Training examples: measured runs with the simulation of the same jobs.
 
-Examples are kept as JSON lines, because tracing a job takes a second and learning from it a millisecond.
+Examples are stored as JSON lines, because tracing a job takes a second and learning from it a millisecond.
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ class Example:
     """One run, simulated and measured. Sizes are bytes; unknown is None.
 
     Attributes:
-        id: Of the run.
-        group: What is never split between learning and testing: the model.
-        family: How its row calls its kind of model, for tables alone: `mlp`, `cnn`, ...; what decides is seen in the features.
+        id: Id of the run.
+        group: The model, whose runs are never split between training and testing.
+        family: The row's own name of the kind of model, for tables only: `mlp`, `cnn`, ...; the features decide.
         gpu: The card's key.
-        stack: Whose context it has: card, driver, CUDA and torch as far as known.
-        features: See `vramcast.learner.features`; {} where only peaks and traits are known.
+        stack: The stack that decides its context: card, driver, CUDA and torch as far as known.
+        features: See `vramcast.learner.features`; {} if only peaks and traits are known.
         allocated, reserved: Simulated peaks.
-        measured_reserved: None where only the process peak was measured.
-        measured_process: With the context.
+        measured_reserved: None if only the process peak was measured.
+        measured_process: Includes the context.
         censored: The measured peaks are lower bounds.
         optimizer: For tables.
-        context: What the process is assumed to take beside the reserved peak, where no stack's is known.
-        libraries: Which the job uses, see `vramcast.learner.features.parts_of`.
-        ran_at, died_at: The smallest cap of the reserved memory in which the job ran, the largest in which it died.
-        is_emulated: Those two are the simulator's.
+        context: The assumed memory of the process outside the reserved peak, used if no stack's context is known.
+        libraries: Libraries that the job uses, see `vramcast.learner.features.parts_of`.
+        ran_at, died_at: The smallest cap of the reserved memory at which the job succeeded, the largest at which it died.
+        is_emulated: Those two are simulated.
         facts: For tables.
-        traits: Its class, see `vramcast.learner.traits`; {} of an example from before there were any.
-        unknown: Kinds of calls which nobody answered.
-        card_bytes: The card's size; 0 unknown.
-        measured_allocated: The measured peak of live blocks, where somebody noted it.
-        tracer, torch, cudnn: Who simulated it: the tracer, its torch, and the cuDNN which was asked; "" unknown, or none was.
+        traits: Its class, see `vramcast.learner.traits`; {} in an example older than traits.
+        unknown: Kinds of unanswered calls.
+        card_bytes: The card's size; 0: unknown.
+        measured_allocated: The measured peak of live blocks, if recorded.
+        tracer, torch, cudnn: The source of the simulation: the tracer, its torch, and the cuDNN that answered; "": unknown,
+            or none.
     """
 
     id: str
@@ -76,25 +77,27 @@ class Example:
     def __post_init__(self) -> None:
         if self.reserved <= 0 or self.allocated <= 0:
             raise DatasetError(
-                f"Example '{self.id}' has simulated peaks {self.allocated} and {self.reserved}: above 0 is expected."
+                f"Example '{self.id}' has simulated peaks {self.allocated} and {self.reserved}, but both must be above 0: "
+                "leave it out, or estimate it again."
             )
 
 
 def append(examples: Iterable[Example], path: str | os.PathLike[str]) -> None:
-    """Add examples to a file.
+    """Append examples to a file.
 
     Raises:
-        DatasetError: it cannot be written.
+        DatasetError: It cannot be written.
     """
     with Journal(path) as lines:
         lines.append_all(to_plain(example) for example in examples)
 
 
 def read(path: str | os.PathLike[str]) -> tuple[list[Example], list[Rejected]]:
-    """Return the examples of a file, of equal ids the last, and what is damaged or has other features than this vramcast's.
+    """Return the examples of a file, of equal ids the last, and the rows that are damaged or have other features than this
+    vramcast's.
 
     Raises:
-        DatasetError: the file cannot be read.
+        DatasetError: The file cannot be read.
     """
     found: dict[str, Example] = {}
     rejected: list[Rejected] = []
@@ -105,7 +108,10 @@ def read(path: str | os.PathLike[str]) -> tuple[list[Example], list[Rejected]]:
         try:
             example: Any = from_plain(Example, values, "example")
             if example.features and (other := sorted(set(example.features) ^ set(NAMES))):
-                raise DatasetError(f"Features of another vramcast ('{other[0][:60]}' is known to one alone): make it again.")
+                raise DatasetError(
+                    "The features are of another version of vramcast (only one of the two has "
+                    f"'{other[0][:60]}'): make the example again."
+                )
         except DatasetError as error:
             rejected.append(Rejected(where, str(error)))
         else:

@@ -1,7 +1,7 @@
-"""What a learner sees of one job: numbers from its trace, its simulation and its circumstances.
+"""Features of one job: numbers from its trace, its simulation and its context.
 
-Sizes enter as logarithms and as shares of the reserved peak: what the learner corrects is a ratio. GPUMemNet's own features are
-among them: counts of layers by kind, parameters, activations, batch size, and the activation function as an angle.
+Sizes enter as logarithms and as shares of the reserved peak, because the learner corrects a ratio. GPUMemNet's own features
+are included: counts of layers by kind, parameters, activations, batch size, and the activation function as an angle.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from vramcast.simulator.simulation import simulate
 from vramcast.tracer.format.operators import ACTIVATIONS, Kind, Library
 from vramcast.tracer.format.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
 
-_LARGE_BYTES: Final = MIB  # spec: what the allocator serves from its large pool
-# What of cuDNN a job uses beside convolutions: cuDNN 9 is several libraries, each loaded when first used, with kernels which
-# take memory of their own.
+_LARGE_BYTES: Final = MIB  # spec: the size from which the allocator uses its large pool
+# Parts of cuDNN other than convolutions: cuDNN 9 is several libraries, each loaded at first use, and their kernels take
+# memory of their own.
 _PARTS: Final = (Library.CUDNN_NORMALIZATION, Library.CUDNN_RECURRENT, Library.CUDNN_ATTENTION)
 
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """What of a job its requests and operators do not say.
+    """Facts about a job that its requests and operators lack.
 
     Attributes:
         device: The card, with its own size.
-        batch_size: First dimension of the input, 0 unknown.
-        input_elements: Of all inputs, 0 unknown.
+        batch_size: First dimension of the input; 0: unknown.
+        input_elements: Elements of all inputs; 0: unknown.
         precision: As in `Job`.
-        unknown: Kinds of calls which were assumed or refused.
-        context_bytes: What of the card the process takes beside.
+        unknown: Kinds of calls that were answered by assumption or refused.
+        context_bytes: Memory that the process takes on the card outside the reserved peak.
     """
 
     device: Device
@@ -53,19 +53,19 @@ class Circumstances:
 
     @classmethod
     def seen(cls, trace: Trace, device: Device, *, unknown: int = 0, context_bytes: int = 0) -> Circumstances:
-        """Return those which the tracer saw while the job ran: the same through every door, a script's among them."""
+        """Return the facts recorded by the tracer while the job ran: the same for models and scripts."""
         return cls(device, unknown=unknown, context_bytes=context_bytes, **trace.header.get(CIRCUMSTANCES, {}))
 
 
 def features(
     trace: Trace, circumstances: Circumstances, *, allocated: int | None = None, reserved: int | None = None
 ) -> dict[str, float]:
-    """Return the named features of one job; every name is always there, in the same order.
+    """Return the named features of one job; all names are always present, in the same order.
 
     Args:
-        trace: The job's, with categories, phases and operators.
-        circumstances: The rest.
-        allocated, reserved: Its peaks in bytes; default: those which the tracer put into the trace's header.
+        trace: Trace of the job, with categories, phases and operators.
+        circumstances: Further facts.
+        allocated, reserved: Its peaks in bytes; default: those in the trace's header.
     """
     peaks = trace.header.get("peaks", {})
     allocated = (peaks["allocated"] if allocated is None else allocated) or 1
@@ -83,18 +83,18 @@ def features(
 
 
 def parts_of(trace: Trace, libraries: Collection[str]) -> tuple[str, ...]:
-    """Return the libraries which a job uses with the parts of cuDNN named: what decides its context on a stack, sorted."""
+    """Return the libraries that a job uses, with the parts of cuDNN, sorted: they decide its context on a stack."""
     used = {operator.library for operator in trace.operators}
     return tuple(sorted({*libraries, *(part.name.lower().replace("_", " ") for part in _PARTS if part in used)}))
 
 
 def family_of(known: Mapping[str, float]) -> str:
-    """Return what kind of model a job is of, by the operators which it ran: what its bounds are calibrated with.
+    """Return the kind of model of a job by the operators that it ran, which selects the calibration of its bounds.
 
-    It is the trait `operators` of `vramcast.learner.traits`, of examples which have features.
+    For examples with features it equals the trait `operators` of `vramcast.learner.traits`.
 
     Args:
-        known: From `features`.
+        known: Result of `features`.
     """
 
     kinds = {kind for kind in Kind if kind is not Kind.OTHER and known[f"count_{kind.name.lower()}"] > 0}
@@ -124,7 +124,9 @@ def _sizes(trace: Trace, reserved: int, allocated: int, requested: int, device: 
 
 
 def _on_card(trace: Trace, reserved: int, of: Circumstances) -> dict[str, float]:
-    """Return what the job reserves on its card, where the allocator may have to release and retry, and if it dies there."""
+    """Return the job's reserved memory on its card, where the allocator may have to release and retry, and whether it dies
+    there.
+    """
     if reserved + of.context_bytes < of.device.total_bytes:
         return {"on_card_share": 1.0, "on_card_dies": 0.0}
     in_trace = bool((trace.action == Action.CONTEXT).any())
@@ -148,7 +150,7 @@ def _at_peak(trace: Trace) -> dict[str, float]:
 
 
 def _operators(trace: Trace) -> dict[str, float]:
-    """Return of each kind of operator how many blocks one step takes and its share of their bytes; GPUMemNet's angle."""
+    """Return, for each kind of operator, its number of blocks per step and its share of their bytes; and GPUMemNet's angle."""
     step = min(1, int(trace.step.max(initial=0)))
     rows = np.flatnonzero((trace.action == Action.ALLOC) & (trace.step == step))
     kinds = np.array([*(operator.kind for operator in trace.operators), Kind.OTHER])[trace.operator[rows]]
@@ -172,7 +174,7 @@ def _operators(trace: Trace) -> dict[str, float]:
 
 
 def _workspaces(trace: Trace, reserved: int) -> dict[str, float]:
-    """Return what libraries' workspaces are and what the job would take without those of convolutions."""
+    """Return the workspaces of libraries, and the job's memory without those of convolutions."""
     rows = np.flatnonzero((trace.action == Action.ALLOC) & trace.is_convolution_workspace())
     forward = rows[trace.phase[rows] == Phase.FORWARD]
     backward = rows[trace.phase[rows] == Phase.BACKWARD]
@@ -211,7 +213,9 @@ def _circumstances(of: Circumstances) -> dict[str, float]:
 
 
 def _optimizer_states(trace: Trace) -> float:
-    """Return how many tensors of a parameter's size the optimizer keeps: its state's bytes by those of the parameters."""
+    """Return the number of parameter-sized tensors in the optimizer's state: bytes of the state divided by those of the
+    parameters.
+    """
     allocs = trace.action == Action.ALLOC
     state, parameters = (
         int(trace.size_bytes[allocs & (trace.category == category)].sum())
@@ -221,7 +225,7 @@ def _optimizer_states(trace: Trace) -> float:
 
 
 def _names() -> tuple[str, ...]:
-    """Return the features' names in order, as an empty job has them."""
+    """Return the features' names in order, from an empty job."""
     from vramcast.hardware.cards import DEVICES
 
     empty = Trace.build({"action": [], "size_bytes": [], "block": []})

@@ -1,14 +1,13 @@
-"""What was learned, put to use: corrected peaks and bounds for one job.
+"""Application of a trained correction: corrected peaks and bounds for one job.
 
-reserved = simulated x exp(median residual)                            where learning helps; else as simulated
-process  = (simulated + context) x exp(median residual of the process)
-bound    = the point + a quantile of all that may come on top:
-             allocator   by the residuals of jobs like it, calibrated (`conformal.py`)
-             context     by how far such contexts lie off (`vramcast.hardware.context`); likewise libraries
-             assumed     for each kind of call which nobody answered
-           joined as independent parts (`sum_quantile.py`); where process peaks were measured, by their joint residuals
+reserved = simulated x exp(median residual)                            if learning helps; else as simulated process  =
+(simulated + context) x exp(median residual of the process) bound    = the point + a quantile of the possible excess:
+             allocator   residuals of similar jobs, calibrated (`conformal.py`)
+             context     errors of such contexts (`vramcast.hardware.context`); likewise libraries
+             assumed     for each kind of unanswered call
+           combined as independent parts (`sum_quantile.py`), or by joint residuals if process peaks were measured
 
-Where nothing was learned about the process peak, it is the reserved one with the context.
+If nothing was learned about the process peak, it is the reserved peak plus the context.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ if TYPE_CHECKING:
     from vramcast.learner.residual import ResidualQuantiles
 
 MATMUL: Final = "matmul"
-CONTEXT_SHARE: Final = "context_share"  # of the process peak, as simulated: what a residual of the reserved part loses in it
+CONTEXT_SHARE: Final = "context_share"  # share in the simulated process peak: it scales a residual of the reserved peak down
 PROCESS_NAMES: Final = (*NAMES, CONTEXT_SHARE)
-_OUTSIDE_SHARE: Final = 0.1  # arbitrary: of a feature's range, by which a value may leave it
-# arbitrary: a twentieth of the features; from so many outside a job counts as unlike all that was learned
+_OUTSIDE_SHARE: Final = 0.1  # arbitrary: share of a feature's range by which a value may leave it
+# arbitrary: a twentieth of the features; a job with this many outside counts as unlike the training data
 _MOST_OUTSIDE: Final = 6
-_FEWEST_MODELS: Final = 5  # arbitrary: with a trait's value, from which a job's class is covered
-_ANY: Final = ("gpu", "size")  # traits which need no models of their own
-_WIDER: Final = 1.5  # arbitrary: by which such a job's bound moves out, in residuals
+_FEWEST_MODELS: Final = 5  # arbitrary: models with a trait's value that are needed to cover a job's class
+_ANY: Final = ("gpu", "size")  # traits that need no models of their own
+_WIDER: Final = 1.5  # arbitrary: factor on the residuals of such a job's bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +47,13 @@ class Subject:
     """A job to correct.
 
     Attributes:
-        features: See `vramcast.learner.features`; {} where nobody reads them.
-        reserved: Simulated, bytes.
-        traits: Its class, by which it is calibrated.
-        context: What its process takes beside, bytes.
-        beside: By part of that, by how much more it may be: bytes at `joined.LEVELS`.
-        is_measured: The context is one of measured runs, not of a table.
-        unknown: Kinds of calls which nobody answered.
+        features: See `vramcast.learner.features`; {} if they are not needed.
+        reserved: Simulated reserved peak in bytes.
+        traits: Its class, which selects the calibration.
+        context: Memory of its process outside the reserved peak, in bytes.
+        beside: By part of the context, its possible excess: bytes at `joined.LEVELS`.
+        is_measured: The context comes from measured runs, not from a table.
+        unknown: Kinds of unanswered calls.
     """
 
     features: Mapping[str, float]
@@ -67,9 +66,9 @@ class Subject:
 
     @classmethod
     def of(cls, example: Example) -> Subject:
-        """Return an example as a job to correct, with the context that is in it: the only way from one to the other."""
+        """Return an example as a job to correct, with its own context; all conversions use this function."""
         features, traits = example.features, dict(example.traits)
-        if not traits and features:  # of an example from before there were traits
+        if not traits and features:  # an example older than traits
             traits = {"operators": family_of(features), "gpu": example.gpu}
         return cls(features, example.reserved, traits, example.context, unknown=example.unknown)
 
@@ -80,21 +79,21 @@ class Subject:
 
     @property
     def family(self) -> str:
-        """What kind of model it is of, as its trace shows."""
+        """The kind of model, determined from its trace."""
         return self.traits.get("operators", "")
 
     @property
     def segment(self) -> str:
-        """Which of the two kinds of job it is: does it convolve or not."""
+        """The segment of the job: with or without convolutions."""
         return CONVOLUTION if self.family == CONVOLUTION else MATMUL
 
     @property
     def family_key(self) -> str:
-        """What names its family's jobs of its segment."""
+        """The key of its family within its segment."""
         return f"{self.segment}|{self.family}"
 
     def is_among(self, active_segments: Collection[str], excluded_families: Collection[str]) -> bool:
-        """Return whether a learner speaks about the job: it helps in its segment, and its family is not spared."""
+        """Return whether a learner applies to the job: it helps in its segment, and its family is not excluded."""
         return self.segment in active_segments and self.family_key not in excluded_families
 
 
@@ -104,9 +103,9 @@ class BoundAtLevel:
 
     Attributes:
         size_bytes: The bound.
-        key: Whose runs it is calibrated on.
-        n: How many models of them.
-        is_promised: Enough models stand behind it.
+        key: The group of runs that calibrates it.
+        n: Number of models in that group.
+        is_promised: Whether the models are enough for a guarantee.
     """
 
     size_bytes: int
@@ -117,14 +116,14 @@ class BoundAtLevel:
 
 @dataclass(slots=True)
 class Head:
-    """What was learned about one peak.
+    """The correction of one peak.
 
     Attributes:
-        quantiles: The learner; None where nothing was learned.
+        quantiles: The learner; None: nothing was learned.
         calibration: See `conformal`.
-        active_segments: Segments in which the learner's median beats the plain simulation on models which it has not seen.
-        names: The features which it reads, in order.
-        excluded_families: Families in which it does not help though it does in their segment, see `Subject.family_key`.
+        active_segments: Segments in which the learner's median beats the plain simulation on unseen models.
+        names: The features that it reads, in order.
+        excluded_families: Families in which it does not help, within a segment where it does; see `Subject.family_key`.
     """
 
     quantiles: ResidualQuantiles | None
@@ -134,14 +133,14 @@ class Head:
     excluded_families: frozenset[str] = frozenset()
 
     def residuals(self, subjects: Sequence[Subject]) -> Array:
-        """Return the uncalibrated quantiles of each job's residual, n x levels; 0 where learning does not help."""
+        """Return the uncalibrated quantiles of each job's residual, n x levels; 0 if learning does not help."""
         found = np.zeros((len(subjects), len(self.calibration.levels)))
         rows = [i for i, subject in enumerate(subjects) if subject.is_among(self.active_segments, self.excluded_families)]
         if rows and self.quantiles is not None:
             found[rows] = self.quantiles.predict_quantiles(np.array([subjects[i].row(self.names) for i in rows]))
             if not (np.abs(found) <= MOST_RESIDUAL).all():
                 raise ArtifactError(
-                    f"The artifact's trees answer e^{np.abs(found).max():.0f} times the simulated memory: train it again."
+                    f"The artifact's trees predict e^{np.abs(found).max():.0f} times the simulated memory: train it again."
                 )
         return found
 
@@ -150,7 +149,7 @@ class Head:
         return float(quantiles[self.calibration.levels.index(0.5)])
 
     def upper(self, quantiles: Array, levels: Sequence[float], traits: Traits) -> list[float]:
-        """Return the calibrated residual at each level: never below the median, nor below that of a lower level."""
+        """Return the calibrated residual at each level: never below the median or the value at a lower level."""
         asked = sorted({*levels, *self.calibration.levels})
         corrections = [self.calibration.correction(level, traits) for level in asked]
         residuals = [float(quantiles[one.column]) + one.value for one in corrections]
@@ -161,11 +160,11 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one part of a peak adds to a bound.
+    """The contribution of one part of a peak to a bound.
 
     Attributes:
-        name: `allocator`, `context`, `libraries`, `assumed`; `process` where allocator and context were measured together.
-        above: By how much it may lie above the point, bytes at `joined.LEVELS`.
+        name: `allocator`, `context`, `libraries`, `assumed`; `process` if allocator and context were measured together.
+        above: The possible excess above the point: bytes at `joined.LEVELS`.
     """
 
     name: str
@@ -177,11 +176,11 @@ class Learned:
     """A trained correction.
 
     Attributes:
-        reserved_head: Of the reserved peak.
-        process_head: Of the process peak; None where too few were measured.
-        contexts: By stack.
-        ranges: Lowest and highest value of every feature that was seen.
-        n_models: By trait and value, how many models were calibrated on.
+        reserved_head: Correction of the reserved peak.
+        process_head: Correction of the process peak; None: too few were measured.
+        contexts: Contexts by stack.
+        ranges: Lowest and highest value of every feature in the training data.
+        n_models: Number of calibrating models by trait and value.
         card: Facts for CARD.md: data, metrics, versions.
     """
 
@@ -194,7 +193,7 @@ class Learned:
 
     @property
     def heads(self) -> dict[str, Head]:
-        """The heads that there are, by peak."""
+        """The heads that exist, by peak."""
         heads = {"reserved": self.reserved_head, "process": self.process_head}
         return {peak: head for peak, head in heads.items() if head is not None}
 
@@ -210,35 +209,35 @@ class Learned:
 
     @property
     def reads_features(self) -> bool:
-        """Whether anything here needs more of a job than its traits."""
+        """True if the correction needs more of a job than its traits."""
         return bool(self.ranges) or any(head.quantiles is not None for head in self.heads.values())
 
     def bounds(self, subject: Subject, levels: Sequence[float]) -> list[BoundAtLevel]:
-        """Return what the reserved peak stays below with probability `level`, any in (0, 1), for each of `levels`.
+        """Return upper bounds of the reserved peak for each of `levels`, any in (0, 1).
 
-        It never falls when the level rises, and never below the point estimate.
+        A bound never falls when the level rises, and is never below the point estimate.
         """
         return self._bounds(self.reserved_head, subject, levels, self.reserved(subject), self.parts(subject))
 
     def process_bounds(self, subject: Subject, levels: Sequence[float]) -> list[BoundAtLevel]:
-        """Return what the process peak stays below with probability `level`, any in (0, 1), for each of `levels`."""
+        """Return upper bounds of the process peak for each of `levels`, any in (0, 1)."""
         head = self.process_head or self.reserved_head
         return self._bounds(head, subject, levels, self.process(subject), self.process_parts(subject))
 
     def parts(self, subject: Subject) -> list[Part]:
-        """Return what makes the bound of the reserved peak, each part by its own quantiles."""
+        """Return the parts of the reserved peak's bound, each with its own quantiles."""
         allocator = self._part("allocator", self.reserved_head, subject, subject.reserved)
         assumed = sum_quantile.uniform(subject.reserved * subject.unknown * UNKNOWN_SHARE)
         return [allocator, *([Part("assumed", assumed)] if subject.unknown else [])]
 
     def process_parts(self, subject: Subject) -> list[Part]:
-        """Return what makes the bound of the process peak."""
+        """Return the parts of the process peak's bound."""
         of_reserved = self.parts(subject)
         beside = [Part(name, above) for name, above in subject.beside.items()]
         if self.process_head is None:
             return [*of_reserved, *beside]
         process = self._part("process", self.process_head, subject, subject.reserved + subject.context)
-        # What was learned from process peaks has seen how a measured context varies, but nothing of one from a table.
+        # The head of the process peak has seen how a measured context varies, but not how a table's context does.
         return [process, *of_reserved[1:], *([] if subject.is_measured else beside)]
 
     def _part(self, name: str, head: Head, subject: Subject, simulated: int) -> Part:
@@ -261,11 +260,11 @@ class Learned:
         ]
 
     def is_out_of_distribution(self, subject: Subject) -> bool:
-        """Return whether the job is unlike all that was learned: several features lie outside of what was seen."""
+        """Return whether the job is unlike the training data: several features are outside their range."""
         return len(self.outside(subject)) >= _MOST_OUTSIDE
 
     def outside(self, subject: Subject) -> list[str]:
-        """Return the features which lie outside of what was seen."""
+        """Return the features that are outside the range of the training data."""
         found = []
         for name, (low, high) in self.ranges.items() if subject.features else ():
             room = _OUTSIDE_SHARE * (high - low)
@@ -274,9 +273,9 @@ class Learned:
         return found
 
     def lacks(self, traits: Traits) -> list[str]:
-        """Return the traits of a job of which too few models were seen; none: the job's class is covered.
+        """Return the traits of a job with too few models in the training data; none: the job's class is covered.
 
-        The card and the size are left out: bounds are relative, and by card only where the data say so.
+        Card and size are left out: bounds are relative, and depend on the card only if the data show it.
         """
         return [
             f"{trait} {value}"
@@ -285,7 +284,7 @@ class Learned:
         ]
 
     def as_seen(self, traits: Traits) -> Traits:
-        """Return a job's traits with those that were hardly seen replaced by ones which are no better, where there are such."""
+        """Return a job's traits, replacing those that were rarely seen by ones that are no better, if there are such."""
         return {
             trait: NO_WORSE[trait, value] if (trait, value) in NO_WORSE and not self._knows(trait, value) else value
             for trait, value in traits.items()

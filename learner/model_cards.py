@@ -1,4 +1,4 @@
-"""CARD.md of an artifact: what it was made of, how well it did on models which it had not seen, and what it is not."""
+"""CARD.md of an artifact: its training data, its performance on unseen models, and its limits."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ def card_text(learned: Learned, name: str, facts: Mapping[str, Any]) -> str:
 
     Args:
         learned: The artifact.
-        name: What to call it.
-        facts: Further lines for "Made from": sources, licences, versions.
+        name: Title of the card.
+        facts: Further lines for "Made from": sources, licenses, versions.
     """
     card = learned.card
     lines = [
         f"# {name}",
         "",
-        "A learned correction of vramcast: quantiles of measured / simulated memory, reserved and of the process,",
+        "A learned correction of vramcast: quantiles of measured / simulated memory, for the reserved and the process peak,",
         "and the context by stack.",
         "",
         "## Made from",
         "",
-        f"- {card['runs']} runs of {card['groups']} models, {card['censored']} of them lower bounds (out of memory)",
+        f"- {card['runs']} runs of {card['groups']} models; {card['censored']} peaks are lower bounds (out of memory)",
         *(f"- {key}: {value}" for key, value in facts.items()),
         f"- seed {card['seed']}, {card['folds']} folds by model, parameters {card['parameters'] or 'default'}",
         "",
-        "## On models which it had not seen",
+        "## Performance on unseen models",
         "",
         "| peak | group | runs | simulated, median | p90 | corrected, median | p90 |",
         "|---|---|---:|---:|---:|---:|---:|",
@@ -43,10 +43,10 @@ def card_text(learned: Learned, name: str, facts: Mapping[str, Any]) -> str:
                 shown = " | ".join(f"{100 * value:.2f} %" for value in cells)
                 lines.append(f"| {peak} | {what} {group or '(none)'} | {errors['runs']:.0f} | {shown} |")
     for peak, head in learned.heads.items():
-        where = ", ".join(sorted(head.active_segments)) or "nowhere: the simulation is used as it is"
+        where = ", ".join(sorted(head.active_segments)) or "nowhere: the simulation is used unchanged"
         but = f", but for {', '.join(sorted(head.excluded_families))}" if head.excluded_families else ""
         lines += ["", f"The correction of the {peak} peak is used for: {where}{but}."]
-    lines += ["", "## Classes", "", "| peak | class of jobs | models | levels are promised up to |", "|---|---|---:|---:|"]
+    lines += ["", "## Classes", "", "| peak | class of jobs | models | levels are guaranteed up to |", "|---|---|---:|---:|"]
     for peak, head in learned.heads.items():
         for group in head.calibration.groups.classes():
             n = group.n_models
@@ -59,14 +59,15 @@ def card_text(learned: Learned, name: str, facts: Mapping[str, Any]) -> str:
                 ends = f"{c.low_bytes / MIB:.0f} to {c.high_bytes / MIB:.0f}"
                 lines.append(f"| {stack} | {libraries or 'none'} | {c.size_bytes / MIB:.0f} | {ends} | {c.n} |")
     else:
-        lines.append("None: no process peak was measured.")
+        lines.append("None, because no process peak was measured.")
     lines += [
         "",
         "## Limits",
         "",
-        "- Bounds hold on average over jobs like those above; a job unlike them is flagged and its bound is wider.",
-        "- A bound is calibrated by the class of the job, and by groups which the runs show (docs/bounds.md); by which, the",
-        "  estimate says. A level q takes q / (1 - q) models of the class: with fewer nothing is promised: the result says so.",
+        "- Bounds hold on average over jobs like those above; a job unlike them is flagged, and its bound is wider.",
+        "- A bound is calibrated by the class of the job, and by groups found in the runs (docs/bounds.md); the estimate names",
+        "  the group. A level q needs q / (1 - q) models of the class: with fewer there is no guarantee, and the result "
+        "says so.",
         "- Runs of one model count as one.",
         "",
     ]

@@ -1,6 +1,6 @@
-"""Quantiles of what first principles leave: of log(measured / simulated), by gradient boosting.
+"""Quantiles of the residual log(measured / simulated), by gradient boosting.
 
-A scikit-learn regressor: `predict` gives the median, `predict_quantiles` all levels at once, never crossing.
+A scikit-learn regressor: `predict` returns the median, `predict_quantiles` all levels at once, which never cross.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from vramcast.learner.conformal import LEVELS, Array
 class ResidualQuantiles(RegressorMixin, BaseEstimator):  # type: ignore[misc,unused-ignore]
     """Conditional quantiles of a residual, with right-censored rows.
 
-    A censored row says only that its residual is at least y. Two passes: the first learns without such rows; the second gives
-    each the middle of what the first leaves above y (Efron's redistribution to the right, with a model instead of the sample).
+    A censored row only shows that its residual is at least y. There are two passes: the first learns without such rows; the
+    second gives each the middle of the first pass's distribution above y (Efron's redistribution to the right, with a model
+    instead of the sample).
 
     Args:
-        levels: Ascending, in (0, 1); must hold 0.5.
+        levels: Ascending, in (0, 1); must include 0.5.
         n_estimators, max_depth, learning_rate, subsample, colsample_bytree, min_child_weight, reg_lambda: xgboost's.
         random_state: Seed; the same data and seed give the same trees.
-        n_jobs: Threads.
+        n_jobs: Number of threads.
         engine: `local`, or `dask`: the cluster of `dask_engine.cluster`.
     """
 
@@ -49,21 +50,21 @@ class ResidualQuantiles(RegressorMixin, BaseEstimator):  # type: ignore[misc,unu
 
         Args:
             X: Numbers.
-            y: Residuals; where censored, what they are at least.
-            sample_weight: Of each row; None: all equal.
+            y: Residuals; of a censored row, its lower bound.
+            sample_weight: Weight of each row; None: all equal.
             censored: Which rows are lower bounds; None: none.
         Raises:
-            ValueError: shapes differ, a value is not finite, no row has weight, or all rows are censored.
+            ValueError: Shapes differ, a value is not finite, no row has weight, or all rows are censored.
         """
         X, y = validate_data(self, X, y, y_numeric=True, dtype=np.float64)
         weight = np.ones(len(y)) if sample_weight is None else check_array(sample_weight, ensure_2d=False, dtype=np.float64)
         if weight.shape != y.shape:
-            raise ValueError(f"The sample weights have the shape {weight.shape}: one for each of {len(y)} rows is expected.")
+            raise ValueError(f"The sample weights have the shape {weight.shape}: give one for each of {len(y)} rows.")
         if not weight.any():
-            raise ValueError("All sample weights are zero: at least one row must count.")
+            raise ValueError("All sample weights are zero: give at least one row a weight above 0.")
         below = np.zeros(len(y), bool) if censored is None else np.asarray(censored, bool)
         if below.all():
-            raise ValueError("All rows are censored: at least one measured value is needed.")
+            raise ValueError("All rows are censored: give at least one measured value.")
         self.booster_ = self._train(X[~below], y[~below], weight[~below])
         if below.any():
             filled = y.copy()
@@ -89,7 +90,7 @@ class ResidualQuantiles(RegressorMixin, BaseEstimator):  # type: ignore[misc,unu
         return xgboost.train(parameters, data, num_boost_round=self.n_estimators)
 
     def _above(self, X: Array, least: Array) -> Array:
-        """Return for each row the middle of what the model leaves above `least`."""
+        """Return for each row the middle of the model's distribution above `least`."""
         levels = np.asarray(self.levels)
         quantiles = self.predict_quantiles(X)
         filled = np.empty(len(least))
@@ -103,7 +104,8 @@ class ResidualQuantiles(RegressorMixin, BaseEstimator):  # type: ignore[misc,unu
         check_is_fitted(self, "booster_")
         X = validate_data(self, X, reset=False, dtype=np.float64)
         found = np.asarray(self.booster_.inplace_predict(X), np.float64).reshape(len(X), len(tuple(self.levels)))
-        # Sorting is the rearrangement of Chernozhukov, Fernandez-Val and Galichon (Econometrica 2010): it never does worse.
+        # Sorting is the rearrangement of Chernozhukov, Fernandez-Val and Galichon (Econometrica 2010), which never
+        # increases the error.
         return np.sort(found, axis=1)
 
     def predict(self, X: Any) -> Array:

@@ -1,8 +1,8 @@
-"""Groups of runs whose residuals are alike: a small tree over the traits of jobs.
+"""Groups of runs with similar residuals: a small tree over the traits of jobs.
 
-A cut asks whether one trait has one value. The first cuts are by what is known to decide residuals, in a fixed order; the
-others are found by the data, where one lowers the loss of the upper quantiles most. Either is made only if both sides keep
-enough models: what few models say of themselves is chance. Traits which a job lacks count as having no value.
+A cut tests whether a trait has a certain value. The first cuts are by the known causes of residuals, in a fixed order; the
+others are found in the data, where one reduces the loss of the upper quantiles most. Both are made only if each side keeps
+enough models, because few models show mostly chance. A trait that a job lacks counts as having no value.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import numpy.typing as npt
 
 from vramcast.learner.traits import Traits
 
-FEWEST_MODELS: Final = 8  # arbitrary: on each side of a cut; the largest of so many residuals is near their 0.9 quantile
-MOST_CUTS: Final = 3  # arbitrary: above a leaf, of those which the data found
-# arbitrary: the order. Each names what first principles do not know exactly: a library's choices, the order of shapes, a
-# compiler's choices, values, the course of several streams. Rare large residuals of one cause would hide the other cuts.
+FEWEST_MODELS: Final = 8  # arbitrary: on each side of a cut; the largest of this many residuals is near their 0.9 quantile
+MOST_CUTS: Final = 3  # arbitrary: cuts above a leaf that were found in the data
+# arbitrary: the order. Each cause is something the simulation does not know exactly: a library's choices, the order of
+# shapes, a compiler's choices, values, the timing of several streams. Rare large residuals of one cause would hide the
+# other cuts.
 CAUSES: Final = (
     ("operators", "convolution"),
     ("batches", "vary"),
@@ -27,9 +28,9 @@ CAUSES: Final = (
     ("values", "drawn"),
     ("ranks", "several"),
 )
-FEWEST_OF_CAUSE: Final = 4  # arbitrary: fewer, because nobody chose these cuts for what the runs show
-_LEAST_GAIN: Final = 0.05  # arbitrary: of a group's loss, by which a cut must lower it
-_LEVELS: Final = (0.75, 0.9, 0.97)  # arbitrary: the upper quantiles, which bounds are made of
+FEWEST_OF_CAUSE: Final = 4  # arbitrary: fewer, because these cuts were not chosen by the data
+_LEAST_GAIN: Final = 0.05  # arbitrary: share of a group's loss that a cut must remove
+_LEVELS: Final = (0.75, 0.9, 0.97)  # arbitrary: the upper quantiles that bounds use
 ALL_RUNS: Final = "all runs"
 
 Array = npt.NDArray[np.float64]
@@ -38,13 +39,13 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Runs which are calibrated together, and the two parts into which they are cut.
+    """Runs that are calibrated together, and the two parts into which they are cut.
 
     Attributes:
-        name: For a reader; of a part, all cuts above it.
-        rows: Of the calibrating table, ascending.
-        n_models: Behind them.
-        trait, value: Which cut it; "" where it is a leaf.
+        name: Name for readers; that of a part lists all cuts above it.
+        rows: Rows of the calibration table, ascending.
+        n_models: Number of models in them.
+        trait, value: The cut; "" for a leaf.
         yes, no: The runs whose trait has the value, and the others.
     """
 
@@ -62,11 +63,11 @@ class Group:
         return (self,) if part is None else (self, *part.path(traits))
 
     def of_class(self, traits: Traits) -> Group:
-        """Return the group of all jobs with the same causes: the finest one above the cuts which the data found."""
+        """Return the group of all jobs with the same causes: the finest one above the cuts found in the data."""
         return next(group for group in self.path(traits) if (group.trait, group.value) not in CAUSES)
 
     def classes(self) -> tuple[Group, ...]:
-        """Return the groups which `of_class` returns."""
+        """Return the groups that `of_class` returns."""
         if self.yes is None or self.no is None or (self.trait, self.value) not in CAUSES:
             return (self,)
         return (*self.yes.classes(), *self.no.classes())
@@ -80,9 +81,9 @@ def grown(residuals: Array, models: Rows, traits: Sequence[Traits]) -> Group:
     """Return the tree of these runs.
 
     Args:
-        residuals: By how much each was missed upwards.
-        models: Of each, as numbers; the runs of one share its weight.
-        traits: Of each.
+        residuals: Residual of each run; positive ones are under-estimates.
+        models: Model of each run, as a number; the runs of one share its weight.
+        traits: Traits of each run.
     """
     order = np.argsort(residuals, kind="stable")
     table = _Table(residuals[order], models[order], _columns([traits[row] for row in order.tolist()]))
@@ -90,20 +91,20 @@ def grown(residuals: Array, models: Rows, traits: Sequence[Traits]) -> Group:
 
 
 def names_of_parts(name: str, trait: str, value: str) -> tuple[str, str]:
-    """Return how a group's two parts are called."""
+    """Return the names of a group's two parts."""
     above = "" if name == ALL_RUNS else f"{name}, "
     return f"{above}{trait} {value}", f"{above}{trait} not {value}"
 
 
 def in_words(name: str) -> str:
-    """Return a group's name without the causes which its runs do not have."""
+    """Return a group's name without the causes that its runs lack."""
     lacking = {names_of_parts(ALL_RUNS, *cause)[1] for cause in CAUSES}
     return ", ".join(part for part in name.split(", ") if part not in lacking) or "no known cause"
 
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Runs by ascending residual; `columns`: (trait, value) -> which of them have it."""
+    """Runs by ascending residual; `columns` maps (trait, value) to the runs that have it."""
 
     residuals: Array
     models: Rows
@@ -120,7 +121,7 @@ class _Table:
         return min(self.n_models(rows[has]), self.n_models(rows[~has])) >= fewest
 
     def loss(self, rows: Rows) -> float:
-        """Return the sum over models of the quantile loss at the upper levels, each about the rows' own quantile."""
+        """Return the sum over models of the quantile loss at the upper levels, each relative to the rows' own quantile."""
         weights, residuals = model_weights(self.models[rows]), self.residuals[rows]
         reached = np.cumsum(weights)
         total = 0.0
@@ -144,7 +145,9 @@ def _columns(traits: Sequence[Traits]) -> dict[tuple[str, str], npt.NDArray[np.b
 
 
 def _grow(table: _Table, order: Rows, rows: Rows, name: str, found: int, causes: Sequence[tuple[str, str]]) -> Group:
-    """Return the group of these rows; `found`: cuts above it which the data found, `causes`: those not yet asked about."""
+    """Return the group of these rows; `found` is the number of cuts above it found in the data, `causes` those not tried
+    yet.
+    """
     own = np.sort(order[rows])
     n_models = table.n_models(rows)
     place = next((place for place, cause in enumerate(causes) if table.can_cut(rows, cause, FEWEST_OF_CAUSE)), None)
@@ -164,7 +167,7 @@ def _grow(table: _Table, order: Rows, rows: Rows, name: str, found: int, causes:
 
 
 def _best_cut(table: _Table, rows: Rows) -> tuple[str, str] | None:
-    """Return the cut which lowers the loss most; None where none lowers it enough."""
+    """Return the cut that reduces the loss most; None if none reduces it enough."""
     if table.n_models(rows) < FEWEST_MODELS:
         return None
     whole = table.loss(rows)

@@ -1,4 +1,4 @@
-"""The search for a learner's parameters: optuna, seeded, judged on models which no candidate has seen."""
+"""Search for a learner's parameters: optuna, seeded, evaluated on models that no candidate has seen."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sklearn.metrics import mean_pinball_loss
 from vramcast.learner.conformal import LEVELS, Array
 from vramcast.learner.training import Table, cross_fitted
 
-_FOLDS: Final = 3  # arbitrary: a candidate is judged more roughly than what is shipped
+_FOLDS: Final = 3  # arbitrary: candidates are evaluated less precisely than a shipped artifact
 STUDY: Final = "vramcast"
 
 
 def pinball(y: Array, quantiles: Array, weights: Array) -> float:
-    """Return the mean pinball loss over LEVELS: smaller is better, least at the true quantiles."""
+    """Return the mean pinball loss over LEVELS: smaller is better, smallest at the true quantiles."""
     columns = zip(LEVELS, quantiles.T, strict=True)
     return float(np.mean([mean_pinball_loss(y, column, sample_weight=weights, alpha=level) for level, column in columns]))
 
@@ -25,9 +25,9 @@ def search(table: Table, trials: int, *, seed: int = 0, storage: str | None = No
     """Return the best of `trials` sets of parameters for `ResidualQuantiles`.
 
     Args:
-        table: Uncensored rows judge.
-        trials: Candidates; the first is the default.
-        seed: One searcher with one seed finds the same again; several which share a storage do not.
+        table: Rows; the uncensored ones evaluate the candidates.
+        trials: Number of candidates; the first is the default.
+        seed: One searcher with the same seed finds the same result; several with a shared storage do not.
         storage: Address of an RDB (`sqlite:///search.db`): any number of processes may search together.
         n_jobs: Threads of a learner.
     """

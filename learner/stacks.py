@@ -1,9 +1,9 @@
-"""The context by stack: what a process takes beside PyTorch's segments, learned from measured runs.
+"""Contexts by stack: memory of a process outside PyTorch's segments, learned from measured runs.
 
-A stack is a card with a driver, CUDA and torch. What of cuDNN a job uses decides too: it loads its parts when first used, so
-the jobs of a stack are also taken apart by the libraries which they use. Where both peaks were measured the context is their
-difference. Where only the process peak was, it is the mode of measured minus simulated: many jobs are simulated exactly, and
-those agree on one number, while the others scatter.
+A stack is a card with a driver, CUDA and torch. The parts of cuDNN that a job uses matter too, because each is loaded at
+first use: so the jobs of a stack are also split by the libraries that they use. If both peaks were measured, the context is
+their difference. If only the process peak was, it is the mode of measured minus simulated: many jobs are simulated exactly,
+and those agree on one number, while the others scatter.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from vramcast.core.plain import Between
 from vramcast.core.units import INT64_MOST
 from vramcast.learner.examples import Example
 
-_LEAST_SHARE = 0.25  # arbitrary: of the context; contexts scatter by some hundredths, which is a tenth of such a job
-_LARGEST_BYTES = 2**50  # arbitrary: of a context in an artifact
-_FEWEST = 5  # arbitrary: runs of a stack from which a context is learned
+_LEAST_SHARE = 0.25  # arbitrary: share of the context; contexts scatter by some hundredths, which is a tenth of such a job
+_LARGEST_BYTES = 2**50  # arbitrary: limit for a context in an artifact
+_FEWEST = 5  # arbitrary: runs of a stack that are needed to learn a context
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class StackContext:
 
     Attributes:
         size_bytes: The point.
-        low_bytes, high_bytes: Between which 90 % of what was seen lies; equal to the point where it is a mode.
-        n: Runs behind it.
+        low_bytes, high_bytes: The range of 90 % of the observations; equal to the point if it is a mode.
+        n: Number of runs.
         gpu: The card's key.
-        by_libraries: The same of the jobs which use certain libraries, by `key_of`.
+        by_libraries: The same for jobs that use certain libraries, by `key_of`.
     """
 
     size_bytes: Annotated[int, Between(0, _LARGEST_BYTES)]
@@ -44,20 +44,20 @@ class StackContext:
 
     def __post_init__(self) -> None:
         if not self.low_bytes <= self.size_bytes <= self.high_bytes:
-            raise ValueError(f"a context is {self.size_bytes}, between {self.low_bytes} and {self.high_bytes}")
+            raise ValueError(f"a context is {self.size_bytes}, but its range is {self.low_bytes} to {self.high_bytes}")
 
     def of(self, libraries: Collection[str]) -> StackContext:
-        """Return the context of jobs which use these libraries; the stack's own where there were too few such jobs."""
+        """Return the context of jobs that use these libraries; the stack's own if there were too few such jobs."""
         return self.by_libraries.get(key_of(libraries), self)
 
 
 def key_of(libraries: Collection[str]) -> str:
-    """Return how a set of libraries is named."""
+    """Return the name of a set of libraries."""
     return "+".join(sorted(libraries))
 
 
 def half_sample_mode(values: Iterable[float]) -> float:
-    """Return where values are densest: the half with the least width, again and again.
+    """Return the point where values are densest: the narrowest half of the values, repeatedly.
 
     Source: Bickel and Fruehwirth, On a fast, robust estimator of the mode, Computational Statistics & Data Analysis 2006.
     """
@@ -90,7 +90,9 @@ def learn(examples: Iterable[Example]) -> dict[str, StackContext]:
 
 
 def _context(examples: Sequence[Example], apart: Mapping[str, StackContext] | None = None) -> StackContext | None:
-    """Return the context of these runs, None where they are too few; both peaks measured are preferred to one."""
+    """Return the context of these runs; None: there are too few. Runs with both peaks measured are preferred to those with
+    one.
+    """
     gpu = examples[0].gpu
     differences = [e.measured_process - e.measured_reserved for e in examples if e.measured_process and e.measured_reserved]
     if len(differences) >= _FEWEST:
@@ -112,15 +114,15 @@ def known_context(example: Example, contexts: Mapping[str, StackContext]) -> Sta
 
 
 def context_of(example: Example, contexts: Mapping[str, StackContext]) -> int | None:
-    """Return the context of an example's stack and libraries, bytes; None: unknown."""
+    """Return the context of an example's stack and libraries in bytes; None: unknown."""
     known = known_context(example, contexts)
     return known.size_bytes if known is not None else None
 
 
 def measured_reserved(example: Example, contexts: Mapping[str, StackContext]) -> int | None:
-    """Return the measured reserved peak, or what is left of the process peak without its stack's context; None: unknown.
+    """Return the measured reserved peak, or the process peak minus its stack's context; None: unknown.
 
-    What is left is as uncertain as the context, so that it is only used of jobs which reserve a good part of it.
+    The difference is as uncertain as the context, so it is only used for jobs that reserve much more.
     """
     if example.measured_reserved is not None:
         return example.measured_reserved

@@ -1,8 +1,9 @@
-"""Parts of a peak which err apart, joined: what their sum stays below with a given probability.
+"""Quantiles of a sum of parts of a peak, whose errors are independent.
 
-Adding each part's own worst case would promise more than is asked and cost as much. Here the parts are taken as independent,
-each by its own quantiles, and their sum has its own: all pairs of values, with the product of their probabilities. Where the
-parts were measured together, as process peaks, their joint residuals are used instead (`vramcast.learner.model`).
+The sum of each part's worst case would exceed the requested level and its cost. Here the parts are independent, each with
+its own quantiles, and their sum has a distribution of its own: all pairs of values, with the product of their
+probabilities. If the parts were measured together, as process peaks, their joint residuals are used instead
+(`vramcast.learner.model`).
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import numpy.typing as npt
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
-# arbitrary: cells of probability, finer where bounds are asked for; a part has in each the value at the cell's upper end
+# arbitrary: cells of probability, finer where bounds are needed; a part's value in a cell is the one at the cell's upper
+# end
 _ENDS: Final = (0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.995, 0.999, 0.9999)
-_CELLS: Final = 8  # arbitrary: between two of these
+_CELLS: Final = 8  # arbitrary: cells between two of these
 _ROUNDING: Final = 1e-9  # arbitrary: far below a cell
 
 
@@ -26,11 +28,11 @@ def _grid() -> Array:
     ends = [0.0, *_ENDS]
     parts = [np.linspace(low, high, _CELLS + 1)[1:] for low, high in itertools.pairwise(ends)]
     found: Array = np.concatenate(parts[1:])
-    return np.concatenate([[_ENDS[0]], found])  # below the median a part is at its median
+    return np.concatenate([[_ENDS[0]], found])  # below the median a part counts as its median
 
 
 LEVELS: Final = _grid()
-# The last value stands for all beyond it, or each part would push the others' quantiles up a cell.
+# The last value stands for all beyond it; otherwise each part would push the others' quantiles up a cell.
 _SHARES: Final = np.diff(np.concatenate([[0.0], LEVELS[:-1], [1.0]]))
 
 
@@ -41,7 +43,7 @@ def by_level(quantile: Callable[[float], float]) -> Array:
 
 
 def uniform(most: float) -> Array:
-    """Return the quantiles of what is known to lie below `most` alone: it grows from the median on."""
+    """Return the quantiles of a part that is only known to be below `most`: it grows from the median on."""
     return most * (LEVELS - 0.5) / 0.5
 
 
@@ -58,7 +60,7 @@ def joined(parts: Sequence[Array]) -> Array:
         order = np.argsort(sums, kind="stable")
         reached = np.cumsum(shares[order])
         places = np.minimum(np.searchsorted(reached, LEVELS * (1 - _ROUNDING)), len(order) - 1)
-        total = np.concatenate([sums[:1], sums[order][places][1:]])  # at the median all parts are at theirs
+        total = np.concatenate([sums[:1], sums[order][places][1:]])  # at the median all parts are at their medians
     return total + fixed
 
 

@@ -1,4 +1,4 @@
-"""From examples to a correction: cross-fitted by group, so that every calibrating run is one which its learner has not seen."""
+"""Training of a correction from examples, cross-fitted by group, so that no learner has seen the runs that calibrate it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from vramcast.learner.residual import ResidualQuantiles
 from vramcast.learner.stacks import StackContext
 from vramcast.learner.traits import CONVOLUTION
 
-FOLDS: Final = 5  # arbitrary: more make each learner a little better, and training as much longer
-_FEWEST: Final = 30  # arbitrary: groups in a segment from which a learner is tried
-_FEWEST_TO_SPARE: Final = 5  # arbitrary: groups of a family from which it is judged apart
+FOLDS: Final = 5  # arbitrary: more folds make each learner slightly better, and training proportionally longer
+_FEWEST: Final = 30  # arbitrary: groups in a segment that are needed to try a learner
+_FEWEST_TO_SPARE: Final = 5  # arbitrary: groups of a family that are needed to evaluate it separately
 _MUST_HELP: Final = 0.95  # arbitrary: the learned error must be at most this share of the plain one
 
 
@@ -31,7 +31,7 @@ _MUST_HELP: Final = 0.95  # arbitrary: the learned error must be at most this sh
 class Table:
     """Examples of one peak as arrays. A row's residual is log(measured / simulated).
 
-    X has no column where some example has no features: such a set calibrates, and teaches no correction.
+    X has no columns if some example has no features: such a set can calibrate, but not train, a correction.
     """
 
     examples: tuple[Example, ...]
@@ -46,7 +46,7 @@ class Table:
 
 
 def subject_of(example: Example, contexts: Mapping[str, StackContext]) -> Subject:
-    """Return the example as a job to correct, with the context of its stack where that is known."""
+    """Return the example as a job to correct, with the context of its stack if that is known."""
     subject = Subject.of(example)
     if (known := stacks.known_context(example, contexts)) is None:
         return subject
@@ -58,7 +58,7 @@ def table_of(examples: Sequence[Example], contexts: Mapping[str, StackContext]) 
     """Return the examples whose reserved peak is known, or follows from the process peak; each group has the same weight.
 
     Raises:
-        DatasetError: none is.
+        DatasetError: There are none.
     """
     chosen = [(example, stacks.measured_reserved(example, contexts)) for example in examples]
     usable = [(example, measured, example.reserved) for example, measured in chosen if measured is not None]
@@ -68,7 +68,7 @@ def table_of(examples: Sequence[Example], contexts: Mapping[str, StackContext]) 
 
 
 def process_table_of(examples: Sequence[Example], contexts: Mapping[str, StackContext]) -> Table | None:
-    """Return the examples whose process peak was measured on a stack with a known context; None where they are too few."""
+    """Return the examples whose process peak was measured on a stack with a known context; None: there are too few."""
     usable = [
         (example, example.measured_process, example.reserved + context)
         for example in examples
@@ -98,7 +98,7 @@ def _table(usable: Sequence[tuple[Example, int, int]], contexts: Mapping[str, St
 
 
 def cross_fitted(table: Table, parameters: Mapping[str, Any], *, folds: int = FOLDS, seed: int = 0) -> Array:
-    """Return quantiles of each row, n x LEVELS, predicted by a learner which has not seen the row's group; or 0."""
+    """Return quantiles of each row, n x LEVELS, predicted by a learner that has not seen the row's group; or 0."""
     found = np.zeros((len(table.y), len(LEVELS)))
     if not table.X.shape[1]:
         return found
@@ -108,7 +108,7 @@ def cross_fitted(table: Table, parameters: Mapping[str, Any], *, folds: int = FO
 
 
 def _folds(table: Table, folds: int, seed: int) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Return (learn, test) rows; groups are dealt by their size, in an order which the seed shuffles."""
+    """Return (learn, test) rows; groups are assigned by size, in an order that the seed shuffles."""
     n_groups = len(set(table.groups.tolist()))
     if n_groups < 2:
         return []
@@ -117,16 +117,16 @@ def _folds(table: Table, folds: int, seed: int) -> list[tuple[npt.NDArray[np.int
 
 
 def fitted(table: Table, rows: Any, parameters: Mapping[str, Any], seed: int) -> ResidualQuantiles:
-    """Return a learner of these rows."""
+    """Return a learner trained on these rows."""
     learner = ResidualQuantiles(random_state=seed, **parameters)
     return learner.fit(table.X[rows], table.y[rows], sample_weight=table.weights[rows], censored=table.censored[rows])
 
 
 def helpful(table: Table, medians: Array) -> tuple[frozenset[str], frozenset[str]]:
-    """Return where the learned median lowers the error of models it has not seen, on average over groups.
+    """Return where the learned median reduces the error on unseen models, on average over groups.
 
     Returns:
-        The segments in which it does, and of those the families (by `Subject.family_key`) in which it does not.
+        The segments in which it does, and the families in them (by `Subject.family_key`) in which it does not.
     """
     active_segments, excluded_families = set(), set()
     families = np.array([subject.family_key for subject in table.subjects])
@@ -158,21 +158,21 @@ def _lowers_the_error(table: Table, medians: Array, rows: npt.NDArray[np.bool_],
 def train(
     examples: Sequence[Example], parameters: Mapping[str, Any] | None = None, *, folds: int = FOLDS, seed: int = 0
 ) -> Learned:
-    """Return what these examples teach.
+    """Return the correction learned from these examples.
 
     Args:
-        examples: Of any stacks and families.
-        parameters: Of `ResidualQuantiles`.
-        folds: By which calibrating runs are kept from the learners that they judge.
+        examples: Examples of any stacks and families.
+        parameters: Parameters of `ResidualQuantiles`.
+        folds: Number of folds that separate calibrating runs from the learners they calibrate.
         seed: The same examples and seed give the same correction.
     Raises:
-        DatasetError: no example can be used, or each is a lower bound.
+        DatasetError: No example can be used, or each is a lower bound.
     """
     chosen = dict(parameters or {})
     contexts = stacks.learn(examples)
     table = table_of(examples, contexts)
     if table.censored.all():
-        raise DatasetError("All runs are lower bounds (out of memory): at least one with a measured peak is needed.")
+        raise DatasetError("All runs are lower bounds (out of memory): add at least one with a measured peak.")
     reserved, out_of_fold = _head(table, chosen, folds, seed)
     errors = {"reserved": _errors_by(table, out_of_fold[:, LEVELS.index(0.5)])}
     process = None
@@ -194,13 +194,13 @@ def train(
 
 
 def _head(table: Table, parameters: Mapping[str, Any], folds: int, seed: int) -> tuple[Head, Array]:
-    """Return what a table teaches about its peak, and the quantiles by which that was judged."""
+    """Return the correction of a table's peak, and the quantiles by which it was evaluated."""
     out_of_fold = cross_fitted(table, parameters, folds=folds, seed=seed)
     active_segments, excluded_families = helpful(table, out_of_fold[:, LEVELS.index(0.5)])
     used = [subject.is_among(active_segments, excluded_families) for subject in table.subjects]
     out_of_fold[~np.array(used)] = 0.0
     learner = fitted(table, np.arange(len(table.y)), parameters, seed) if active_segments else None
-    levels = LEVELS if learner is not None else (0.5,)  # without a learner all its quantiles are 0
+    levels = LEVELS if learner is not None else (0.5,)  # without a learner all quantiles are 0
     calibration = _calibrated(table, levels, out_of_fold[:, : len(levels)])
     return Head(learner, calibration, active_segments, table.names, excluded_families), out_of_fold
 
@@ -210,7 +210,7 @@ def _calibrated(table: Table, levels: Sequence[float], quantiles: Array) -> Cali
 
 
 def n_models_by_trait(table: Table) -> dict[str, dict[str, int]]:
-    """Return of each trait and value how many models have a run with it."""
+    """Return by trait and value the number of models that have a run with it."""
     seen: dict[str, dict[str, set[str]]] = {}
     for subject, group in zip(table.subjects, table.groups.tolist(), strict=True):
         for trait, value in subject.traits.items():
@@ -222,10 +222,10 @@ def recalibrated(learned: Learned, examples: Sequence[Example]) -> Learned:
     """Return the same trees, calibrated on other runs: a shipped correction on a site's own history.
 
     Args:
-        learned: What stays.
-        examples: Runs which its trees were not learned from; their contexts take the place of those of the same stack.
+        learned: The correction whose trees stay.
+        examples: Runs that its trees were not trained on; their contexts replace those of the same stack.
     Raises:
-        DatasetError: no example can be used.
+        DatasetError: No example can be used.
     """
     contexts = {**learned.contexts, **stacks.learn(examples)}
     table = table_of(examples, contexts)
@@ -253,7 +253,7 @@ def _again(head: Head, table: Table) -> tuple[Head, Array]:
 
 
 def _errors_by(table: Table, medians: Array) -> dict[str, dict[str, dict[str, float]]]:
-    """Return by group its runs and the errors of the peak, simulated and corrected, on models not learned from."""
+    """Return by group its runs and the errors of the peak, simulated and corrected, on unseen models."""
     groupings = {
         "segment": table.segments.tolist(),
         "family": [subject.family for subject in table.subjects],

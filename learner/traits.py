@@ -1,10 +1,10 @@
-"""The class of a job: what decides how far first principles may lie off, as words.
+"""Traits of a job, in words, which define its class: they decide how far the simulation may be off.
 
-A residual's distribution depends on few things: whether a library chooses workspaces and whose choice was asked, whether a
-compiler fused the job, whether shapes hang on values, how many ranks there are, how far the torch which ran it is from the one
-which is meant. Each is a trait with few values; `learner/residual_tree.py` finds in measured runs which of them matter.
+A residual's distribution depends on few facts: whether a library chooses workspaces and whose choice was queried, whether a
+compiler fused the job, whether shapes depend on data, how many ranks there are, how much the torch that ran it differs from
+the job's own. Each is a trait with few values; `learner/residual_tree.py` finds in measured runs which of them matter.
 
-traits.toml has what their values say (`MEANINGS`), and which are no worse than others (`NO_WORSE`).
+traits.toml defines their values (`MEANINGS`), and which are no worse than others (`NO_WORSE`).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ MEANINGS: Final[dict[str, str]] = _TABLE["meanings"]
 NO_WORSE: Final = {(trait, value): other for trait, pairs in _TABLE["no_worse"].items() for value, other in pairs.items()}
 CONVOLUTION: Final = "convolution"
 _SOFTMAXES_OF_A_LOSS: Final = 2  # spec: torch 2.11, cross_entropy: log_softmax, and its gradient
-_SMALL_SHARE: Final = 0.02  # arbitrary: of the reserved peak
+_SMALL_SHARE: Final = 0.02  # arbitrary: share of the reserved peak
 _SIZES: Final = ((256 * MIB, "below 256 MiB"), (GIB, "below 1 GiB"), (4 * GIB, "below 4 GiB"))  # arbitrary
-_ALIKE: Final = 0.01  # arbitrary: by how much the forward passes of alike batches may differ in what they keep
+_ALIKE: Final = 0.01  # arbitrary: allowed difference between the forward passes of equal batches in the memory that they keep
 _DRAWN: Final = frozenset({Entered.LARGEST, Entered.BRANCH, Entered.OPEN})
 
 
@@ -53,16 +53,16 @@ def traits_of(
     """Return the traits of one job, each of `MEANINGS`.
 
     Args:
-        trace: With operators, phases, steps, the ledger, and what was seen while it ran.
+        trace: Trace with operators, phases, steps, the ledger, and facts recorded while it ran.
         gpu: The card's key.
-        reserved: Its peak of segments, bytes.
-        tracer: Who made the trace.
-        torch: Version of the torch which ran it.
-        stack: For which it is meant.
-        asked_cudnn: The version which answered for its plans; "" none did.
-        ranks: How many the job has.
+        reserved: Its peak of segments in bytes.
+        tracer: The tracer that made the trace.
+        torch: Version of the torch that ran it.
+        stack: The stack that the estimate is for.
+        asked_cudnn: Version of the cuDNN that chose its plans; "": none did.
+        ranks: Number of ranks.
         is_full: It does not fit on its card.
-        batches_vary: Its batches are declared to; what its steps ask for shows it too.
+        batches_vary: Its batches are declared to vary; its steps' requests reveal that too.
     """
     ledger, seen = trace.ledger, trace.header.get(CIRCUMSTANCES, {})
     operators = _operators(trace)
@@ -88,7 +88,7 @@ def traits_of(
 
 
 def kind_of(kinds: Collection[Kind], softmaxes: float) -> str:
-    """Return what kind of model a job is of, by the operators which it ran: the first of `MEANINGS["operators"]` that holds."""
+    """Return the kind of model of a job, by its operators: the first of `MEANINGS["operators"]` that holds."""
     if not {Kind.CONVOLUTION, Kind.CONVOLUTION_BACKWARD}.isdisjoint(kinds):
         return CONVOLUTION
     if Kind.RECURRENT in kinds:
@@ -114,7 +114,7 @@ def _convolutions(trace: Trace) -> str:
 def _steps_vary(trace: Trace) -> bool:
     """Return whether its forward passes keep different sizes.
 
-    One smaller size among alike ones is no sign: an epoch's last batch is what is left of its samples, and no surprise.
+    One smaller size among equal ones is ignored: an epoch's last batch is smaller because it has the remaining samples.
     """
     rows = (trace.action == Action.ALLOC) & (trace.phase == Phase.FORWARD) & (trace.step >= 0)
     rows &= trace.category == Category.ACTIVATION

@@ -1,4 +1,4 @@
-"""xgboost's JSON of a model, checked before xgboost sees it: it follows a child's number wherever that points."""
+"""Validation of xgboost's JSON of a model before xgboost sees it, because xgboost follows a child's index unchecked."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ _COLUMNS: Final = (
 _CATEGORIES: Final = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
 _NO_PARENT: Final = 2**31 - 1  # spec: xgboost, RegTree::kInvalidNodeId
 _MOST_NODES: Final = 2**24  # arbitrary
-_LARGEST: Final = 1e30  # arbitrary: of weights and split points
+_LARGEST: Final = 1e30  # arbitrary: limit for weights and split points
 
 
 def check(model: Any, *, n_features: int, levels: Sequence[float], most: float) -> None:
-    """Refuse what is no model of quantiles as `ResidualQuantiles` trains them.
+    """Reject any model that is not one of quantiles as trained by `ResidualQuantiles`.
 
     Args:
         model: Values of xgboost's JSON.
-        n_features: Which it reads.
-        levels: Of the quantiles, one output for each.
-        most: What a leaf adds at most, and its base score.
+        n_features: Number of features that it reads.
+        levels: Levels of the quantiles, one output for each.
+        most: Limit for a leaf's value and for the base score.
     Raises:
-        ValueError: it says what is wrong.
+        ValueError: The model is invalid; the message gives the reason.
     """
     learner = from_plain(dict, from_plain(dict, model, "the model")["learner"], "learner")
     shape = from_plain(dict, learner["learner_model_param"], "learner_model_param")
     objective = from_plain(dict, learner["objective"], "objective")
     booster = from_plain(dict, learner["gradient_booster"], "gradient_booster")
     if (objective["name"], booster["name"]) != ("reg:quantileerror", "gbtree"):
-        raise ValueError("it is no model of quantiles by trees")
+        raise ValueError("it is not a model of quantiles by trees")
     if [float(one) for one in _array(objective["quantile_loss_param"]["quantile_alpha"])] != list(levels):
-        raise ValueError("its quantiles are of other levels")
+        raise ValueError("its quantiles have other levels")
     if learner.get("feature_names") or learner.get("feature_types") or learner.get("attributes"):
         raise ValueError("its features have names or types")
     _said(shape["num_feature"], "num_feature", n_features)
@@ -57,7 +57,7 @@ def check(model: Any, *, n_features: int, levels: Sequence[float], most: float) 
     of_output = from_plain(list, booster["model"]["tree_info"], "tree_info")
     rounds = from_plain(list, booster["model"].get("iteration_indptr", [0, len(trees)]), "iteration_indptr")
     if len(of_output) != len(trees) or rounds != sorted(rounds) or rounds[:1] != [0] or rounds[-1:] != [len(trees)]:
-        raise ValueError(f"it has {len(trees)} trees and numbers of {len(of_output)}")
+        raise ValueError(f"it has {len(trees)} trees, but {len(of_output)} entries in tree_info")
     numbers(of_output, "tree_info", 0, len(levels) - 1, int)
     numbers(rounds, "iteration_indptr", 0, len(trees), int)
     if any(booster["model"].get("cats", {}).values()):
@@ -92,29 +92,29 @@ def _check_nodes(trees: Sequence[Mapping[str, Any]], n_features: int, most: floa
         raise ValueError("a node has one child")
     if (np.abs(values[is_leaf]) > most).any():
         raise ValueError(f"a leaf is beyond {most:g}")
-    of_tree = np.repeat(counts, counts)  # of each node's tree
-    start = np.repeat(np.cumsum(counts) - counts, counts)  # where that begins
+    of_tree = np.repeat(counts, counts)  # for each node, the size of its tree
+    start = np.repeat(np.cumsum(counts) - counts, counts)  # for each node, the start of its tree
     own = np.arange(len(of_tree)) - start
     seen = [np.flatnonzero(own == 0)]
     for child in (left, right):
         inner = ~is_leaf
-        # A child comes after its node, so that no way comes back; and within its tree.
+        # A child comes after its node, so that there are no cycles, and within its tree.
         if ((child <= own) | (child >= of_tree))[inner].any() or (parents[(start + child)[inner]] != own[inner]).any():
-            raise ValueError("its nodes make no tree")
+            raise ValueError("its nodes do not form a tree")
         seen.append((start + child)[inner])
-    # Each is a root or the child of one node, and of one only.
+    # Each node is a root or the child of exactly one node.
     if not np.array_equal(np.sort(np.concatenate(seen)), np.arange(len(of_tree))) or (parents[seen[0]] != _NO_PARENT).any():
-        raise ValueError("its nodes make no tree")
+        raise ValueError("its nodes do not form a tree")
 
 
 def _said(value: Any, what: str, *expected: int) -> None:
-    """Refuse a number, which xgboost writes as text, that is none of the expected."""
+    """Reject a number, which xgboost writes as text, that is not an expected one."""
     if value not in [str(one) for one in expected]:
-        raise ValueError(f"{what} is {str(value)[:40]}, {expected[-1]} is expected")
+        raise ValueError(f"{what} is {str(value)[:40]}, but must be {expected[-1]}")
 
 
 def _array(value: Any) -> list[Any]:
-    """Return numbers which xgboost writes as text: `[1E-1,5E-1]`, or one alone."""
+    """Return numbers that xgboost writes as text: `[1E-1,5E-1]`, or a single one."""
     found = json.loads(from_plain(str, value, "an array"))
     return found if isinstance(found, list) else [found]
 
@@ -123,14 +123,14 @@ def numbers(values: Any, what: str, low: float, high: float, kind: type[float] |
     """Return a large list of numbers between `low` and `high`; of kind int all must be whole, and the limits below 2^53.
 
     Raises:
-        ValueError: it is something else; the message begins with `what`.
+        ValueError: The values are invalid; the message begins with `what`.
     """
     if not set(map(type, from_plain(list, values, what))) <= {int, kind}:
-        raise ValueError(f"{what} has something else than {'whole ' if kind is int else ''}numbers")
+        raise ValueError(f"{what} has values other than {'whole ' if kind is int else ''}numbers")
     try:
         found = np.array(values, np.float64)
     except OverflowError:  # an integer of a thousand digits
         found = np.array([math.inf])
     if not ((low <= found) & (found <= high)).all():
-        raise ValueError(f"{what} is not always from {low:g} to {high:g}")
+        raise ValueError(f"{what} has values outside {low:g} to {high:g}")
     return found.astype(kind)

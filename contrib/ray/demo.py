@@ -1,7 +1,8 @@
-"""Four training jobs and one card, by Ray: side by side where they fit, one after the other where not, refused, queued again.
+"""A demo of Ray with four training jobs on one card: jobs run in parallel if they fit, else one after another; one is
+refused, and one is queued again.
 
-Ray, its queue and the estimates are real. The card is not: the jobs sleep, and one says that it ran out of memory, as torch
-would where a job which is held to its share (torch.cuda.set_per_process_memory_fraction) wants more. Needs torchvision, Ray.
+Ray, its queue and the estimates are real. The card is not: the jobs sleep, and one reports that it ran out of memory, as
+torch would in a job that exceeds its share (torch.cuda.set_per_process_memory_fraction). Needs torchvision and Ray.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from vramcast.schedulers import ray as sized
 from vramcast.schedulers.request import Request
 
 CARD = "rtx4060"
-TRAINING_S = 3.0  # arbitrary: to be seen in the log
+TRAINING_S = 3.0  # arbitrary: visible in the log
 MODELS = {"resnet18": resnet18, "resnet50": resnet50, "vgg16": vgg16}
 
 
@@ -36,13 +37,13 @@ def estimated(log: str, name: str, batch: int, surprise_bytes: int = 0) -> vramc
 
 
 def told_again(before: Request, after: Request) -> None:
-    """Say that a job is queued again."""
-    note(log, f"again    {gib(before.size_bytes)} were too little: queued for {gib(after.size_bytes)}")
+    """Log that a job is queued again."""
+    note(log, f"again    {gib(before.size_bytes)} was too little: queued for {gib(after.size_bytes)}")
 
 
 @sized.task(estimated, on_retry=told_again)
 def train(log: str, name: str, batch: int, surprise_bytes: int = 0) -> str:
-    """Train, which is to wait; `surprise_bytes` is what the job takes and no estimate could know."""
+    """Train, which here means to wait; `surprise_bytes` is memory that the job takes beyond its estimate."""
     import torch
 
     share = float(ray.get_runtime_context().get_assigned_resources()["GPU"])
@@ -56,13 +57,13 @@ def train(log: str, name: str, batch: int, surprise_bytes: int = 0) -> str:
 
 
 def note(log: str, text: str) -> None:
-    """Append a line with the time to the file of what happened."""
+    """Append a line with the time to the log."""
     with Path(log).open("a") as file:
         file.write(f"{time.time():.3f} {text}\n")
 
 
 def queued(name: str, batch: int, surprise_bytes: int = 0) -> list[Future[str]]:
-    """Queue a job, if a card is large enough for it, and say what it asks for."""
+    """Queue a job if the card is large enough for it, and log its request."""
     try:
         request = train.request(log, name, batch, surprise_bytes)
     except vramcast.RequestRefused as error:

@@ -1,4 +1,4 @@
-"""What the plots of an evaluation show, as plain numbers."""
+"""Data of the charts of an evaluation, as plain numbers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from vramcast.learner.evaluation.metrics import covered, excesses, levels, xmem_
 from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.views.charts.chart import COLOURS, GREY, Axis, Chart, Series
 
-BAND: Final = 0.95  # arbitrary: of the band around the nominal coverage
-_MAX_FAMILIES: Final = len(COLOURS)  # the rest is "other": colours are not used twice
-_SPREAD: Final = (0.1, 0.9)  # arbitrary: the quantiles between which the over-provision is shaded
+BAND: Final = 0.95  # arbitrary: probability of the band around the nominal coverage
+_MAX_FAMILIES: Final = len(COLOURS)  # the rest is "other": no color is used twice
+_SPREAD: Final = (0.1, 0.9)  # arbitrary: quantiles that delimit the shaded over-provision
 
 
 def parity(scored: Sequence[Scored]) -> Chart:
-    """Return estimates against measurements; runs whose measurement is only a lower bound as rings."""
+    """Return estimates against measurements; a run whose measurement is only a lower bound is a ring."""
     sizes = [size for run in scored for size in (run.measured_bytes, run.estimated_bytes)] or [GIB]
     axis = _log_axis("measured", min(sizes), max(sizes))
     series = [Series("estimate = measured", "line", (axis.low, axis.high), (axis.low, axis.high))]
@@ -31,14 +31,14 @@ def parity(scored: Sequence[Scored]) -> Chart:
     censored = [run for run in scored if run.is_lower_bound]
     series.append(_points("out of memory or censored: measured is a lower bound", censored, GREY, hollow=True))
     drawn = tuple(one for one in series if len(one.x))
-    return Chart("Estimate against measurement", axis, replace(axis, name="estimated"), drawn)
+    return Chart("Estimated and measured peak", axis, replace(axis, name="estimated"), drawn)
 
 
 def coverage(scored: Sequence[Scored]) -> Chart:
-    """Return how often the bound of each level held, beside how often it should.
+    """Return the coverage of the bound at each level, next to the level itself.
 
-    The band holds 95 % of the shares that independent runs with true levels would give. Runs of one model are not independent:
-    a share outside of the band may still be chance, where the models are few.
+    The band holds 95 % of the shares that independent runs with exact levels would give. Runs of one model are not
+    independent: with few models, a share outside the band may still be chance.
     """
     known = levels(scored)
     held = {level: covered(scored, level) for level in known}
@@ -49,21 +49,21 @@ def coverage(scored: Sequence[Scored]) -> Chart:
     lows, highs = tuple(low for low, _ in bands), tuple(high for _, high in bands)
     low = min([*shares, *lows, *known], default=0.0)
     return Chart(
-        "How often the bounds hold",
+        "Coverage of the bounds",
         _level_axis(known),
         _share_axis("share of the runs below their bound", max(low - 0.05, 0.0)),
         (
-            Series(f"{100 * BAND:g} % of samples with true levels", "band", places, highs, GREY, lows),
-            Series("as often as the level says", "line", places, tuple(level for _, level in judged)),
+            Series(f"{100 * BAND:g} % of samples with exact levels", "band", places, highs, GREY, lows),
+            Series("coverage equal to the level", "line", places, tuple(level for _, level in judged)),
             Series("measured", "points", places, shares, COLOURS[0]),
         ),
     )
 
 
 def error_distribution(scored: Sequence[Scored]) -> Chart:
-    """Return which share of the runs has an error of at most so much, by family: xMem's choice of runs."""
+    """Return the cumulative distribution of the error by family, for xMem's choice of runs."""
     series = []
-    lowest, highest = 1e-4, 1.0  # arbitrary: 0.01 % to 100 %, errors of 0 stand at the left end
+    lowest, highest = 1e-4, 1.0  # arbitrary: 0.01 % to 100 %; errors of 0 are at the left end
     for (name, runs), colour in zip([("all", list(scored)), *_families(scored)], (GREY, *COLOURS), strict=False):
         errors = np.sort(np.abs(xmem_errors(runs)))
         if len(errors):
@@ -73,11 +73,11 @@ def error_distribution(scored: Sequence[Scored]) -> Chart:
             series.append(Series(f"{name} ({len(errors)})", "steps", x, tuple(shares.tolist()), colour))
     ticks = tuple((10.0**power, f"{100 * 10.0**power:g} %") for power in range(-4, math.floor(math.log10(highest)) + 1))
     x_axis = Axis("|estimate / measured - 1|", lowest, highest, ticks, is_log=True)
-    return Chart("Errors", x_axis, _share_axis("share of the runs", 0.0), tuple(series))
+    return Chart("Errors", x_axis, _share_axis("share of runs", 0.0), tuple(series))
 
 
 def overprovision(scored: Sequence[Scored]) -> Chart:
-    """Return how far the bound of each level lies above the measurement: the median, and the middle 80 % of the runs."""
+    """Return the over-provision of the bound at each level: the median, and the middle 80 % of the runs."""
     known = levels(scored)
     found = {place: excesses(scored, level) for place, level in enumerate(known)}
     quantiles = {
@@ -86,11 +86,11 @@ def overprovision(scored: Sequence[Scored]) -> Chart:
     places = tuple(float(place) for place in quantiles)
     lows, medians, highs = (tuple(values[i] for values in quantiles.values()) for i in range(3))
     return Chart(
-        "What the bounds cost",
+        "Over-provision of the bounds",
         _level_axis(known),
         _percent_axis("bound / measured - 1", min([0.0, *lows]), max([0.01, *highs])),
         (
-            Series("middle 80 % of the runs", "band", places, highs, COLOURS[0], lows),
+            Series("middle 80 % of runs", "band", places, highs, COLOURS[0], lows),
             Series("median", "line", places, medians, COLOURS[0]),
             Series("median at each level", "points", places, medians, COLOURS[0]),
         ),
@@ -106,8 +106,8 @@ CHARTS: Final[Mapping[str, Callable[[Sequence[Scored]], Chart]]] = {
 
 
 def binomial_band(n: int, share: float) -> tuple[float, float]:
-    """Return the ends of the middle `BAND` of the shares that n independent runs, each below with `share`, would show."""
-    from scipy.stats import binom  # half a second, which a page without this band need not wait
+    """Return the ends of the middle `BAND` of the shares that n independent runs with probability `share` would show."""
+    from scipy.stats import binom  # takes half a second, which a page without this band saves
 
     tail = (1 - BAND) / 2
     low, high = binom.ppf([tail, 1 - tail], n, share) / n
@@ -115,7 +115,7 @@ def binomial_band(n: int, share: float) -> tuple[float, float]:
 
 
 def _families(scored: Sequence[Scored]) -> list[tuple[str, list[Scored]]]:
-    """Return the runs by family, the largest first, the smallest together as "other"."""
+    """Return the runs by family, the largest first and the smallest combined as "other"."""
     members: dict[str, list[Scored]] = {}
     for run in scored:
         members.setdefault(run.family, []).append(run)
@@ -133,7 +133,7 @@ def _points(name: str, runs: Sequence[Scored], colour: str, *, hollow: bool = Fa
 
 
 def _log_axis(name: str, low_bytes: int, high_bytes: int) -> Axis:
-    """Return an axis of bytes with powers of two as ends and ticks, seven at most."""
+    """Return a logarithmic axis of bytes with powers of two as ends and ticks, at most seven."""
     first, last = math.floor(math.log2(low_bytes)), math.ceil(math.log2(high_bytes))
     last = max(last, first + 1)
     powers = range(first, last + 1, max(1, math.ceil((last - first) / 6)))
@@ -149,7 +149,7 @@ def _size(size_bytes: int) -> str:
 
 
 def _level_axis(known: Sequence[float]) -> Axis:
-    """Return an axis with the levels side by side: near 1 a true scale would squeeze them."""
+    """Return an axis with equally spaced levels: a linear scale would squeeze those near 1."""
     return Axis("level", -0.5, max(len(known), 1) - 0.5, tuple((float(i), f"{level:g}") for i, level in enumerate(known)))
 
 

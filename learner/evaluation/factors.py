@@ -1,7 +1,7 @@
-"""What the error depends on, and how sure its figures are: an analysis of variance, and draws of models.
+"""Factors that influence the error, and the uncertainty of its metrics: an analysis of variance, and draws of models.
 
-xMem's protocol has both: runs over a grid of model, optimizer and batch size for the analysis of variance, and Monte-Carlo
-draws of configurations for the figures. Here any list of runs does for either.
+xMem's protocol has both: runs over a grid of model, optimizer and batch size for the analysis of variance, and Monte Carlo
+draws of configurations for the metrics. Here any list of runs serves for either.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from vramcast.learner.evaluation.metrics import verdict
 from vramcast.learner.evaluation.scored_run import Scored
 
 N_PERMUTATIONS: Final = 999  # arbitrary: the smallest p is then 0.001
-N_DRAWS: Final = 1000  # arbitrary: the ends of a 95 % interval are then good to about a tenth of its width
-_MAX_LEVELS_SHARE: Final = 0.5  # arbitrary: of the runs; a factor with more levels explains all and says nothing
-_TOLERANCE: Final = 1e-9  # arbitrary: of the variance, below which it is rounding
+N_DRAWS: Final = 1000  # arbitrary: the ends of a 95 % interval are then accurate to about a tenth of its width
+_MAX_LEVELS_SHARE: Final = 0.5  # arbitrary: share of the runs; a factor with more levels explains everything and is meaningless
+_TOLERANCE: Final = 1e-9  # arbitrary: share of the variance; anything below is rounding
 
 _Matrix: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What one factor adds to all others.
+    """The effect of one factor on top of all others.
 
     Attributes:
         factor: model, optimizer, batch or gpu.
-        degrees: Of freedom; 0: the other factors say all of it, for example where each model ran on one card.
-        share: Of the variance which the other factors leave, the part that this one explains (partial eta squared). It is
-            above 0 by chance too, the more so the more degrees.
+        degrees: Degrees of freedom; 0: the other factors determine it, for example if each model ran on one card.
+        share: Part of the variance left by the other factors that this one explains (partial eta squared). It is above 0 by
+            chance too, and grows with the degrees of freedom.
         f: The F statistic.
-        p_value: How often an error without this effect would give an F as large; by permutation.
-            f and p_value are None where no degree of freedom is left.
+        p_value: Probability of an F at least as large without this effect, by permutation. f and p_value are None if no
+            degree of freedom is left.
     """
 
     factor: str
@@ -48,7 +48,7 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Anova:
-    """`n` runs, the effects, and the degrees of freedom left for the noise."""
+    """The number of runs `n`, the effects, and the degrees of freedom left for the noise."""
 
     n: int
     effects: tuple[Effect, ...]
@@ -57,7 +57,7 @@ class Anova:
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """MRE and PEF of each draw; a draw without a run to judge has none."""
+    """MRE and PEF of each draw, except for draws without a run to evaluate."""
 
     mre: tuple[float, ...]
     pef: tuple[float, ...]
@@ -69,17 +69,17 @@ def anova(
     of: Literal["error", "size"] = "error",
     n_permutations: int = N_PERMUTATIONS,
 ) -> Anova:
-    """Return how the error depends on model, optimizer, batch and gpu.
+    """Return the effects of model, optimizer, batch and gpu on the error.
 
     Args:
         scored: Runs; those whose measurement is only a lower bound are left out.
-        of: "error": log(estimate / measured), where an effect is a bias which could be learned; "size": its absolute value.
-        n_permutations: Of the p values.
+        of: "error": log(estimate / measured), whose effects are biases that could be learned; "size": its absolute value.
+        n_permutations: Number of permutations for the p values.
     Returns:
-        Main effects with type II sums of squares: each factor on top of all others. Model, optimizer and gpu are categories,
-        the batch is its logarithm. Left out are factors that do not vary, the batch where a run has none, and categories
-        with more levels than half of the runs. The p values come from permuted residuals (Freedman and Lane, 1983): errors
-        have heavy tails, so that no table of F applies.
+        Main effects with type II sums of squares: each factor on top of all others. Model, optimizer and gpu are
+        categories, the batch is its logarithm. Factors that do not vary are left out, as are the batch if a run has none,
+        and categories with more levels than half of the runs. The p values come from permuted residuals (Freedman and Lane,
+        1983): errors have heavy tails, so that no table of F applies.
     """
     runs = [run for run in scored if not run.is_lower_bound]
     errors = np.array([math.log(run.estimated_bytes / run.measured_bytes) for run in runs])
@@ -104,7 +104,7 @@ def anova(
             continue
         shuffled = random.permuted(np.repeat(residual[:, None], n_permutations, axis=1), axis=0)
         by_chance, noise_by_chance = _split(shuffled, whole, others)
-        # F grows with explained / (explained + noise); multiplied out, since the sum can be 0 by chance.
+        # F grows with explained / (explained + noise); cross-multiplied, because the sum can be 0 by chance.
         as_large = np.sum(by_chance >= (share - _TOLERANCE) * (by_chance + noise_by_chance))
         f = share / max(1 - share, _TOLERANCE) * left / degrees
         effects.append(Effect(factor, degrees, share, f, float((1 + as_large) / (1 + n_permutations))))
@@ -112,13 +112,14 @@ def anova(
 
 
 def draws(scored: Sequence[Scored], *, n_draws: int = N_DRAWS, seed: int = 0) -> Draws:
-    """Return the figures of seeded draws of whole models with replacement: how far they may be from those of models not seen.
+    """Return the metrics of seeded draws of whole models with replacement, which show how far those of unseen models may
+    differ.
 
-    It is a bootstrap by cluster: runs of one model err alike, so that draws of single runs would vary too little.
+    It is a cluster bootstrap: runs of one model have similar errors, so that draws of single runs would vary too little.
 
     Args:
         scored: All runs.
-        n_draws, seed: Of the draws.
+        n_draws, seed: Number and seed of the draws.
     """
     members: dict[str, list[int]] = {}
     for place, run in enumerate(scored):
@@ -126,7 +127,7 @@ def draws(scored: Sequence[Scored], *, n_draws: int = N_DRAWS, seed: int = 0) ->
     models = [np.array(places) for places in members.values()]
     if not models:
         return Draws((), ())
-    nan = math.nan  # stays inside: what a draw cannot judge
+    nan = math.nan  # used internally for draws without a result
     errors = np.array([abs(run.error) if run.error is not None and not run.said_out_of_memory else nan for run in scored])
     failures = np.array([nan if (failed := verdict(run).failed) is None else float(failed) for run in scored])
     random = np.random.default_rng(seed)
@@ -142,7 +143,7 @@ def draws(scored: Sequence[Scored], *, n_draws: int = N_DRAWS, seed: int = 0) ->
 
 
 def interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Return the two ends between which 95 % of `values` lie, in the middle; None of no values."""
+    """Return the ends of the central 95 % of `values`; None if there are none."""
     if not values:
         return None
     low, high = np.quantile(values, [0.025, 0.975])
@@ -174,6 +175,6 @@ def _basis(columns: list[_Matrix], n: int) -> _Matrix:
 
 
 def _split(residuals: _Matrix, whole: _Matrix, others: _Matrix) -> tuple[_Matrix, _Matrix]:
-    """Return of each column what `whole` explains beyond `others`, and what it leaves, as sums of squares."""
+    """Return, for each column, the sums of squares that `whole` explains beyond `others`, and that it leaves."""
     by_others, by_whole = (np.sum((basis.T @ residuals) ** 2, axis=0) for basis in (others, whole))
     return np.maximum(by_whole - by_others, 0.0), np.maximum(np.sum(residuals**2, axis=0) - by_whole, 0.0)

@@ -1,21 +1,23 @@
-"""The figures of `vramcast evaluate`: errors and failures by xMem's protocol, and what an upper bound is judged by.
+"""Metrics of `vramcast evaluate`: errors and failures by xMem's protocol, and the coverage and over-provision of upper
+bounds.
 
 xMem's definitions (M measured, E estimate, T the card's size; the notation of its published plotting code):
 
-    MRE   median of |E - M| / M over the runs which did not run out of memory and were not said to
-    C1    round 1: the estimator's "runs out of memory" equals what happened
-    C2    C1, and for a run which ran also round 2: it runs again when capped at E
+    MRE   median of |E - M| / M over the runs that neither ran out of memory nor were predicted to
+    C1    round 1: the prediction "runs out of memory" equals the outcome
+    C2    C1, and for a run that succeeded also round 2: it succeeds again when capped at E
     PEF   share of runs with C2 false
     MCP   mean over the runs of   T - E   where C2 holds and the job ran
-                                  T       where C2 holds and the job ran out of memory: nobody had to try
-                                  -E      where C2 is false: what was reserved for a job that died
+                                  T       where C2 holds and the job ran out of memory: no attempt was needed
+                                  -E      where C2 is false: reserved for a job that died
 
-Round 2 is a run with a cap, or the simulator's: the trace is played with the cap, the allocator releasing and retrying. Where
-there is neither it is inferred: the cap is at least the measured peak, which is stricter. `ways` counts each kind.
+Round 2 is a real run with a cap, or a simulated one: the trace is replayed with the cap, and the allocator releases and
+retries. Without either it is inferred: the cap must be at least the measured peak, which is stricter. `ways` counts each
+kind.
 
-Censored runs, those whose measurement is only a lower bound, can only show a failure: a bound below it fails, one above it
-says nothing and is left out. That can bias the coverage and the share of under-estimates either way: of such runs only
-failures are counted, and those left out may hide more. `coverage_limits` says how far.
+Censored runs, whose measurement is only a lower bound, can only show a failure: a bound below the measurement fails; a
+bound above it proves nothing and is left out. That can bias the coverage and the share of under-estimates either way: only
+the failures of such runs are counted, and those left out may hide more. `coverage_limits` gives the range.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ Way: TypeAlias = Literal["first round", "second run", "emulated", "inferred", "n
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the two rounds say of one run.
+    """The outcome of the two rounds for one run.
 
     Attributes:
-        failed: C2 is false; None: nobody ran round 2, and the measurement cannot tell.
-        way: What decided it. "emulated": the simulator played the job with the cap. "inferred": bytes were compared, where the
-            second run is missing.
+        failed: C2 is false; None: round 2 was not run, and the measurement cannot decide.
+        way: The source of the decision. "emulated": the simulator replayed the job with the cap. "inferred": bytes were
+            compared, for want of a second run.
     """
 
     failed: bool | None
@@ -52,17 +54,17 @@ class Verdict:
 
 
 def evaluate(scored: Sequence[Scored], *, level: float | None = None) -> dict[str, Any]:
-    """Return the figures of `scored`, ready for JSON: unknown is None, no NaN.
+    """Return the metrics of `scored`, ready for JSON: unknown is None, no NaN.
 
     Args:
         scored: The runs.
-        level: What a scheduler would request, for `pef` and `mcp_bytes`: None the estimate, as xMem does, else the bound at
-            this level, where a run has one, and at most the card.
+        level: The request that `pef` and `mcp_bytes` assume: None the estimate, as in xMem, else the bound at this level,
+            if a run has one, and at most the card.
     Returns:
         `runs`; `mre`, `p90`, `max`, `signed_median` of estimate / measured - 1 as shares (0.03 is 3 %) by xMem's choice of
-        runs; `under_rate`; `pef`; `mcp_bytes` a run, of the runs whose card is known; `coverage` and `overprovision` (median
-        of bound / measured - 1) by level, as text; `pinball`, the mean quantile loss over levels and runs in shares of the
-        measured peak; `by` family, gpu and optimizer the same.
+        runs; `under_rate`; `pef`; `mcp_bytes` per run, for the runs whose card is known; `coverage` and `overprovision`
+        (median of bound / measured - 1) by level, as text; `pinball`, the mean quantile loss over levels and runs in shares
+        of the measured peak; `by` family, gpu and optimizer the same.
     """
     by = {}
     for factor in FACTORS:
@@ -72,7 +74,7 @@ def evaluate(scored: Sequence[Scored], *, level: float | None = None) -> dict[st
 
 
 def xmem_errors(scored: Iterable[Scored]) -> list[float]:
-    """Return estimate / measured - 1 of the runs which xMem's MRE looks at."""
+    """Return estimate / measured - 1 of the runs that xMem's MRE includes."""
     return [run.error for run in scored if run.error is not None and not run.said_out_of_memory]
 
 
@@ -82,13 +84,13 @@ def levels(scored: Iterable[Scored]) -> list[float]:
 
 
 def covered(scored: Iterable[Scored], level: float) -> list[bool]:
-    """Return of each run with a bound at `level` whether it held, where that can be told."""
+    """Return for each run with a bound at `level` whether it held, if that is known."""
     held = (run.covered_by(run.bounds[level]) for run in scored if level in run.bounds)
     return [value for value in held if value is not None]
 
 
 def coverage_limits(scored: Iterable[Scored], level: float) -> tuple[float, float] | None:
-    """Return what the coverage at `level` would be if all bounds that cannot be judged failed, or held; None without bounds."""
+    """Return the coverage at `level` if all undecided bounds failed, and if all held; None without bounds."""
     held = [run.covered_by(run.bounds[level]) for run in scored if level in run.bounds]
     if not held:
         return None
@@ -101,9 +103,9 @@ def excesses(scored: Iterable[Scored], level: float) -> list[float]:
 
 
 def request_bytes(run: Scored, level: float | None) -> int:
-    """Return what would be requested for a run: its estimate, or its bound at `level`, at most the whole card.
+    """Return the request for a run: its estimate, or its bound at `level`, at most the whole card.
 
-    A bound above the card does not say that the job runs out of memory, only that nobody promises it will not.
+    A bound above the card does not mean that the job runs out of memory, only that success is not guaranteed.
     """
     if level is None:
         return run.estimated_bytes
@@ -112,10 +114,10 @@ def request_bytes(run: Scored, level: float | None) -> int:
 
 
 def verdict(run: Scored, level: float | None = None) -> Verdict:
-    """Return what the two rounds say of a run for which `request_bytes` was requested.
+    """Return the outcome of the two rounds for a run whose request was `request_bytes`.
 
-    Whether it runs out of memory at all, the estimate says, at any level. A second run also tells of a larger request if it
-    survived, and of a smaller one if it died.
+    At any level, the point estimate predicts whether the job runs out of memory at all. A second run also decides for a
+    larger request if it succeeded, and for a smaller one if it died.
     """
     size_bytes = request_bytes(run, level)
     if run.said_out_of_memory != run.ran_out_of_memory:
@@ -129,13 +131,13 @@ def verdict(run: Scored, level: float | None = None) -> Verdict:
 
 
 def ways(scored: Iterable[Scored], level: float | None = None) -> dict[Way, int]:
-    """Return how many runs were judged in which way."""
+    """Return the number of runs decided in each way."""
     counts = Counter(verdict(run, level).way for run in scored)
     return {way: counts[way] for way in get_args(Way)}
 
 
 def saved_bytes(run: Scored, level: float | None = None) -> int | None:
-    """Return what a run adds to the sum of the MCP; None where its card is unknown or it was not judged."""
+    """Return a run's contribution to the sum of the MCP; None: its card is unknown, or it is undecided."""
     failed = verdict(run, level).failed
     if failed is None or run.card_bytes is None:
         return None
@@ -146,7 +148,7 @@ def saved_bytes(run: Scored, level: float | None = None) -> int | None:
 
 
 def pinball(scored: Iterable[Scored]) -> float | None:
-    """Return the mean quantile loss of all bounds in shares of the measured peak; None without a bound to judge.
+    """Return the mean quantile loss of all bounds in shares of the measured peak; None without a bound to evaluate.
 
     The loss of a bound is level x shortfall, or (1 - level) x excess: smallest, on average, at the true quantile.
     """
@@ -160,7 +162,7 @@ def pinball(scored: Iterable[Scored]) -> float | None:
 
 
 def _figures(scored: Sequence[Scored], level: float | None) -> dict[str, Any]:
-    """Return all figures but `by`."""
+    """Return all metrics except `by`."""
     errors: npt.NDArray[np.float64] = np.array(xmem_errors(scored), dtype=np.float64)
     sizes = np.abs(errors)
     held = [run.covered_by(run.estimated_bytes) for run in scored]

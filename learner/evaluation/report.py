@@ -1,6 +1,6 @@
-"""The whole evaluation as one HTML page: figures, charts, tables by group.
+"""The whole evaluation as one HTML page: metrics, charts, tables by group.
 
-Nothing comes from the network; no script runs.
+The page loads nothing from the network and runs no script.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.views.charts import svg
 from vramcast.views.charts.page import Table, render
 
-_TITLE: Final = "Estimates and bounds, judged"
+_TITLE: Final = "Evaluation of estimates and bounds"
 _WORST: Final = 12  # arbitrary: rows of the table of under-estimates
 _MODELS: Final = 25  # arbitrary: rows of the table of models
 
@@ -27,7 +27,7 @@ _COLUMNS: Final = ("runs", "median", "p90", "max", "signed median", "under", "PE
 
 
 def write_report(
-    scored: Sequence[Scored], path: str | os.PathLike[str], *, title: str = "Estimates and bounds, judged"
+    scored: Sequence[Scored], path: str | os.PathLike[str], *, title: str = "Evaluation of estimates and bounds"
 ) -> None:
     """Write the evaluation of `scored` to `path` as one HTML page.
 
@@ -40,12 +40,12 @@ def write_report(
 
 
 def report(scored: Sequence[Scored], *, title: str = _TITLE, summary: Sequence[str] = (), tables: Sequence[Table] = ()) -> str:
-    """Return the evaluation of `scored` as an HTML page. Names of models and runs come from anywhere: they are escaped.
+    """Return the evaluation of `scored` as an HTML page. Names of models and runs are untrusted, and escaped.
 
     Args:
-        scored: What is judged.
-        title: Of the page.
-        summary, tables: What stands before the evaluation's own.
+        scored: The runs to evaluate.
+        title: Title of the page.
+        summary, tables: Lines and tables placed before the evaluation's own.
     """
     figures = evaluate(scored)
     by_model = _models(scored)
@@ -80,16 +80,16 @@ def _summary(scored: Sequence[Scored], figures: Mapping[str, Any]) -> list[str]:
     died = [run for run in scored if run.ran_out_of_memory]
     foreseen = sum(run.said_out_of_memory for run in died)
     return [
-        f"{figures['runs']} runs of {len({run.group for run in scored})} models; the measurement of {n_lower_bounds} is only a "
-        "lower bound: those count where the estimate or bound is below it",
+        f"{figures['runs']} runs of {len({run.group for run in scored})} models; the measurement of {n_lower_bounds} is "
+        "only a lower bound: they count only if the estimate or bound is below it",
         f"median error {_percent(figures['mre'])}{_between(interval(drawn.mre))}, 90th percentile {_percent(figures['p90'])}, "
         f"largest {_percent(figures['max'])}, signed median {_percent(figures['signed_median'], sign=True)}; "
         f"{_percent(figures['under_rate'])} of the estimates are too low",
-        f"estimation failures (PEF) {_percent(figures['pef'])}{_between(interval(drawn.pef))}: decided by the first round for "
-        f"{judged['first round']} runs, by a second run for {judged['second run']}, by comparing bytes for "
-        f"{judged['inferred']}; {judged['not judged']} cannot be judged",
-        f"memory conserved (MCP) {_size(figures['mcp_bytes'])} a run, of runs whose card is known; "
-        f"{foreseen} of {len(died)} deaths for want of memory were foreseen",
+        f"estimation failures (PEF) {_percent(figures['pef'])}{_between(interval(drawn.pef))}: decided by the first round "
+        f"for {judged['first round']} runs, by a second run for {judged['second run']}, by comparing bytes for "
+        f"{judged['inferred']}; {judged['not judged']} undecided",
+        f"memory conserved (MCP) {_size(figures['mcp_bytes'])} per run, for runs whose card is known; {foreseen} of "
+        f"{len(died)} out-of-memory failures were predicted",
         "errors are estimate / measured - 1; in brackets 95 % intervals from draws of whole models",
     ]
 
@@ -105,13 +105,16 @@ def _levels(scored: Sequence[Scored], figures: Mapping[str, Any]) -> Table:
         excess = _percent(figures["overprovision"][name], sign=True)
         rows.append([name, str(len(held)), _percent(figures["coverage"][name]), band, limits, excess])
     pinball = f"mean quantile loss (pinball) {_percent(figures['pinball'])} of the measured peak"
-    note = f"{pinball}. Independent runs with true levels would stay in the band in 95 % of samples; runs of one model are not."
-    columns = ("level", "runs judged", "held", "band", "if the others failed, or held", "median above the peak")
+    note = (
+        f"{pinball}. Independent runs with exact levels would stay in the band in 95 % of samples; runs of one model are "
+        "not independent."
+    )
+    columns = ("level", "runs judged", "held", "band", "if all others failed, or held", "median above the peak")
     return Table("Bounds", columns, rows, note)
 
 
 def _by(heading: str, name: str, groups: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Return a table of figures; the coverage of each level stands in the last columns."""
+    """Return a table of metrics; the last columns hold the coverage of each level."""
     known = sorted({level for figures in groups.values() for level in figures["coverage"]}, key=float)
     rows = [
         [
@@ -135,11 +138,11 @@ def _factors(scored: Sequence[Scored]) -> Table:
         for effect in by_error.effects
     ]
     note = (
-        f"{by_error.n} runs. The share of the variance of log(estimate / measured), or of its size, which a factor explains on "
-        "top of the others; p: how often chance does as much."
+        f"{by_error.n} runs. The share of the variance of log(estimate / measured), or of its absolute value, that a factor "
+        "explains on top of the others; p: the probability of at least this share by chance."
     )
     columns = ("factor", "degrees", "of the signed error", "p", "of its size", "p")
-    return Table("What the error depends on", columns, rows, note)
+    return Table("Factors that influence the error", columns, rows, note)
 
 
 def _explained(found: Anova, factor: str) -> tuple[str, str]:
@@ -160,7 +163,7 @@ def _under_estimates(scored: Sequence[Scored]) -> Table:
         ]
         for run in worst
     ]
-    columns = ("run", "measured", "estimated", "error", "bounds not below")
+    columns = ("run", "measured", "estimated", "error", "bounds that held")
     return Table(f"The largest of {len(below)} under-estimates", columns, rows)
 
 

@@ -1,4 +1,4 @@
-"""One measured run beside what an estimator said of it: all that the metrics need, of any tool."""
+"""One measured run with an estimator's prediction: the input of the metrics, for any tool."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from vramcast.core.errors import DatasetError
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """One run, measured and estimated. Which peak it is (reserved or process) must be the same in all of its numbers.
+    """One run, measured and estimated. All its numbers must be of the same peak (reserved or process).
 
     Attributes:
-        id: Of the run.
+        id: Id of the run.
         group: The model: runs of one model are not independent of each other.
         family, gpu, optimizer: For tables.
-        measured_bytes: The measured peak; where the run died or is `censored`, what it had reached.
+        measured_bytes: The measured peak; for a run that died or is `censored`, the memory it had reached.
         estimated_bytes: The point estimate.
         bounds: Level in (0, 1) -> upper bound in bytes.
-        card_bytes: The card's size; None unknown.
-        ran_out_of_memory: The uncapped run died for want of memory.
-        said_out_of_memory: The estimator said that it would.
-        ran_at: The smallest cap at which the job was seen to run, xMem's second round; None: nobody tried.
+        card_bytes: The card's size; None: unknown.
+        ran_out_of_memory: The uncapped run ran out of memory.
+        said_out_of_memory: The estimator predicted that it would.
+        ran_at: The smallest cap at which the job was seen to succeed, xMem's second round; None: not tried.
         died_at: The largest cap at which it was seen to die.
-        is_emulated: The second round was played by the simulator, not run.
+        is_emulated: The second round was simulated, not run.
         censored: The measurement is only a lower bound.
-        batch_size: 0 unknown.
-        calibrated_by: The group of runs which the bounds were made of, in words.
-        promised: Levels at which enough models stand behind the bound.
+        batch_size: 0: unknown.
+        calibrated_by: The group of runs that calibrated the bounds, in words.
+        promised: Levels with enough models for a guarantee.
     """
 
     id: str
@@ -53,32 +53,32 @@ class Scored:
     def __post_init__(self) -> None:
         if self.measured_bytes <= 0 or self.estimated_bytes <= 0:
             raise DatasetError(
-                f"Run '{self.id}' has measured {self.measured_bytes} and estimated {self.estimated_bytes} bytes: above 0 is "
-                "expected. Leave runs without a measurement or an estimate out."
+                f"Run '{self.id}' has measured {self.measured_bytes} and estimated {self.estimated_bytes} bytes, but both "
+                "must be above 0. Leave out runs without a measurement or an estimate."
             )
         if wrong := [level for level in self.bounds if not 0 < level < 1]:
-            raise DatasetError(f"Run '{self.id}' has a bound at level {wrong[0]}: a level lies between 0 and 1, as 0.99.")
+            raise DatasetError(f"Run '{self.id}' has a bound at level {wrong[0]}: give a level between 0 and 1, such as 0.99.")
 
     @property
     def is_lower_bound(self) -> bool:
-        """Whether the job would have taken `measured_bytes` or more: it is censored, or it died there."""
+        """True if the job would have taken `measured_bytes` or more: it is censored, or it died."""
         return self.censored or self.ran_out_of_memory
 
     @property
     def error(self) -> float | None:
-        """Return estimate / measured - 1; None where the measurement is only a lower bound."""
+        """Return estimate / measured - 1; None if the measurement is only a lower bound."""
         return None if self.is_lower_bound else self.estimated_bytes / self.measured_bytes - 1
 
     def runs_in(self, size_bytes: int) -> bool | None:
-        """Return whether the job runs when capped at `size_bytes`; None where no second round tells."""
+        """Return whether the job succeeds when capped at `size_bytes`; None if no second round decides."""
         if self.ran_at is not None and size_bytes >= self.ran_at:
             return True
         return False if self.died_at is not None and size_bytes <= self.died_at else None
 
     def covered_by(self, size_bytes: int) -> bool | None:
-        """Return whether the job stays within `size_bytes`; None where that cannot be told.
+        """Return whether the job stays within `size_bytes`; None if that is unknown.
 
-        Of a lower bound only the failure shows: less than what the job had reached is too little, more says nothing.
+        A lower bound can only prove a failure: less than the job had reached is too little, more proves nothing.
         """
         if size_bytes < self.measured_bytes:
             return False

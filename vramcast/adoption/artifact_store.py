@@ -1,17 +1,17 @@
-"""DIR, which holds an artifact and beside it what that was made of.
+"""DIR, which holds an artifact and the data it was made from.
 
     DIR/artifact.json, reserved.json, process.json, CARD.md      links to adopted/current/...
     DIR/adopted/current                                          a link to one of artifacts/
-    DIR/adopted/artifacts/DIGEST/                                artifacts, each under the name of its content
+    DIR/adopted/artifacts/DIGEST/                                artifacts, each named by the digest of its content
     DIR/adopted/runs.jsonl                                       the runs of all histories, an append-only journal
-    DIR/adopted/rejected.jsonl                                   rows of the last adoption which could not be read
-    DIR/adopted/examples.jsonl, refusals.jsonl                   jobs which were estimated, and those which could not be
-    DIR/adopted/adopted.json, report.html                        what the last adoption found
-    DIR/adopted/placed                                           which artifact was put in place last
-    DIR/adopted/lock                                             who is at work
+    DIR/adopted/rejected.jsonl                                   rows of the last adoption that could not be read
+    DIR/adopted/examples.jsonl, refusals.jsonl                   jobs that were estimated, and those that could not be
+    DIR/adopted/adopted.json, report.html                        results of the last adoption
+    DIR/adopted/placed                                           the artifact deployed last
+    DIR/adopted/lock                                             the process that is adopting
 
-An artifact is put in place by one rename, of the link `current`. What was written before is named by its content: half a folder
-is not of that name. A process which dies leaves its lock to the next one, for the kernel holds it.
+An artifact is deployed by a single rename of the link `current`. Its folder is named by the digest of its content, so that
+a partial folder never has that name. The kernel holds the lock, and releases it if the process dies.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ from vramcast.core.files import atomic_write
 from vramcast.learner import artifact
 from vramcast.learner.model import Learned
 
-# spec: what `learner.artifact.save` writes; model.json is the trees of its first schema. A reader begins with the first.
+# spec: the files that `learner.artifact.save` writes; model.json holds the trees in the first schema. Readers start with
+# the first.
 FILES: Final = ("artifact.json", "reserved.json", "process.json", "model.json", "CARD.md")
-_KEPT: Final = 3  # arbitrary: artifacts, the present one among them: one before is a way back
-_DIGITS: Final = 16  # arbitrary: of a digest
+_KEPT: Final = 3  # arbitrary: number of artifacts kept, including the current one: an older one allows a rollback
+_DIGITS: Final = 16  # arbitrary: digits of a digest
 
 
 class Folder:
-    """DIR.
+    """The folder DIR.
 
     Args:
         path: May be absent, empty, hold an artifact, or an earlier adoption.
     Raises:
-        ArtifactError: it is a file, or holds something else.
+        ArtifactError: It is a file, or holds something else.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -61,16 +62,18 @@ class Folder:
         try:
             names = set(os.listdir(self.path)) if os.path.lexists(self.path) else set()
         except OSError as error:
-            raise ArtifactError(f"--out '{path}' cannot be used ({error.strerror}): give a folder, or a new name.") from None
+            raise ArtifactError(
+                f"--out '{path}' cannot be used ({error.strerror}): give an artifact's folder, or a new name."
+            ) from None
         if names and not names & {"artifact.json", self.adopted.name}:
-            raise ArtifactError(f"'{path}' holds something else than an artifact: choose another --out.")
+            raise ArtifactError(f"'{path}' is not empty and not an artifact: choose another --out.")
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep DIR to ourselves while the block runs.
+        """Lock DIR while the block runs.
 
         Raises:
-            OutputError: another process adopts into it, or nothing can be written there.
+            OutputError: Another process adopts into it, or it cannot be written.
         """
         lock = self.adopted / "lock"
         try:
@@ -83,7 +86,7 @@ class Folder:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 holder = os.pread(fd, 100, 0).decode(errors="replace").strip() or "unknown"
-                raise OutputError(f"Process {holder} adopts into '{self.path}': wait until it has ended.") from None
+                raise OutputError(f"Process {holder} is adopting into '{self.path}': wait until it has finished.") from None
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{os.getpid()} on {os.uname().nodename}\n".encode(), 0)
             yield
@@ -92,7 +95,7 @@ class Folder:
 
     # -------------------------------------------------------------------------------------------- facts
     def last(self) -> dict[str, Any]:
-        """Return the facts of the last adoption; {} where there was none, or they cannot be read."""
+        """Return the facts of the last adoption; {} if there was none, or they cannot be read."""
         try:
             found = json.loads(self.facts.read_bytes())
         except (OSError, ValueError, RecursionError):
@@ -100,46 +103,46 @@ class Folder:
         return found if isinstance(found, dict) else {}
 
     def write(self, path: Path, content: bytes) -> None:
-        """Write a file of this folder whole.
+        """Write a file of this folder atomically.
 
         Raises:
-            OutputError: it cannot be written.
+            OutputError: It cannot be written.
         """
         with atomic_write(path) as file:
             file.write(content)
 
     # -------------------------------------------------------------------------------------------- artifacts
     def present(self) -> Learned | None:
-        """Return the artifact which is in place; None: there is none.
+        """Return the current artifact; None: there is none.
 
         Raises:
-            ArtifactError: it cannot be read.
+            ArtifactError: It cannot be read.
         """
         path = self.path / "artifact.json"
-        # All files out of one folder, whatever takes its place meanwhile.
+        # Read all files from one folder, even if another artifact replaces it meanwhile.
         return artifact.load(path.resolve().parent) if os.path.lexists(path) else None
 
     def present_digest(self) -> str:
-        """Return the name of the adopted artifact in place; "": there is none, or it did not come by adoption."""
+        """Return the name of the current artifact; "": there is none, or it was not adopted."""
         return os.path.basename(os.readlink(self.current)) if self.current.is_symlink() else ""
 
     def last_placed(self) -> str:
-        """Return the name of the artifact which was put in place last; somebody may have gone back to another one since."""
+        """Return the name of the artifact deployed last; a user may have gone back to another one since."""
         try:
             return self.placed.read_text(errors="replace").strip()
         except OSError:
             return ""
 
     def drop(self, digest: str) -> None:
-        """Delete an artifact which was not put in place; the present one stays."""
+        """Delete an artifact that was not deployed; the current one stays."""
         if digest != self.present_digest():
             shutil.rmtree(self.artifacts / digest, ignore_errors=True)
 
     def keep(self, learned: Learned, card_text: str) -> str:
-        """Write an artifact beside the present one and return its digest.
+        """Write an artifact next to the current one and return its digest.
 
         Raises:
-            ArtifactError: it cannot be written, or could not be read again.
+            ArtifactError: It cannot be written, or could not be read back.
         """
         made = self.artifacts / f"new-{uuid.uuid4().hex}"
         try:
@@ -149,7 +152,7 @@ class Folder:
             shutil.rmtree(made, ignore_errors=True)
 
     def _named(self, made: Path) -> str:
-        """Give a folder the name of its content."""
+        """Rename a folder to the digest of its content."""
         digest = digest_of(made)
         with _written(self.path):
             for path in made.iterdir():
@@ -161,31 +164,31 @@ class Folder:
         return digest
 
     def is_whole(self, digest: str) -> bool:
-        """Tell whether the artifact of this name is there with all of its content."""
+        """Return whether the artifact of this name is complete."""
         folder = self.artifacts / digest
         return bool(digest) and folder.is_dir() and digest_of(folder) == digest
 
     def judged(self, digest: str) -> Path:
-        """Return the file which says how an artifact did when it was adopted."""
+        """Return the file with an artifact's evaluation at its adoption."""
         return self.artifacts / digest / "judged.json"
 
     def kept(self, digest: str) -> Learned:
         """Return an artifact of this folder.
 
         Raises:
-            ArtifactError: it cannot be read.
+            ArtifactError: It cannot be read.
         """
         return artifact.load(self.artifacts / digest)
 
     def put_in_place(self, digest: str) -> None:
-        """Let DIR show the artifact of this name, in one step; whatever is left of an earlier attempt is finished.
+        """Deploy the artifact of this name atomically, completing an earlier interrupted attempt.
 
         Raises:
-            ArtifactError: it is not whole.
-            OutputError: it cannot be done here.
+            ArtifactError: It is incomplete.
+            OutputError: The folder cannot be written.
         """
         if not self.is_whole(digest):
-            raise ArtifactError(f"'{self.artifacts / digest}' is not whole: run vramcast adopt again.")
+            raise ArtifactError(f"'{self.artifacts / digest}' is incomplete: run vramcast adopt again.")
         with _written(self.path):
             if not self.current.is_symlink() and (self.path / "artifact.json").is_file():
                 self._take_in()
@@ -195,7 +198,7 @@ class Folder:
         self.write(self.placed, f"{digest}\n".encode())
 
     def _take_in(self) -> None:
-        """Let `current` show what DIR holds, before its files become links: at each moment they say the same."""
+        """Make `current` point to a copy of DIR's own files before they become links, so that readers see no difference."""
         copy = self.artifacts / f"new-{uuid.uuid4().hex}"
         copy.mkdir(parents=True)
         try:
@@ -208,10 +211,10 @@ class Folder:
         self._show(digest)
 
     def _show(self, digest: str) -> None:
-        """Let DIR's files be those of this artifact: `current` and links through it, so that one rename changes all of them."""
+        """Make DIR's files those of this artifact: links through `current`, so that one rename changes all of them."""
         has = [name for name in FILES if (self.artifacts / digest / name).exists()]
         links = {name: f"{self.adopted.name}/{self.current.name}/{name}" for name in has}
-        if not (self.path / FILES[0]).is_file() or self.current.is_symlink():  # else they would lead nowhere meanwhile
+        if not (self.path / FILES[0]).is_file() or self.current.is_symlink():  # else the links would be broken meanwhile
             for name in has[1:]:
                 _link(links[name], self.path / name)
         _link(f"artifacts/{digest}", self.current)
@@ -223,7 +226,7 @@ class Folder:
                 (self.path / name).unlink(missing_ok=True)
 
     def _tidy(self, wanted: set[str]) -> None:
-        """Delete all artifacts but the newest ones, and what was left half made."""
+        """Delete all artifacts but the newest, and unfinished ones."""
         by_age = sorted(self.artifacts.iterdir(), key=lambda folder: folder.stat().st_mtime, reverse=True)
         whole = [folder for folder in by_age if not folder.name.startswith(("new-", "."))]
         for folder in by_age:
@@ -232,7 +235,7 @@ class Folder:
 
 
 def digest_of(folder: Path) -> str:
-    """Return what names an artifact's content."""
+    """Return the digest of an artifact's content."""
     found = hashlib.sha256()
     for name in FILES:
         path = folder / name
@@ -242,12 +245,12 @@ def digest_of(folder: Path) -> str:
 
 
 def as_json(values: Mapping[str, Any]) -> bytes:
-    """Return facts as a file for people and programs."""
+    """Return facts as JSON that people can read too."""
     return json.dumps(values, indent=1, allow_nan=False).encode() + b"\n"
 
 
 def _link(to: str, at: Path) -> None:
-    """Make `at` a link in one step, whatever file or link it was."""
+    """Make `at` a link atomically, replacing any file or link."""
     if at.is_symlink() and os.readlink(at) == to:
         return
     fresh = at.with_name(f".{at.name}.{uuid.uuid4().hex}.tmp")
@@ -272,4 +275,7 @@ def _written(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OutputError(f"'{path}' cannot be written ({error.strerror}): what was in place stays.") from None
+        raise OutputError(
+            f"'{path}' cannot be written ({error.strerror}): the current artifact stays. Check the disk and "
+            "the folder's permissions."
+        ) from None

@@ -1,12 +1,12 @@
-"""Whether a new artifact may take the place of the present one: whole, true to its promise, and no worse.
+"""The gate for a new artifact: it may replace the current one if it is complete, reaches its coverage, and is no worse.
 
-Judged fairly, each by runs of models which it has not seen:
+Each is evaluated on runs of models that it has not seen:
 
     the new one      by cross-validation over models, on all runs
-    the present one  as it is, on runs of models which are new to it; and on those which it was made of by its own
-                     cross-validation, whose figures it came with
+    the current one  as it is, on runs of models new to it; and on its own training runs by the
+                     cross-validation metrics stored with it
 
-Each model has the same weight, since that is what the promise is about: the next model.
+Each model has the same weight, because the guarantee is about the next model.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from vramcast.learner.conformal import models_needed
 from vramcast.learner.evaluation.scored_run import Scored
 
 LEVELS: Final = (0.9, 0.95, 0.99)  # spec: the bounds of an estimate's JSON
-WORSE: Final = 0.05  # arbitrary: the share by which the pinball loss may be larger
-_SPREADS: Final = 2.0  # arbitrary: standard errors which are put down to chance, one in forty
-_FEWEST: Final = 5  # arbitrary: models by which two artifacts are compared
-_FAR_WORSE: Final = 2.0  # arbitrary: times the loss which fewer models do not put down to chance
+WORSE: Final = 0.05  # arbitrary: the allowed relative increase of the pinball loss
+_SPREADS: Final = 2.0  # arbitrary: standard errors attributed to chance, one in forty
+_FEWEST: Final = 5  # arbitrary: models needed to compare two artifacts
+_FAR_WORSE: Final = 2.0  # arbitrary: ratio of losses that even fewer models do not attribute to chance
 
 
 @dataclass(frozen=True, slots=True)
 class OfModel:
-    """How bounds did on the runs of one model.
+    """The performance of bounds on the runs of one model.
 
     Attributes:
-        runs: Which can be judged.
+        runs: Number of runs that can be evaluated.
         held: By level, the share of them below the bound.
         pinball: Mean quantile loss in shares of the measured peak; None: all are lower bounds.
     """
@@ -47,11 +47,11 @@ class OfModel:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the gate says.
+    """The decision of the gate.
 
     Attributes:
-        reasons: Why the new artifact is refused; empty: it may take its place.
-        figures: What was compared, for `adopted.json`.
+        reasons: Reasons to reject the new artifact; empty: it may be deployed.
+        figures: The compared metrics, for `adopted.json`.
     """
 
     reasons: list[str] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Verdict:
 
 
 def by_model(scored: Iterable[Scored]) -> dict[str, OfModel]:
-    """Return how the bounds did on each model; of lower bounds only the failures show."""
+    """Return the performance of the bounds on each model; of lower bounds only failures count."""
     members: dict[str, list[Scored]] = {}
     for run in scored:
         members.setdefault(run.group, []).append(run)
@@ -95,12 +95,14 @@ def coverage(models: Mapping[str, OfModel]) -> dict[str, float]:
 
 
 def promised(scored: Iterable[Scored]) -> list[Scored]:
-    """Return the runs with those of their bounds which are promised: of the others too few models of a class are known."""
+    """Return the runs with only those bounds that are guaranteed: the others have too few models of their class."""
     return [replace(run, bounds={at: bound for at, bound in run.bounds.items() if at in run.promised}) for run in scored]
 
 
 def promise(models: Mapping[str, OfModel]) -> list[str]:
-    """Return which levels the bounds miss by more than chance, of those which so many models can promise."""
+    """Return reasons for the levels whose coverage is too low by more than chance, of those that this many models can
+    guarantee.
+    """
     reasons = []
     found = coverage(models)
     for level in LEVELS:
@@ -109,31 +111,31 @@ def promise(models: Mapping[str, OfModel]) -> list[str]:
         least = level - _SPREADS * math.sqrt(level * (1 - level) / n) if n >= models_needed(level) else 0.0
         if found.get(name, 1.0) < least:
             reasons.append(
-                f"the bound at {name} holds for {100 * found[name]:.1f} % of the runs of {n} models, "
-                f"{100 * least:.1f} % and more are expected"
+                f"the bound at {name} covers {100 * found[name]:.1f} % of the runs of {n} models; at least "
+                f"{100 * least:.1f} % are expected"
             )
     return reasons
 
 
 def narrower(new: Mapping[str, OfModel], old: Mapping[str, OfModel]) -> list[str]:
-    """Return whether the new artifact is judged by fewer models than the old one was: runs do not go away, packages may."""
+    """Return a reason if fewer models can be evaluated than for the old artifact: runs never disappear, but packages may."""
     if not new:
-        return ["no run can be judged: each stack takes runs of several models"]
+        return ["no run can be evaluated: each stack needs runs of several models"]
     lost = [model for model in old if model not in new]
     if len(lost) <= WORSE * len(old):
         return []
     return [
-        f"{len(lost)} of the {len(old)} models of the present artifact cannot be judged now, such as {printable(lost[0], 60)}: "
-        "are all packages there, and were their rows changed?"
+        f"{len(lost)} of the {len(old)} models of the current artifact cannot be evaluated now, such as "
+        f"{printable(lost[0], 60)}: check that all packages are installed, and that their rows are unchanged"
     ]
 
 
 def compared(new: Mapping[str, OfModel], old: Mapping[str, OfModel], where: str) -> Verdict:
-    """Return whether the new artifact is worse than the old one on models which both were judged by.
+    """Return whether the new artifact is worse than the old one on models that both were evaluated on.
 
     Args:
-        new, old: By model, of the same runs.
-        where: What these runs are, for people.
+        new, old: Performance by model, on the same runs.
+        where: Name of these runs for readers.
     """
     shared = [model for model in sorted(new) if model in old]
     figures: dict[str, Any] = {"models": len(shared)}
@@ -149,8 +151,8 @@ def compared(new: Mapping[str, OfModel], old: Mapping[str, OfModel], where: str)
             continue
         if figures["coverage"][name] < level and float(change.mean()) < -_chance(change):
             reasons.append(
-                f"on {where} the bound at {name} holds for {100 * figures['coverage'][name]:.1f} %, that of the present "
-                f"artifact for {100 * figures['coverage_present'][name]:.1f} %"
+                f"on {where} the bound at {name} covers {100 * figures['coverage'][name]:.1f} %, that of the current "
+                f"artifact {100 * figures['coverage_present'][name]:.1f} %"
             )
     losses = np.array(
         [(ours[m].pinball, theirs[m].pinball) for m in shared if None not in (ours[m].pinball, theirs[m].pinball)]
@@ -161,17 +163,17 @@ def compared(new: Mapping[str, OfModel], old: Mapping[str, OfModel], where: str)
         allowed = WORSE if len(losses) >= _FEWEST else _FAR_WORSE - 1
         if mine > (1 + allowed) * its and mine - its > _chance(losses[:, 0] - losses[:, 1]):
             reasons.append(
-                f"on {where} its quantile loss is {100 * mine:.2f} % of the peak, that of the present artifact "
+                f"on {where} its quantile loss is {100 * mine:.2f} % of the peak, that of the current artifact "
                 f"{100 * its:.2f} %: more than {100 * allowed:g} % worse"
             )
     return Verdict(reasons, figures)
 
 
 def _chance(change: npt.NDArray[np.float64]) -> float:
-    """Return by how much a mean over models may differ from 0 by chance; of few models, whose spread says little, 0."""
+    """Return how far a mean over models may differ from 0 by chance; 0 for few models, whose spread means little."""
     return 0.0 if len(change) < _FEWEST else _SPREADS * float(np.std(change, ddof=1)) / math.sqrt(len(change))
 
 
 def only(scored: Iterable[Scored], ids: Collection[str]) -> list[Scored]:
-    """Return those of these runs."""
+    """Return the runs with these ids."""
     return [run for run in scored if run.id in ids]

@@ -1,4 +1,4 @@
-"""History files become runs of the store: each once, of equal ids the one which was read last."""
+"""Import of history files as runs of the store: each run once; of equal ids the last one counts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from vramcast.datasets.tables import read_set
 
 @dataclass(slots=True)
 class Intake:
-    """What the files gave.
+    """The content of history files.
 
     Attributes:
-        runs: By id, in the order in which they were first seen.
-        rejected: Rows which cannot be read, of the files which were read now.
-        accounts: Of each file: `format`, `runs`, `rejected_by_reason`, `notes`, and `content`, what names its bytes.
+        runs: Runs by id, in the order in which they were first seen.
+        rejected: Rows that cannot be read, from the files read now.
+        accounts: For each file: `format`, `runs`, `rejected_by_reason`, `notes`, and `content`, the digest of its bytes.
     """
 
     runs: dict[str, Run] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Intake:
 
     @property
     def rejected_by_reason(self) -> dict[str, int]:
-        """How many rows of all files were kept aside why, the most frequent reason first."""
+        """Return the number of rejected rows of all files by reason, the most frequent first."""
         found: Counter[str] = Counter()
         for account in self.accounts.values():
             found.update(account["rejected_by_reason"])
@@ -41,12 +41,12 @@ class Intake:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the numbers should know: each file's account."""
+        """Return remarks that a reader of the numbers needs, from each file's account."""
         return list(dict.fromkeys(note for account in self.accounts.values() for note in account["notes"]))
 
 
 def contents(files: Sequence[str], format_name: str | None, rules: str | None) -> dict[str, str]:
-    """Return what names the content of each history, and how it is read; "" where that is not one file."""
+    """Return a digest of each history's content and of the way it is read; "" for a history that is not one file."""
     how = f"{format_name} {sha256_of(rules) if rules else ''}"
     return {file: f"{digest} {how}" if (digest := sha256_of(file)) else "" for file in files}
 
@@ -63,15 +63,15 @@ def read_files(
     """Return the runs of all files.
 
     Args:
-        files: Histories of any format which `vramcast import` knows, and sets of runs.
-        format_name: Of all of them; None: what their beginning tells.
+        files: Histories of any format that `vramcast import` supports, and sets of runs.
+        format_name: Format of all of them; None: detected from their beginning.
         rules: A file of `--join`.
         seen: `contents` of the files.
         known: Accounts of files whose runs are in the store, by content; they are not read again.
-        progress: Hears of each file.
+        progress: Called with a line about each file.
     Raises:
-        DatasetError, TraceFileError: a file cannot be read, or none of its rows.
-        UsageError: a file does not tell its format.
+        DatasetError, TraceFileError: A file cannot be read, or none of its rows.
+        UsageError: The format of a file cannot be detected.
     """
     matching = job_rules.read_rules(rules) if rules else []
     found = Intake()
@@ -86,7 +86,7 @@ def read_files(
             first = reading.rejected[0]
             raise DatasetError(
                 f"None of {len(reading.rejected)} rows of '{file}' can be read as {name}: {first.where}: {first.reason} "
-                "Is it another format?"
+                "Check the format: vramcast import --help lists all."
             )
         runs = [_settled(run, Path(file)) for run in reading.runs]
         if matching:
@@ -100,7 +100,7 @@ def read_files(
             "rejected_by_reason": dict(counted_reasons(reading.rejected)),
             "notes": reading.notes,
         }
-        progress(f"{file}: {name}, {len(runs):,} runs, {len(reading.rejected):,} rows kept aside")
+        progress(f"{file}: {name}, {len(runs):,} runs, {len(reading.rejected):,} rows set aside")
     return found
 
 
@@ -110,7 +110,7 @@ def _read(file: str, name: str) -> Reading:
 
 
 def _settled(run: Run, file: Path) -> Run:
-    """Return a run which says where it is from, and whose config is in it, so that it is the same in the store."""
+    """Return a run with its source and its config included, so that it is the same in the store."""
     run = run if run.passport.source else with_source(run, file.name)
     return with_config(run, file if file.is_dir() else file.parent)
 
@@ -119,17 +119,17 @@ def stored(path: Path) -> dict[str, Run]:
     """Return the runs of the store, in the order in which they were first seen.
 
     Raises:
-        DatasetError: it cannot be read.
+        DatasetError: It cannot be read.
     """
     return {run.id: run for run in read_runs(path).runs} if path.exists() else {}
 
 
 def merged(store: Mapping[str, Run], fresh: Mapping[str, Run]) -> tuple[dict[str, Run], list[Run]]:
-    """Return the store with what is new, and what is to be appended: runs of unknown ids, and those which changed."""
+    """Return the store with the new runs, and the runs to append: those with unknown ids, and those that changed."""
     changed = [run for run in fresh.values() if run.id not in store or not _same(store[run.id], run)]
     return {**store, **{run.id: run for run in changed}}, changed
 
 
 def _same(one: Run, other: Run) -> bool:
-    """Tell whether two runs of one id say the same, whichever file they were read from."""
+    """Return whether two runs of one id are equal apart from the file that they were read from."""
     return with_source(one, "") == with_source(other, "")

@@ -1,8 +1,8 @@
-"""One adoption, from the files of a history to the artifact in place.
+"""One adoption, from the files of a history to the deployed artifact.
 
-What is done is kept at once (runs, estimates), and a step which is repeated finds it: so a process that is killed at any moment
-is started again and ends with the same artifact. `adopted.json` is written before the artifact takes its place: whoever finds
-them apart puts it there.
+Results are stored at once (runs, estimates), and a repeated step finds them: a process killed at any moment can be started
+again and ends with the same artifact. `adopted.json` is written before the artifact is deployed, and a later run that finds
+a difference completes the deployment.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from vramcast.learner import artifact, cross_validation, dask_engine, model_card
 from vramcast.learner.model import Learned
 
 SCHEMA: Final = 1
-_FOLDS: Final = 3  # arbitrary: of the models, to judge by; each takes a whole training
+_FOLDS: Final = 3  # arbitrary: folds of the models for the evaluation; each takes a whole training
 # measured: `benchmarks.speed.adoption --engine dask`: 4,000 rows take 20 minutes and more on two workers, and half a minute
 # here
 _FEW_ROWS: Final = 20_000
-_EVERY_S: Final = 5.0  # arbitrary: between two lines about what is estimated
+_EVERY_S: Final = 5.0  # arbitrary: interval between two lines of progress
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptOptions:
-    """What is asked of an adoption; see `vramcast adopt --help`."""
+    """The options of an adoption; see `vramcast adopt --help`."""
 
     files: tuple[str, ...]
     out: str
@@ -60,24 +60,26 @@ class AdoptOptions:
     dry_run: bool = False
 
     def parameters(self, rows: int) -> dict[str, Any]:
-        """Return those of the learner for so many rows: trees of few are grown here, sooner than workers are told of them."""
+        """Return the learner's parameters for this many rows: trees for few rows are grown here, faster than on workers."""
         return {"n_jobs": self.jobs, "engine": self.engine if rows > _FEW_ROWS else "local"}
 
     def settings(self) -> str:
-        """Return what names all which decides the artifact beside the runs: with others the same history is adopted again."""
+        """Return a digest of everything apart from the runs that decides the artifact: if it changes, the same history is
+        adopted again.
+        """
         chosen = (self.engine, self.trust, self.seed, self.folds, self.most, self.against, self.replace, self.jobs)
         return digest(json.dumps(chosen), *run_examples.decides_all(), _learners_code(), digits=64)
 
 
 def _learners_code() -> str:
-    """Return one name for the code which makes an artifact of examples."""
+    """Return a digest of the code that makes an artifact from examples."""
     packages = (FOLDER / "learner", Path(__file__).parent)
     return digest(*(sha256_of(path) for package in packages for path in sorted(package.glob("*.py"))), digits=64)
 
 
 @contextmanager
 def _workers(wanted: AdoptOptions) -> Iterator[None]:
-    """Let the engine's processes estimate jobs and grow trees while the block runs."""
+    """Use the engine's processes for estimates and trees while the block runs."""
     if wanted.engine == "local":
         yield
         return
@@ -86,7 +88,7 @@ def _workers(wanted: AdoptOptions) -> Iterator[None]:
 
 
 class _Clock:
-    """Seconds by phase, told as they begin."""
+    """Seconds by phase; each phase is reported when it begins."""
 
     def __init__(self, progress: Callable[[str], None]) -> None:
         self.progress = progress
@@ -107,34 +109,34 @@ def adopt(wanted: AdoptOptions, progress: Callable[[str], None] = lambda line: N
     """Return the facts of this adoption, which are those of `adopted.json`.
 
     Args:
-        wanted: What is asked.
-        progress: Hears how far it is, a line at a time.
+        wanted: The options.
+        progress: Called with lines of progress.
     Returns:
-        Among them `promoted`, `nothing_new`, and the `reasons` for which a new artifact is refused.
+        The facts, among them `promoted`, `nothing_new`, and the `reasons` to reject a new artifact.
     Raises:
-        DatasetError, TraceFileError: a history cannot be read, or none of its runs can be used.
+        DatasetError, TraceFileError: A history cannot be read, or none of its runs can be used.
         ArtifactError: --out holds something else, or --against cannot be read.
-        OutputError: nothing can be written there, or another process adopts into it.
+        OutputError: --out cannot be written, or another process adopts into it.
     """
     folder = Folder(wanted.out)
-    older = artifact.load(wanted.against) if wanted.against else None  # a wrong one is reported before hours of tracing
+    older = artifact.load(wanted.against) if wanted.against else None  # reported before hours of tracing
     with nullcontext() if wanted.dry_run else folder.locked():
         return _Adoption(wanted, folder, older, _Clock(progress)).done()
 
 
 class _Adoption:
-    """One adoption under way."""
+    """An adoption in progress."""
 
     def __init__(self, wanted: AdoptOptions, folder: Folder, older: Learned | None, clock: _Clock) -> None:
         self.wanted, self.folder, self.older, self.clock = wanted, folder, older, clock
         self.last = folder.last()
-        # Whether the store is as the last adoption left it.
+        # Whether the store is unchanged since the last adoption.
         self.is_stored = bool(self.last.get("store")) and self.last["store"] == sha256_of(folder.store)
         self.seen = ingest.contents(wanted.files, wanted.format_name, wanted.rules)
         self.settings = wanted.settings()
 
     def done(self) -> dict[str, Any]:
-        """Do it."""
+        """Run the adoption."""
         if not self.wanted.dry_run:
             self._finish_the_last()
         is_known = self._is_known()
@@ -151,7 +153,9 @@ class _Adoption:
         )
         runs, changed = ingest.merged(ingest.stored(self.folder.store), taken.runs)
         if not runs:
-            raise DatasetError(f"No run is in {len(self.wanted.files)} files: {'; '.join(taken.notes) or 'they are empty'}.")
+            raise DatasetError(
+                f"The {len(self.wanted.files)} files contain no run: {'; '.join(taken.notes) or 'they are empty'}."
+            )
         if is_known and not changed:
             return self._nothing_new([*taken.accounts.values()])
         if not self.wanted.dry_run:
@@ -164,15 +168,15 @@ class _Adoption:
         with _workers(self.wanted):
             return self._learn(list(runs.values()), taken, len(changed))
 
-    # -------------------------------------------------------------------------------------------- what was done before
+    # -------------------------------------------------------------------------------------------- earlier adoptions
     def _inputs(self) -> dict[str, dict[str, Any]]:
-        """Return the account of each file whose runs are in the store, by what names its content."""
+        """Return the accounts of the files whose runs are in the store, by the digest of their content."""
         found = self.last.get("inputs") if self.is_stored else None
         accounts = found if isinstance(found, list) else []
         return {one["content"]: one for one in accounts if isinstance(one, dict) and one.get("content")}
 
     def _is_known(self) -> bool:
-        """Tell whether the last adoption saw this store in this way, and its artifact is in place where it was put there."""
+        """Return whether the last adoption saw this store with these settings, and the artifact it deployed is in place."""
         if not self.is_stored or self.last.get("settings") != self.settings or self.wanted.dry_run:
             return False
         try:
@@ -182,7 +186,7 @@ class _Adoption:
         return is_there if self.last.get("promoted") else True
 
     def _finish_the_last(self) -> None:
-        """Put the artifact in place which the last adoption was about to."""
+        """Deploy the artifact that the last adoption was about to deploy."""
         digest = self.last.get("artifact")
         if not self.last.get("promoted") or not isinstance(digest, str):
             return
@@ -200,7 +204,7 @@ class _Adoption:
         """Return the accounts of all files in the store."""
         return [*{**self._inputs(), **{one["content"]: one for one in accounts if one["content"]}}.values()]
 
-    # -------------------------------------------------------------------------------------------- what is new
+    # -------------------------------------------------------------------------------------------- new runs
     def _learn(self, runs: Sequence[Run], taken: ingest.Intake, n_new: int) -> dict[str, Any]:
         wanted, clock = self.wanted, self.clock
         clock.begin("estimating", f"{len(runs):,} runs")
@@ -208,19 +212,19 @@ class _Adoption:
             runs,
             n_jobs=-1 if wanted.scheduler else wanted.jobs,  # -1: all workers
             trust=wanted.trust,
-            store_path=self.folder.examples if self.folder.adopted.is_dir() else None,  # a dry run makes no folder
+            store_path=self.folder.examples if self.folder.adopted.is_dir() else None,  # a dry run creates no folder
             progress=self._estimated(),
         )
         if not found.examples:
             why = ", ".join(f"{count} {reason}" for reason, count in found.left_out.items())
             raise DatasetError(
-                f"None of {len(runs)} runs can be learned from: {why}. Runs need a target, a batch and a peak; --join says "
-                "which model the jobs of a script run."
+                f"None of {len(runs)} runs can be learned from: {why}. Runs need a target, a batch and a peak; --join gives "
+                "rules that map a job's script to a model."
             )
         chosen = sample.chosen(found.examples, wanted.most)
         clock.begin("training", f"{len(chosen):,} of {len(found.examples):,} runs, {len({e.group for e in chosen}):,} models")
         learned = training.train(chosen, wanted.parameters(len(chosen)), folds=wanted.folds, seed=wanted.seed)
-        clock.begin("judging", f"{_FOLDS} trainings, each without a part of the models")
+        clock.begin("judging", f"{_FOLDS} trainings, each without some of the models")
         scored = cross_validation.cross_validated(chosen, wanted.parameters(len(chosen)), folds=_FOLDS, seed=wanted.seed)
         clock.begin("comparing")
         judged = Judged(learned, runs, found.examples, chosen, scored)
@@ -252,7 +256,7 @@ class _Adoption:
         return self._kept(judged, taken, facts)
 
     def _kept(self, judged: Judged, taken: ingest.Intake, facts: dict[str, Any]) -> dict[str, Any]:
-        """Write the artifact, the report and the facts, in this order; and put it in place where the gate lets it."""
+        """Write the artifact, the report and the facts, in this order; then deploy it if the gate permits."""
         self.clock.begin("writing")
         made_of = {"sources": f"{len(judged.runs)} runs, {len(judged.chosen)} of them learned from"}
         digest = self.folder.keep(judged.learned, model_cards.card_text(judged.learned, Path(self.wanted.out).name, made_of))
@@ -277,7 +281,7 @@ class _Adoption:
         return facts
 
     def _estimated(self) -> Callable[[int, int], None]:
-        """Return what tells from time to time how many jobs were estimated, and how long the others will take."""
+        """Return a function that reports from time to time how many jobs are estimated, and the time left."""
         since = told = monotonic()
 
         def tell(done: int, of: int) -> None:

@@ -1,7 +1,8 @@
-"""What a request policy costs on the runs of a history: memory reserved for as long as jobs ran, and jobs which died of it.
+"""Cost of request policies on the runs of a history: memory reserved while jobs ran, and jobs that ran out of it.
 
-A job which dies at its request runs again with the whole card: both count. Runs which are lower bounds are left out: nobody
-knows which request would have been enough. So are those without a duration or a card; all are counted.
+A job that runs out of its request runs again with the whole card: both runs count. Runs whose peak is a lower bound are
+left out, because the sufficient request is unknown. So are those without a duration or a card; the number of each is
+reported.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from vramcast.core.units import GIB
 from vramcast.learner.evaluation.scored_run import Scored
 
 LEVELS: Final = (0.5, 0.9, 0.95, 0.99)  # spec: the quantiles of an estimate's JSON
-_MARGIN: Final = 0.15  # arbitrary: what people often add to an estimate
+_MARGIN: Final = 0.15  # arbitrary: a usual manual margin on top of an estimate
 _HOUR_S: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one policy.
+    """The cost of one policy.
 
     Attributes:
         policy: Its name.
-        deaths: Jobs whose request was too small.
-        requested_gib_hours: Of the first attempts.
-        again_gib_hours: Of the second ones, with the whole card.
-        unused_gib_hours: Of the first attempts, above what the job took; below counts as 0.
+        deaths: Number of jobs whose request was too small.
+        requested_gib_hours: GiB-hours of the first attempts.
+        again_gib_hours: GiB-hours of the second attempts, with the whole card.
+        unused_gib_hours: GiB-hours of the first attempts above the job's memory; a deficit counts as 0.
     """
 
     policy: str
@@ -39,7 +40,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """`policies`, judged on `runs` runs; those which are not, by reason."""
+    """The costs of `policies` on `runs` runs; the numbers of runs left out, by reason."""
 
     policies: list[Cost]
     runs: int
@@ -48,11 +49,11 @@ class Costs:
 
 
 def costs(scored: Sequence[Scored], seconds: Mapping[str, float]) -> Costs:
-    """Return what each policy would have cost.
+    """Return the cost of each policy.
 
     Args:
         scored: Runs with bounds.
-        seconds: By id, of those which are known.
+        seconds: Known durations by id.
     """
     judged: list[tuple[Scored, int, float]] = []
     left_out: dict[str, int] = {}
@@ -73,7 +74,7 @@ def costs(scored: Sequence[Scored], seconds: Mapping[str, float]) -> Costs:
 
 
 def _policies(scored: Sequence[Scored]) -> dict[str, Callable[[Scored], int | None]]:
-    """Return what each policy asks for, by name; None: the whole card."""
+    """Return each policy's request by name; None: the whole card."""
     known = {level for run in scored for level in run.bounds}
     found: dict[str, Callable[[Scored], int | None]] = {
         "the whole card": lambda run: None,
@@ -87,9 +88,9 @@ def _policies(scored: Sequence[Scored]) -> dict[str, Callable[[Scored], int | No
 
 
 def dies(run: Scored, size_bytes: int) -> bool:
-    """Tell whether a job dies with so many bytes: a second run says so, or what it was measured to take.
+    """Return whether a job dies with this many bytes: decided by a second run, or else by its measured memory.
 
-    The simulator's second round is not asked: it may not be its own judge.
+    The simulator's second round is not used: a simulation cannot evaluate itself.
     """
     survives = None if run.is_emulated else run.runs_in(size_bytes)
     return not survives if survives is not None else run.covered_by(size_bytes) is False

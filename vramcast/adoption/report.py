@@ -1,6 +1,6 @@
-"""The report of an adoption: what the bounds promise and keep on the site's own runs, and what requesting them would save.
+"""The report of an adoption: the coverage of bounds on the site's own runs, and the savings of requests based on them.
 
-Tables are of all runs. Charts and the evaluation below them are of those which were learned from.
+Tables cover all runs. Charts and the evaluation below them cover the training runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from vramcast.learner.evaluation.report import report
 from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.views.charts.page import Table
 
-_DIED: Final = 25  # arbitrary: rows of the table of jobs which would have died
+_DIED: Final = 25  # arbitrary: rows of the table of jobs that would have died
 _GROUPS: Final = 25  # arbitrary: rows of a table by group
 _AT: Final = 0.95  # arbitrary: the level whose deaths are listed
 _GROUPINGS: Final[Mapping[str, Callable[[Scored], str]]] = {
@@ -32,10 +32,10 @@ def page(facts: Mapping[str, Any], sample: Sequence[Scored], runs: Sequence[Scor
     """Return the report as an HTML page.
 
     Args:
-        facts: See `nightly.adopt`.
-        sample: Those which were learned from, as judged.
-        runs: All, as judged.
-        seconds: How long each ran, by id, where that is known.
+        facts: See `pipeline.adopt`.
+        sample: Scored training runs.
+        runs: All scored runs.
+        seconds: Known durations by id.
     """
     cost = costs(runs, seconds)
     left_out = [*facts["rejected_by_reason"].items(), *facts["left_out"].items()]
@@ -43,20 +43,20 @@ def page(facts: Mapping[str, Any], sample: Sequence[Scored], runs: Sequence[Scor
         _requests(cost),
         _deaths(runs, seconds),
         *(_groups(runs, seconds, name, group) for name, group in _GROUPINGS.items()),
-        Table("What was left out", ("reason", "rows or runs"), [[printable(why, 120), f"{n:,}"] for why, n in left_out]),
+        Table("Rows and runs left out", ("reason", "rows or runs"), [[printable(why, 120), f"{n:,}"] for why, n in left_out]),
     ]
-    verdict = "was put in place" if facts["promoted"] else f"is refused: {'; '.join(facts['reasons'])}"
+    verdict = "was deployed" if facts["promoted"] else f"is refused: {'; '.join(facts['reasons'])}"
     summary = [
-        f"The new artifact {printable(verdict, 1000)}" if not facts["dry_run"] else "A dry run: nothing was put in place",
-        f"{facts['runs']:,} runs are in the store, {facts['examples']:,} can be judged, {len(sample):,} were learned from; "
-        "bounds are those of artifacts which had not seen the run's model",
-        f"tables down to 'What was left out' are of all {len(runs):,} runs, the rest is of the {len(sample):,}",
+        f"The new artifact {printable(verdict, 1000)}" if not facts["dry_run"] else "Dry run: nothing was deployed",
+        f"{facts['runs']:,} runs are in the store, {facts['examples']:,} can be evaluated, {len(sample):,} were learned "
+        "from; bounds are those of artifacts that had not seen the run's model",
+        f"tables down to 'Rows and runs left out' cover all {len(runs):,} runs, the rest covers the {len(sample):,}",
     ]
-    return report(sample, title="The site's own history", summary=summary, tables=tables)
+    return report(sample, title="The site's history", summary=summary, tables=tables)
 
 
 def cost_facts(runs: Sequence[Scored], seconds: Mapping[str, float]) -> dict[str, Any]:
-    """Return what each policy would have cost, for `adopted.json`."""
+    """Return the cost of each policy, for `adopted.json`."""
     found = costs(runs, seconds)
     shown = ("requested_gib_hours", "again_gib_hours", "deaths")
     return {
@@ -82,11 +82,11 @@ def _requests(found: Costs) -> Table:
     ]
     left = "; ".join(f"{n:,} runs are left out: {reason}" for reason, n in found.left_out.items())
     note = (
-        f"{found.runs:,} runs, which used {found.used_gib_hours:,.0f} GiB-hours. A job which dies runs again with the whole "
+        f"{found.runs:,} runs, which used {found.used_gib_hours:,.0f} GiB-hours. A job that dies runs again with the whole "
         f"card. {left}"
     )
-    columns = ("request", "GiB-hours requested", "of them not used", "deaths", "GiB-hours of second attempts", "saved")
-    return Table("What a request policy costs", columns, rows, note)
+    columns = ("request", "GiB-hours requested", "of them unused", "deaths", "GiB-hours of second attempts", "saved")
+    return Table("Cost of request policies", columns, rows, note)
 
 
 def _deaths(runs: Sequence[Scored], seconds: Mapping[str, float]) -> Table:
@@ -103,12 +103,12 @@ def _deaths(runs: Sequence[Scored], seconds: Mapping[str, float]) -> Table:
         ]
         for run in longest
     ]
-    heading = f"Jobs which would have died at the bound at {_AT:g}: {len(dead):,} of {len(exact):,}, the longest first"
+    heading = f"Jobs that would have died with the bound at {_AT:g}: {len(dead):,} of {len(exact):,}, the longest first"
     return Table(heading, ("run", "model", "measured", "bound", "hours"), rows)
 
 
 def _groups(runs: Sequence[Scored], seconds: Mapping[str, float], name: str, group_of: Callable[[Scored], str]) -> Table:
-    """Return how the bounds held by group, and what they would have requested beyond what was used."""
+    """Return the coverage of the bounds by group, and the memory that they request beyond the measured peak."""
     members: dict[str, list[Scored]] = {}
     for run in runs:
         members.setdefault(group_of(run), []).append(run)
@@ -131,7 +131,7 @@ def _groups(runs: Sequence[Scored], seconds: Mapping[str, float], name: str, gro
         *(f"below {level:g}" for level in LEVELS),
         *(f"over at {level:g}, GiB-hours" for level in LEVELS),
     )
-    note = "Shares are means over models. Over: the bound above what was measured, for as long as the job ran."
+    note = "Shares are means over models. Over: the bound minus the measured peak, times the job's duration."
     return Table(f"By {name}: the {len(largest)} largest of {len(members):,}", columns, rows, note)
 
 

@@ -1,7 +1,7 @@
-"""Histories are long and repeat themselves: which runs are learned from, and the prediction of one holds for all of its kind.
+"""Sampling of long, repetitive histories: the choice of training runs, and the prediction of one run for all of its kind.
 
-Runs are of one kind if an artifact sees the same in them: the job on its card, the model, the stack, which peaks were measured.
-They differ in what they measured alone. So each kind is estimated, corrected and bounded once.
+Runs are of one kind if an artifact sees the same in them: the job on its card, the model, the stack, which peaks were
+measured. They differ only in their measurements. So each kind is estimated, corrected and bounded once.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final
 from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.learner.examples import Example
 
-MOST: Final = 4_000  # arbitrary: runs to learn from; the time of learning grows with them, what is learned hardly
+MOST: Final = 4_000  # arbitrary: number of training runs; training time grows with it, but accuracy hardly does
 
 
 def kind_of(example: Example) -> Hashable:
-    """Return what an artifact sees of a run, and what tables say of it; examples of one job share their features."""
+    """Return a key of all facts of a run that an artifact and the tables use; examples of one job share their features."""
     return (
         id(example.features),
         *(example.group, example.family, example.stack, example.optimizer, example.ran_at, example.died_at),
@@ -34,14 +34,14 @@ def kinds_of(examples: Iterable[Example]) -> dict[Hashable, list[Example]]:
 
 
 def chosen(examples: Sequence[Example], most: int = MOST) -> list[Example]:
-    """Return the runs to learn from.
+    """Return the training runs.
 
     Args:
-        examples: All.
-        most: How many; 0: all. There may be more where there are more kinds.
+        examples: All examples.
+        most: Maximum number; 0: all. It is exceeded if there are more kinds.
     Returns:
-        Of each model the same number at most, as its weight is the same; of a model's kinds shares as in the history, but one
-        of each; of a kind the runs at evenly spaced ranks of what they measured. By id.
+        At most the same number for each model, because each has the same weight; a model's kinds in the proportions of the
+        history, but at least one of each; a kind's runs at evenly spaced ranks of their measurements. Sorted by id.
     """
     kinds = list(kinds_of(examples).values())
     if not most or len(examples) <= most:
@@ -54,7 +54,7 @@ def chosen(examples: Sequence[Example], most: int = MOST) -> list[Example]:
 
 
 def _runs_per_model(kinds: Sequence[Sequence[Example]], sizes: dict[str, int], most: int) -> int:
-    """Return how many runs of each model can be taken."""
+    """Return the number of runs to take of each model."""
     low, high = 1, max(sizes.values())
     while low < high:
         middle = (low + high + 1) // 2
@@ -64,21 +64,21 @@ def _runs_per_model(kinds: Sequence[Sequence[Example]], sizes: dict[str, int], m
 
 
 def _taken(kind: int, group: int, per_model: int) -> int:
-    """Return how many runs of a kind are taken, of a model with `group` runs."""
+    """Return the number of runs to take of a kind, whose model has `group` runs."""
     return kind if group <= per_model else max(1, kind * per_model // group)
 
 
 def _spread(kind: Sequence[Example], count: int) -> list[Example]:
-    """Return so many examples in the middle of equal parts of what was measured."""
+    """Return this many examples, each from the middle of an equal part of the measurements."""
     ordered = sorted(kind, key=lambda one: (one.measured_process or 0, one.measured_reserved or 0, one.id))
     return sorted((ordered[(2 * i + 1) * len(kind) // (2 * count)] for i in range(count)), key=lambda one: one.id)
 
 
 def said_of_all(scored: Iterable[Scored], examples: Sequence[Example]) -> list[Scored]:
-    """Return every run of the examples' kinds as scored by the prediction of one of its kind.
+    """Return every run of the examples' kinds, scored by the prediction of one of its kind.
 
     Args:
-        scored: One of each kind, or more; those of kinds which are missing here are left out.
+        scored: At least one of each kind; runs of kinds that are missing here are left out.
         examples: All runs.
     """
     kinds = kinds_of(examples)
@@ -86,10 +86,10 @@ def said_of_all(scored: Iterable[Scored], examples: Sequence[Example]) -> list[S
     found: dict[str, Scored] = {}
     for said in scored:
         asked = by_id[said.id]
-        # Which peak was compared is the same in all of a kind; a process takes more than its segments.
+        # All runs of a kind compare the same peak; a process takes more than its segments.
         is_process = asked.measured_process is not None and said.measured_bytes == asked.measured_process
         for example in kinds.pop(kind_of(asked), ()):
             measured = example.measured_process if is_process else example.measured_reserved
-            assert measured is not None  # a kind has the same peaks
+            assert measured is not None  # all of a kind have the same peaks
             found[example.id] = replace(said, id=example.id, measured_bytes=measured)
     return [found[id_] for id_ in sorted(found)]

@@ -1,4 +1,4 @@
-"""A new artifact and the present one, each asked about the runs of the store, and what the gate says of that."""
+"""Evaluation of a new artifact and the current one on the runs of the store, and the gate's decision."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from vramcast.learner.examples import Example
 from vramcast.learner.model import Learned
 from vramcast.learner.stacks import StackContext
 
-_COMPARED: Final = 20  # arbitrary: runs by which an artifact which was read again is compared with what was written
+_COMPARED: Final = 20  # arbitrary: runs that compare an artifact read back from disk with the written one
 _ROUNDING: Final = 1e-4  # arbitrary: an artifact's numbers have seven digits
-_LONGEST_S: Final = 10 * 365 * 24 * 3600  # arbitrary: a run which took longer has a wrong unit
+_LONGEST_S: Final = 10 * 365 * 24 * 3600  # arbitrary: a longer run has a wrong unit
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """How an artifact did when it was adopted, as its folder keeps it.
+    """The metrics of an artifact at its adoption, as stored in its folder.
 
     Attributes:
-        runs: Of the store, from which it was made.
-        models: How its bounds did on each model.
+        runs: Runs of the store that it was made from.
+        models: Performance of its bounds on each model.
     """
 
     runs: int = 0
@@ -38,14 +38,14 @@ class Figures:
 
 @dataclass(frozen=True)
 class Judged:
-    """A new artifact, and what it is judged by.
+    """A new artifact, and the data to evaluate it.
 
     Attributes:
         learned: The artifact.
-        runs: Of the store, those which were seen first before others.
-        examples: Those of them which can be used.
-        chosen: Those which were learned from.
-        scored: The chosen ones, by artifacts which have not seen their model.
+        runs: Runs of the store, ordered by when they were first seen.
+        examples: The runs that can be used.
+        chosen: The training runs.
+        scored: The training runs, scored by artifacts that have not seen their model.
     """
 
     learned: Learned
@@ -56,12 +56,12 @@ class Judged:
 
     @cached_property
     def own(self) -> list[Scored]:
-        """All examples, by the artifact itself, which has seen them."""
+        """All examples, scored by the artifact itself, which has seen them."""
         return said_of_all(self.learned, self.chosen, self.examples)
 
     @cached_property
     def everything(self) -> list[Scored]:
-        """All examples, by artifacts which have not seen their model; promised is what the artifact promises."""
+        """All examples, scored by artifacts that have not seen their model; guarantees are those of the artifact."""
         own = {run.id: run for run in self.own}
         return [
             replace(run, promised=said.promised, calibrated_by=said.calibrated_by) if (said := own.get(run.id)) else run
@@ -70,17 +70,17 @@ class Judged:
 
     @cached_property
     def models(self) -> dict[str, gate.OfModel]:
-        """How the bounds did on each model."""
+        """The performance of the bounds on each model."""
         return gate.by_model(self.everything)
 
     @cached_property
     def seconds(self) -> dict[str, float]:
-        """How long the runs took, by id, where that is known."""
+        """Known durations of the runs, by id."""
         took = {run.id: run.measurement.seconds for run in self.runs}
         return {id_: seconds for id_, seconds in took.items() if seconds and seconds <= _LONGEST_S}
 
     def plain(self) -> dict[str, Any]:
-        """Return what the artifact which replaces this one will be compared with, as JSON values."""
+        """Return the metrics that a later artifact will be compared with, as JSON values."""
         return to_plain(Figures(len(self.runs), self.models))  # type: ignore[no-any-return]
 
 
@@ -90,24 +90,24 @@ def said_of_all(
     examples: Sequence[Example],
     contexts: Mapping[str, StackContext] | None = None,
 ) -> list[Scored]:
-    """Return the examples as an artifact says, which is asked once of each kind of those in `asked`."""
+    """Return the examples scored by an artifact, which is evaluated once for each kind in `asked`."""
     one_each = {sample.kind_of(example): example for example in asked}
     said = (cross_validation.scored_of(example, learned, contexts=contexts) for example in one_each.values())
     return sample.said_of_all([one for one in said if one is not None], examples)
 
 
 def verdict(judged: Judged, folder: Folder, against: Learned | None = None, *, replaces: bool = False) -> gate.Verdict:
-    """Return why the new artifact is refused, and what was compared.
+    """Return the reasons to reject the new artifact, and the compared metrics.
 
     Args:
-        judged: The new one.
-        folder: Where the present one is.
-        against: Another one, which it may not be worse than either.
+        judged: The new artifact.
+        folder: Folder of the current artifact.
+        against: Another artifact that the new one must not be worse than.
         replaces: Whether it may be worse than these.
     """
     promised = gate.by_model(gate.promised(judged.everything))
     reasons = gate.promise(promised)
-    reasons += [f"on what it was made of {why}" for why in gate.promise(gate.by_model(gate.promised(judged.own)))]
+    reasons += [f"on the runs it was made from {why}" for why in gate.promise(gate.by_model(gate.promised(judged.own)))]
     figures = {
         "models": len(judged.models),
         "coverage": gate.coverage(judged.models),
@@ -126,13 +126,13 @@ def verdict(judged: Judged, folder: Folder, against: Learned | None = None, *, r
         known = gate.by_model(gate.only(judged.everything, {run.id for run in judged.runs[: kept.runs]}))
         worse += gate.narrower(known if before else judged.models, before)
         for where, compared in {
-            "known": gate.compared(known, before, "the runs which the present artifact was made of"),
-            "new": gate.compared(*_on_new_models(judged, present, before), "models which are new to the present artifact"),
+            "known": gate.compared(known, before, "the runs that the current artifact was made from"),
+            "new": gate.compared(*_on_new_models(judged, present, before), "models that are new to the current artifact"),
         }.items():
             figures[where] = compared.figures
             worse += compared.reasons
     if against is not None:
-        compared = gate.compared(*_on_new_models(judged, against, ()), "all runs, beside --against,")
+        compared = gate.compared(*_on_new_models(judged, against, ()), "all runs (for --against)")
         figures["against"] = compared.figures
         worse += compared.reasons
     if replaces and worse:
@@ -143,17 +143,18 @@ def verdict(judged: Judged, folder: Folder, against: Learned | None = None, *, r
 def _on_new_models(
     judged: Judged, present: Learned, before: Collection[str]
 ) -> tuple[dict[str, gate.OfModel], dict[str, gate.OfModel]]:
-    """Return how the new and the present artifact do on the runs of models which the present one has not seen."""
+    """Return the performance of the new and the current artifact on runs of models that the current one has not seen."""
     fresh = [example for example in judged.chosen if example.group not in before]
     contexts = {**stacks.learn(judged.chosen), **present.contexts}
     theirs = said_of_all(present, fresh, judged.examples, contexts)
     measured = {run.id: run.measured_bytes for run in theirs}
-    ours = [run for run in judged.everything if measured.get(run.id) == run.measured_bytes]  # the same peak, that is
+    # only those that compare the same peak
+    ours = [run for run in judged.everything if measured.get(run.id) == run.measured_bytes]
     return gate.by_model(ours), gate.by_model(gate.only(theirs, {run.id for run in ours}))
 
 
 def _of_present(folder: Folder) -> Figures:
-    """Return how the present artifact did by its own cross-validation."""
+    """Return the performance of the current artifact in its own cross-validation."""
     try:
         path = folder.judged(folder.present_digest() or "-")
         return from_plain(Figures, json_value(path.read_bytes(), f"'{path}'"))
@@ -162,15 +163,15 @@ def _of_present(folder: Folder) -> Figures:
 
 
 def damaged(folder: Folder, digest: str, judged: Judged) -> list[str]:
-    """Return what is wrong with an artifact which was written: it is read again, and asked what it was asked before."""
+    """Return the defects of a written artifact, which is read back and evaluated again."""
     if not folder.is_whole(digest):
-        return ["it was not written whole"]
+        return ["it was not written completely"]
     again = folder.kept(digest)
     for example in judged.chosen[:: max(len(judged.chosen) // _COMPARED, 1)]:
         one, other = cross_validation.scored_of(example, judged.learned), cross_validation.scored_of(example, again)
         if one is None or other is None:
             if one is not other:
-                return ["it does not know what it knew before it was written"]
+                return ["the set of runs that it can score changed when it was written"]
             continue
         for level, size_bytes in one.bounds.items():
             if not abs(other.bounds[level] - size_bytes) <= _ROUNDING * size_bytes:

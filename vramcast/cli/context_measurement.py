@@ -1,4 +1,4 @@
-"""`vramcast doctor --measure-context`: the context of this machine's card, measured and put into the site file.
+"""`vramcast doctor --measure-context`: measure the CUDA context of this machine's card and write it to the site file.
 
 vramcast doctor --measure-context --site site.toml
 """
@@ -21,14 +21,14 @@ from vramcast.hardware.cards import SITE_VARIABLE
 from vramcast.hardware.site_contexts import context_block, fields, write_contexts
 
 _PROBE = "vramcast.datasets.collector.context_probe"
-_MOST_S = 120.0  # arbitrary: two seconds on a machine whose packages are in its memory
+_MOST_S = 120.0  # arbitrary: it takes two seconds where the packages are in the page cache
 
 
 def measured(machine: Machine) -> list[ContextRow]:
     """Return the contexts of the machine's card: bare, and after kernels.
 
     Raises:
-        CannotEstimate: there is no card, or nobody can tell what it holds.
+        CannotEstimate: There is no card, or its memory use cannot be read.
     """
     card = _asked(machine, None)
     told = _asked(machine, card["uuid"])
@@ -46,12 +46,12 @@ def measured(machine: Machine) -> list[ContextRow]:
 def _asked(machine: Machine, uuid: str | None) -> dict[str, Any]:
     told: dict[str, Any] = machine.run(_PROBE, uuid, _MOST_S)
     if "absent" in told:
-        raise CannotEstimate(f"No context was measured: {told['absent']}. Run this on the machine which has the card.")
+        raise CannotEstimate(f"No context was measured: {told['absent']}. Run this on the machine that has the card.")
     return told
 
 
 def measure_context(options: argparse.Namespace) -> int:
-    """Measure, write, and say what and where; return 0."""
+    """Measure the context, write it, and report where; return 0."""
     machine = RealGpu()
     try:
         with progress("measuring the context"):
@@ -70,10 +70,11 @@ def measure_context(options: argparse.Namespace) -> int:
         when = f"after kernels of torch, {' and '.join(sorted(one.libraries))}" if one.libraries else "bare"
         answer(f"  {when}: {one.size.mib} MiB")
     if file is None:
-        answer(f"Nothing was written: name a file with --site or {SITE_VARIABLE}, or put this into yours.\n")
+        answer(f"Nothing was written: name a file with --site or {SITE_VARIABLE}, or copy these lines into your site file.\n")
         answer("\n".join(map(context_block, contexts)), end="")
         return 0
     answer(
-        f"written to {file}" + ("" if os.environ.get(SITE_VARIABLE) == file else f"; it is used where {SITE_VARIABLE} names it")
+        f"written to {file}"
+        + ("" if os.environ.get(SITE_VARIABLE) == file else f"; to use it, set {SITE_VARIABLE} to this file")
     )
     return 0

@@ -1,4 +1,4 @@
-"""What a notebook's earlier cells have bound, by their source: imports, which a cell can have again, and what it cannot."""
+"""Names bound by a notebook's earlier cells: imports, which a cell can repeat, and values, which it cannot."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class EarlierCells:
     """The names that the cells before one have bound.
 
     Attributes:
-        imports: Statements, by the name that each binds; several where it is a package with its sub-modules.
-        cells: Of the other names, the number of the cell which bound it last.
+        imports: Import statements by the name that they bind; several for a package with its submodules.
+        cells: For each other name, the number of the cell that bound it last.
     """
 
     imports: dict[str, list[str]] = field(default_factory=dict)
@@ -22,7 +22,7 @@ class EarlierCells:
 
     @classmethod
     def read(cls, sources: Sequence[str]) -> EarlierCells:
-        """Return what cells have bound at their top level, from what was run of each; its place is its number."""
+        """Return the names bound at the top level of cells, given the sources that ran in each, by cell number."""
         found = cls()
         for number, source in enumerate(sources):
             try:
@@ -48,17 +48,19 @@ class EarlierCells:
             self.cells.pop(name, None)
 
     def completed(self, cell: str) -> str:
-        """Return a cell behind those imports whose names it uses, in one line: its lines are numbered as below `%%vram`."""
+        """Return a cell with the imports that it needs before it, on its first line, so that line numbers below `%%vram`
+        hold.
+        """
         try:
             used = _used(ast.parse(cell))
-        except SyntaxError:  # which the job is to say
+        except SyntaxError:  # reported when the job runs
             used = set()
         wanted = [said for name, statements in self.imports.items() if name in used | {"*"} for said in statements]
         first = [said for said in wanted if said.startswith("from __future__")]
         return "; ".join([*first, *(said for said in wanted if said not in first)]) + "\n" + cell
 
     def missing(self, cell: str) -> dict[str, int]:
-        """Return the names which a cell uses and only an earlier one binds, with that one's number."""
+        """Return the names that a cell uses and only an earlier cell binds, with that cell's number."""
         try:
             used = _used(ast.parse(cell))
         except SyntaxError:
@@ -73,7 +75,7 @@ def _alone(statement: ast.Import | ast.ImportFrom, alias: ast.alias) -> ast.stmt
 
 
 def _bound(tree: ast.AST) -> Iterator[str]:
-    """Yield the names which a statement binds; those inside of functions and classes are their own."""
+    """Yield the names that a statement binds, without those inside functions and classes."""
     if isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield tree.name
         return
@@ -84,7 +86,7 @@ def _bound(tree: ast.AST) -> Iterator[str]:
 
 
 def _used(tree: ast.AST) -> set[str]:
-    """Return the names which a cell reads and binds nowhere."""
+    """Return the names that a cell reads and does not bind."""
     nodes = list(ast.walk(tree))
     read = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
     bound = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}

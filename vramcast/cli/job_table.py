@@ -1,4 +1,4 @@
-"""A job's table of pyproject.toml as a `CheckedJob`: its keys are the options of `vramcast check`, and mean the same."""
+"""A job's table in pyproject.toml as a `CheckedJob`; its keys are the options of `vramcast check`."""
 
 from __future__ import annotations
 
@@ -21,28 +21,32 @@ _TEXTS: Final = ("optimizer", "ranks", "stack", "device", "on", "artifact")
 _OTHER: Final = {"tracer": TracerName, "level": float, "timeout": float, "bracket": bool, "strict": bool}
 _HINTS: Final = {**shared.HINTS, **_OTHER, **dict.fromkeys(_TEXTS, str)}
 _TYPES: Final[dict[str, Any]] = {name.replace("_", "-"): kind for name, kind in _HINTS.items() if name != "training"}
-_SPELT: Final = {"on": "device", "timeout": "timeout_s"}  # where key and field differ in more than a dash
+_SPELT: Final = {"on": "device", "timeout": "timeout_s"}  # where key and field differ by more than a dash
 _OF_SEVERAL: Final = ("batch", "command")
-_MAY_BE_EMPTY: Final = ("alloc-conf", "command")  # torch's defaults; a word of many
+_MAY_BE_EMPTY: Final = ("alloc-conf", "command")  # an empty value means torch's defaults; a single string holds a whole command
 
 
 def read(name: str, table: Mapping[str, Any]) -> CheckedJob:
     """Return the job that a table describes.
 
     Args:
-        name: The job's, for messages.
-        table: `target` or `command`, and the options of `vramcast check` without their dashes. A list repeats an option, and
-            true or false switches one.
+        name: Name of the job, for messages.
+        table: `target` or `command`, and options of `vramcast check` without their dashes. A list repeats an option, and a
+            boolean sets a switch.
     Raises:
-        UsageError: a key is unknown, or a value is wrong; the message names the job.
+        UsageError: A key is unknown, or a value is wrong; the message names the job.
     """
     if ("target" in table) == ("command" in table):
-        raise UsageError(f"Job {shown(name)} needs a target or a command, and not both (docs/ci-gate.md).")
+        raise UsageError(
+            f"Job {shown(name)} needs exactly one of target and command: add one, or remove the other (docs/ci-gate.md)."
+        )
     for key in table:
         if key not in _TYPES:
             close = difflib.get_close_matches(key, _TYPES, n=1)
             hint = f"did you mean {close[0]}? It" if close else "it"
-            raise UsageError(f"Job {shown(name)} has the key {shown(key)}: {hint} must be an option of vramcast check --help.")
+            raise UsageError(
+                f"Job {shown(name)} has the unknown key {shown(key)}: {hint} must be an option of vramcast check --help."
+            )
     try:
         return CheckedJob.of({_field(key): _value(key, value) for key, value in table.items()})
     except (DatasetError, UsageError) as error:
@@ -50,7 +54,7 @@ def read(name: str, table: Mapping[str, Any]) -> CheckedJob:
 
 
 def described(options: argparse.Namespace) -> list[str]:
-    """Return the options of the command line that describe a job and were given, as a person writes them."""
+    """Return the options of the command line that describe a job and were given, as a user writes them."""
     parser = argparse.ArgumentParser(add_help=False)
     checked_job.add_arguments(parser)
     keys = [key for key in _TYPES if key not in ("on", "target", "command")]
@@ -62,7 +66,7 @@ def _field(key: str) -> str:
 
 
 def _value(key: str, value: object) -> Any:
-    """Return a value of a table as its key has it; a number may stand for a text, as in `batch = 32`."""
+    """Return a value of a table in the form that its key expects; a number may replace a string, as in `batch = 32`."""
     kind = _TYPES[key]
     if key == "command" and isinstance(value, str):
         try:

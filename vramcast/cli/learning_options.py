@@ -1,4 +1,4 @@
-"""What the verbs which learn from measured runs share: their arguments and the runs."""
+"""Arguments and runs shared by the verbs that learn from measured runs."""
 
 from __future__ import annotations
 
@@ -20,26 +20,30 @@ if TYPE_CHECKING:
 
 def add_runs(parser: argparse.ArgumentParser) -> None:
     """Add RUNS, --jobs and --trust-targets."""
-    parser.add_argument("runs", nargs="+", metavar="RUNS", help="a .jsonl or .parquet of runs, or a folder with one")
+    parser.add_argument("runs", nargs="+", metavar="RUNS", help="a .jsonl or .parquet file of runs, or a folder that holds one")
     add_how(parser)
 
 
 def add_how(parser: argparse.ArgumentParser) -> None:
     """Add --jobs and --trust-targets."""
     parser.add_argument(
-        "--jobs", type=values.count(1), default=1, metavar="N", help="processes which estimate, threads which learn"
+        "--jobs",
+        type=values.count(1),
+        default=1,
+        metavar="N",
+        help="number of processes for estimates and of threads for learning",
     )
     parser.add_argument(
         "--trust-targets", dest="trust", action="store_true",
-        help="run the code which rows of the sets name (package.module:factory, file.py:factory)",
+        help="run the code that rows of the data sets name (package.module:factory, file.py:factory)",
     )  # fmt: skip
 
 
 def read_all(paths: list[str]) -> list[Run]:
-    """Return the runs of all sets; of equal ids the last holds.
+    """Return the runs of all sets; of equal ids the last one counts.
 
     Raises:
-        DatasetError: a set cannot be read.
+        DatasetError: A set cannot be read.
     """
     found: dict[str, Run] = {}
     for path in paths:
@@ -48,12 +52,12 @@ def read_all(paths: list[str]) -> list[Run]:
         found.update({run.id: with_config(run, folder) for run in reading.runs})
         if reading.rejected:
             first = reading.rejected[0]
-            say(f"vramcast: {path}: {len(reading.rejected)} rows kept aside ({first.where}: {first.reason})")
+            say(f"vramcast: {path}: {len(reading.rejected)} rows set aside ({first.where}: {first.reason})")
     return list(found.values())
 
 
 def examples_of(runs: Sequence[Run], options: argparse.Namespace) -> ExampleSet:
-    """Return what runs teach, and say how far it is while their jobs are estimated."""
+    """Return the examples made from runs; show progress while their jobs are estimated."""
     from vramcast.estimates.run_examples import examples_of_runs
 
     with needed("Estimating runs", "learn"), counted(f"estimating {len(runs)} runs") as tell:
@@ -61,19 +65,19 @@ def examples_of(runs: Sequence[Run], options: argparse.Namespace) -> ExampleSet:
 
 
 def drift_lines(drift: Mapping[str, Any], contexts: Mapping[str, Sequence[int | None]]) -> list[str]:
-    """Return for people how an older artifact does on runs which are new to it.
+    """Return lines that report how an older artifact performs on runs that are new to it.
 
     Args:
         drift: See `vramcast.learner.drift.drift`.
-        contexts: stack -> (old, new) bytes, where they differ.
+        contexts: (old, new) bytes by stack, where they differ.
     """
-    lines = ["the old bounds on these runs:"]
+    lines = ["coverage of the old bounds on these runs:"]
     for family, one in drift.items():
         held = ", ".join(f"{100 * share:.1f} % at {level}" for level, share in one["coverage"].items())
         residual, unlike = 100 * one["median_residual"], 100 * one["unlike"]
         lines.append(
-            f"  {family or '(no family)'}: {one['runs']} runs, held {held}; median residual {residual:+.2f} %, "
-            f"{unlike:.0f} % unlike what was learned"
+            f"  {family or '(no family)'}: {one['runs']} runs, covered {held}; median residual {residual:+.2f} %, "
+            f"{unlike:.0f} % unlike the training data"
         )
     for stack, (before, after) in contexts.items():
         was = "unknown" if before is None else f"{before >> 20} MiB"

@@ -1,7 +1,8 @@
-"""The command line: one file a verb, and this one, which alone turns errors into text and exit codes.
+"""The command line. Each verb is a file of its own; this one turns errors into text and exit codes.
 
 Exit codes: 0 yes or done, 1 does not fit, 2 wrong usage, 3 cannot estimate, 4 uncertain. With --json one JSON object goes
-to stdout, also for 1, 3 and 4; everything else goes to stderr. An unexpected error is 3 too: it is no answer.
+to stdout, also for 1, 3 and 4; everything else goes to stderr. An unexpected error exits with 3 as well, because it gives
+no estimate.
 """
 
 from __future__ import annotations
@@ -25,42 +26,47 @@ from vramcast.core.errors import CannotEstimate, JobError, OutputError, Vramcast
 from vramcast.core.text import one_line, shorten
 from vramcast.core.units import MIB, gib
 
-# What each verb does: the first line of its module, vramcast/cli/verbs/VERB.py, which is imported for that verb alone.
+# Each verb's help: the first line of its module, vramcast/cli/verbs/VERB.py, which is imported for that verb alone.
 VERBS: Final = {
     "estimate": "Estimate the memory of a training job.",
-    "check": "Say whether a job fits on a card: exit 0 fits, 1 does not, 4 uncertain.",
-    "sweep": "Estimate a job over batch sizes or numbers of ranks, or find the largest batch which fits.",
-    "run": "Run an unmodified training command on the null GPU through --steps training steps and an evaluation, and estimate.",
-    "replay": "Play a recorded PyTorch memory history through the allocator simulator and compare it event by event.",
-    "plan": "Plan a job's memory: blocks placed by their lifetimes in a pool, and moved to the host while nothing needs them.",
+    "check": "Check whether a job fits on a card: exit code 0 fits, 1 does not fit, 4 uncertain.",
+    "sweep": "Estimate a job over batch sizes or numbers of ranks, or find the largest batch that fits.",
+    "run": (
+        "Run an unmodified training command on the null GPU for --steps training steps and an evaluation, and estimate "
+        "its memory."
+    ),
+    "replay": "Replay a recorded PyTorch memory history in the allocator simulator and compare it event by event.",
+    "plan": (
+        "Plan a job's memory: place blocks in a pool by their lifetimes, and move them to the host while they are unused."
+    ),
     "measure": "Measure real training jobs on this machine's GPU and append them to a data set.",
     "import": "Read job histories into a data set.",
-    "train": "Train the learned correction on measured runs: your own history, ours, or both.",
-    "calibrate": "Calibrate an artifact on your own runs: the trees stay, the bounds become true here.",
-    "evaluate": "Judge estimates and bounds against measured runs.",
-    "adopt": "Learn from the cluster's own history, and put the result in place if it is no worse than what is there.",
+    "train": "Train the learned correction on measured runs: yours, ours, or both.",
+    "calibrate": "Calibrate an artifact on your own runs: recompute its bounds and keep its trees.",
+    "evaluate": "Evaluate estimates and bounds against measured runs.",
+    "adopt": "Learn from your cluster's history, and deploy the result if it is no worse than the current artifact.",
     "serve": "Serve estimates, checks and observations over HTTP, for schedulers (docs/serving.md).",
-    "devices": "List the cards an estimate can be made for: the table's, and the site's own (VRAMCAST_SITE).",
-    "models": "List the models which a TARGET can name out of a registry: torchvision, timm or hf.",
-    "doctor": "Say what is installed and which tracers work here; fetch another cuDNN to ask; measure this card's context.",
-    "stub-checkpoint": "Write a checkpoint of true shapes without weights, for scripts that begin with from_pretrained.",
+    "devices": "List the known cards: the built-in ones and your site's (VRAMCAST_SITE).",
+    "models": "List the models of a registry that a TARGET can name: torchvision, timm or hf.",
+    "doctor": "Report what is installed and which tracers work; fetch another cuDNN; measure this card's context.",
+    "stub-checkpoint": "Write a checkpoint with real shapes and no weights, for scripts that call from_pretrained.",
 }
 _WITHOUT_JSON = ("serve",)
-_BEFORE_COMMAND = ("check",)  # the verbs which take a COMMAND behind `--`, instead of a TARGET
-_TRACING = ("estimate", "check", "sweep", "run")  # the verbs which ask the null GPU, unless another tracer is given
-_LONGEST_LINE = 2_000  # arbitrary: characters which a person may still read
-_LONGEST_MESSAGE = 10_000  # arbitrary: of the JSON object; a program may want the end of a longer message as well
-_LEAST_MEMORY_BYTES = 512 * MIB  # measured: imports fail below 0.2 GB, 2 cores, 2026-11; OpenBLAS takes more on more
-_BY_SIGNAL = 128  # spec: POSIX shells' exit code of what a signal ended is above
-_CANNOT_ESTIMATE = 3  # spec: the exit code of what is no answer
+_BEFORE_COMMAND = ("check",)  # the verbs that take a COMMAND after `--` instead of a TARGET
+_TRACING = ("estimate", "check", "sweep", "run")  # the verbs that use the null GPU, unless another tracer is given
+_LONGEST_LINE = 2_000  # arbitrary: characters that a person may still read
+_LONGEST_MESSAGE = 10_000  # arbitrary: in the JSON object; a program may need the end of a longer message too
+_LEAST_MEMORY_BYTES = 512 * MIB  # measured: imports fail below 0.2 GB, 2 cores, 2026-11; OpenBLAS needs more with more cores
+_BY_SIGNAL = 128  # spec: POSIX shells add this to the number of the signal that ended a process
+_CANNOT_ESTIMATE = 3  # spec: the exit code when there is no estimate
 _VERSION = f"vramcast {__version__}"
 
 
 def _require_memory() -> None:
-    """Raise where what the verbs import could not be loaded: numpy's OpenBLAS would end us by exit(1), and say nothing.
+    """Raise if the imports of a verb would not fit into memory: numpy's OpenBLAS would then call exit(1) without a message.
 
     Raises:
-        CannotEstimate: a limit on main memory is lower.
+        CannotEstimate: The limit on main memory is too low.
     """
     if sys.platform == "win32":
         return
@@ -69,13 +75,13 @@ def _require_memory() -> None:
     limit_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit_bytes != resource.RLIM_INFINITY and limit_bytes < _LEAST_MEMORY_BYTES:
         raise CannotEstimate(
-            f"This process may use {gib(limit_bytes)} of main memory (ulimit -v), and vramcast alone takes "
-            f"{gib(_LEAST_MEMORY_BYTES)}, a job on torch several GiB: raise the limit."
+            f"This process may use {gib(limit_bytes)} of main memory (ulimit -v), but vramcast alone needs "
+            f"{gib(_LEAST_MEMORY_BYTES)}, and a job on torch several GiB: raise the limit."
         )
 
 
 def _start_ahead(given: Sequence[str]) -> None:
-    """Start the null GPU's worker where it will be asked, so that it imports torch while we import our own."""
+    """Start the worker of the null GPU if the verb needs it, so that it imports torch while this process imports the verb."""
     others = {"-h", "--help", "fake", "--tracer=fake", "cpu", "--tracer=cpu"}
     if given and given[0] in _TRACING and not others & set(given):
         from vramcast.tracer.nullgpu.client import NullGpuTracer
@@ -84,22 +90,22 @@ def _start_ahead(given: Sequence[str]) -> None:
 
 
 class _ParserEnd(SystemExit):
-    """argparse's own way out (--help, --version, wrong usage), to be told from a SystemExit of somebody else."""
+    """The exit of argparse (--help, --version, wrong usage), distinct from any other SystemExit."""
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with one-line errors (the usage is one --help away), in which no value is ignored because it is empty.
+    """An ArgumentParser with one-line errors, which point to --help for the usage, and without ignored empty values.
 
     Attributes:
-        options: What the options are called.
+        options: Names of the options.
     """
 
     def __init__(self, **settings: Any) -> None:
         self.options: list[str] = []
-        super().__init__(**settings, allow_abbrev=False)  # a new option must not change what a shortened one meant
+        super().__init__(**settings, allow_abbrev=False)  # a new option must not change what an abbreviation meant
 
     def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
-        """Add an argument; one which may be empty says `type=str`."""
+        """Add an argument; one that may be empty passes `type=str`."""
         takes_text = settings.get("action", "store") in ("store", "append") and settings.get("nargs") != argparse.REMAINDER
         if takes_text:
             settings.setdefault("type", values.text)
@@ -108,21 +114,21 @@ class Parser(argparse.ArgumentParser):
         return added
 
     def print_help(self, file: Any = None) -> None:
-        """Answer with the help; argparse's own ignores that stdout is closed or full."""
+        """Print the help; unlike argparse, fail if stdout is closed or full."""
         streams.answer(self.format_help(), end="")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
-        """End, after a message on stderr; argparse's own ignores a stream which is closed."""
+        """Exit after a message on stderr; unlike argparse, survive a closed stream."""
         if message:
             streams.say(message, end="")
         raise _ParserEnd(status)
 
     def error(self, message: str) -> NoReturn:
-        """End with one line which says what is wrong."""
+        """Exit with a one-line message."""
         self.exit(2, f"vramcast: {one_line(message, _LONGEST_LINE, ' | ')}{self._meant(message)} (see {self.prog} --help)\n")
 
     def _meant(self, message: str) -> str:
-        """Return what a misspelt verb or option was probably meant to be; "" where nothing is close."""
+        """Return a suggestion for a misspelled verb or option; "" if none is close."""
         wrong = re.match(r"unrecognized arguments: (--[\w-]+)|argument VERB: invalid choice: '([^']*)'", message)
         if wrong is None:
             return ""
@@ -134,9 +140,9 @@ def parser(loaded: Collection[str] = VERBS.keys()) -> Parser:
     """Return the parser of the command line.
 
     Args:
-        loaded: The verbs that are imported; of the others it knows the names alone.
+        loaded: The verbs to import; the others are listed by name only.
     """
-    top = Parser(prog="vramcast", description="How much GPU memory will this PyTorch training job take?")
+    top = Parser(prog="vramcast", description="How much GPU memory does a PyTorch training job need?")
     top.add_argument("--version", action="version", version=_VERSION)
     top.set_defaults(json=False)
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
@@ -145,19 +151,21 @@ def parser(loaded: Collection[str] = VERBS.keys()) -> Parser:
             verbs.add_parser(name, help=help_line)
             continue
         verb = importlib.import_module(f"vramcast.cli.verbs.{_module(name)}")
-        words = (verb.__doc__ or "").strip()  # python -OO leaves none
+        words = (verb.__doc__ or "").strip()  # python -OO strips it
         sub = verbs.add_parser(name, help=help_line, description=words, formatter_class=argparse.RawDescriptionHelpFormatter)
         verb.add_arguments(sub)
         if name not in _WITHOUT_JSON:
-            sub.add_argument("--json", action="store_true", help="one JSON object on stdout")
-        sub.add_argument("--verbose", action="store_true", help="show tracebacks: the job's when it raises, ours when we fail")
+            sub.add_argument("--json", action="store_true", help="print one JSON object on stdout")
+        sub.add_argument(
+            "--verbose", action="store_true", help=("show tracebacks: the job's if it raises, vramcast's own if vramcast fails")
+        )
         sub.set_defaults(function=verb.main)
         top.options += sub.options
     return top
 
 
 def _complete() -> None:
-    """Answer a shell which asks how the line may go on (docs/start.md), where argcomplete is installed; then end."""
+    """Answer a shell's completion request (docs/start.md) and exit, if argcomplete is installed."""
     if "_ARGCOMPLETE" in os.environ:
         from vramcast.cli.shell_completion import complete
 
@@ -165,19 +173,19 @@ def _complete() -> None:
 
 
 def _verb_of(words: Sequence[str]) -> list[str]:
-    """Return the verb of a command line, alone; none where it has none. No option before it takes a value."""
+    """Return the verb of a command line as a list, empty if there is none. No option before it takes a value."""
     return [word for word in words if word in VERBS][:1]
 
 
 def _module(verb: str) -> str:
-    """Return the name of a verb's module: `import` is a keyword of Python, and a hyphen no letter."""
+    """Return the name of a verb's module: `import` is a keyword of Python, and a hyphen is not allowed."""
     return "import_" if verb == "import" else verb.replace("-", "_")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; nothing escapes but the SystemExit of a signal's handler."""
+    """Run one command and return its exit code; only the SystemExit of a signal handler escapes."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    # What is in force until the options are known, if they ever are.
+    # In force until the options are parsed.
     options = argparse.Namespace(json="--json" in given, verbose="--verbose" in given)
     try:
         streams.secure()
@@ -209,26 +217,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
             else:
                 hint = " [--verbose shows the traceback]"
         return _failed(error, str(error), error.exit_code, is_json=options.json, hint=hint)
-    except BaseException as error:  # SystemExit too: Python's own exit code 1 would say "does not fit"
+    except BaseException as error:  # also SystemExit: Python's own exit code 1 would mean "does not fit"
         if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code > _BY_SIGNAL:
-            raise  # a signal's handler ends us, as a shell expects it
+            raise  # raised by a signal handler, with the exit code that a shell expects
         if options.verbose:
             streams.say("".join(traceback.format_exception(error)).rstrip())
-        if isinstance(error, OSError) and error.filename is not None:  # one which the caller named, or whose place is full
+        if isinstance(error, OSError) and error.filename is not None:  # a file that the caller named, or a full disk
             named = shorten(str(error.filename))
-            return _failed(error, f"'{named}' cannot be used: {error.strerror}.", _CANNOT_ESTIMATE, is_json=options.json)
+            return _failed(
+                error,
+                (f"'{named}' cannot be used: {error.strerror}. Check that the path exists, is accessible and has room."),
+                _CANNOT_ESTIMATE,
+                is_json=options.json,
+            )
         words = "".join(traceback.format_exception_only(error)).strip()
         if isinstance(error, ModuleNotFoundError):
-            words += f" ({error.name} is not installed here, or in part: pip install vramcast installs what it needs)"
+            words += f" ({error.name} is missing or incomplete here: pip install vramcast installs what it needs)"
         elif isinstance(error, MemoryError | ImportError):
-            words += " (is main memory short, or limited by ulimit -v?)"
+            words += " (is main memory low, or limited by ulimit -v?)"
         report = "the traceback is above" if options.verbose else "--verbose shows the traceback"
-        text = f"{shorten(words, _LONGEST_MESSAGE)}. This error is unexpected, and is no answer: please report it; {report}."
+        text = (
+            f"{shorten(words, _LONGEST_MESSAGE)}. This error is unexpected, and there is no estimate: please report it; "
+            f"{report}."
+        )
         return _failed(error, text, _CANNOT_ESTIMATE, is_json=options.json)
 
 
 def _split(given: Sequence[str]) -> tuple[list[str], list[str] | None]:
-    """Return a verb's own words, and those of the command behind `--`; None: the verb takes none there."""
+    """Return a verb's own words, and those of the command after `--`; None: this verb takes no command there."""
     if not given or given[0] not in _BEFORE_COMMAND:
         return list(given), None
     at = given.index("--") if "--" in given else len(given)
@@ -236,7 +252,7 @@ def _split(given: Sequence[str]) -> tuple[list[str], list[str] | None]:
 
 
 def _failed(error: BaseException, text: str, code: int, *, is_json: bool, hint: str = "") -> int:
-    """Say why there is no answer, on stderr and with --json on stdout; return the exit code."""
+    """Report an error on stderr, and with --json on stdout; return the exit code."""
     streams.say(f"{painted('vramcast:', 'red', sys.stderr)} {one_line(text, _LONGEST_LINE, ' | ')}{hint}")
     if is_json and code != 2 and sys.stdout is not None:
         message = {"schema": 1, "error": type(error).__name__, "message": shorten(text, _LONGEST_MESSAGE)}
@@ -248,6 +264,6 @@ def _failed(error: BaseException, text: str, code: int, *, is_json: bool, hint: 
 
 
 def entry() -> NoReturn:
-    """The console script."""
+    """Run the console script."""
     end_orderly()
     sys.exit(main())

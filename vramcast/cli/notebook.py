@@ -1,7 +1,8 @@
-"""`%load_ext vramcast` gives a notebook `%%vram`: how much GPU memory the cell takes, without running it in the notebook.
+"""`%load_ext vramcast` adds `%%vram` to a notebook: it estimates the GPU memory of a cell without running the cell in the
+notebook.
 
-%%vram --device a100-40gb --steps 3 --report job.html
-model = ...                       a whole training script: of other cells it has their imports, and nothing else
+%%vram --device a100-40gb --steps 3 --report job.html model = ...                       a whole training script; of other
+cells it sees only the imports
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ if TYPE_CHECKING:
 
 
 def register(shell: Any) -> None:
-    """Give an IPython shell the magic `%%vram`."""
+    """Register the magic `%%vram` in an IPython shell."""
     shell.register_magic_function(vram, magic_kind="cell", magic_name="vram")
 
 
 def vram(line: str, cell: str) -> Estimate | None:
-    """Estimate a cell which trains, as `vramcast run -- python -c CELL` would.
+    """Estimate a cell that trains, as `vramcast run -- python -c CELL` would.
 
-    The cell runs in a process of its own on the null GPU, never in the kernel: no variable of the notebook reaches it, and it
-    changes none. What earlier cells have imported and it uses, it imports too; magics and `!commands` are no Python, and are
-    not understood.
+    The cell runs in a process of its own on the null GPU, never in the kernel: it sees no variable of the notebook and
+    changes none. Imports of earlier cells that it uses are repeated in it; magics and `!commands` are not Python and do not
+    work.
 
     Args:
         line: Options of `vramcast run`: --device, --memory, --steps, --level, --report job.html, ...
         cell: A training script.
     Returns:
-        The estimate, which the notebook shows; None where the options are wrong or ask for help, which argparse has said.
+        The estimate, which the notebook shows; None if the options are wrong or ask for help, after argparse's message.
     Raises:
-        IPython.core.error.UsageError: No estimate can be given; IPython shows it as one line.
+        IPython.core.error.UsageError: No estimate can be given; IPython shows the error as one line.
     """
     from IPython.core.error import UsageError as ShownError
 
@@ -44,7 +45,7 @@ def vram(line: str, cell: str) -> Estimate | None:
         if "NameError" in estimate.course.ended:
             print(f"{estimate.course.ended}{_hint(earlier.missing(cell))}")
         return estimate
-    except SystemExit:  # argparse's, after its message or its help
+    except SystemExit:  # raised by argparse, after its message or its help
         return None
     except VramcastError as error:
         lost = isinstance(error, JobError) and "NameError" in str(error)
@@ -52,7 +53,7 @@ def vram(line: str, cell: str) -> Estimate | None:
 
 
 def _sources() -> list[str]:
-    """Return what was run of each cell of the notebook, by number."""
+    """Return the sources that ran in each cell of the notebook, by number."""
     from IPython.core.getipython import get_ipython
 
     shell = get_ipython()
@@ -61,11 +62,11 @@ def _sources() -> list[str]:
 
 
 def _hint(missing: dict[str, int]) -> str:
-    """Return what to move into a cell that misses a name."""
+    """Return a hint that names what to move into a cell that misses a name."""
     if not missing:
-        return " (a %%vram cell sees of other cells their imports alone: build in it what it needs)"
+        return " (a %%vram cell sees only the imports of other cells: build everything else it needs inside the cell)"
     names = ", ".join(f"{name} of cell [{number}]" for name, number in missing.items())
-    return f" (a %%vram cell sees of other cells their imports alone: move into it what makes {names})"
+    return f" (a %%vram cell sees only the imports of other cells: move the code that makes {names} into it)"
 
 
 def _estimate(line: str, cell: str) -> Estimate:
@@ -75,11 +76,13 @@ def _estimate(line: str, cell: str) -> Estimate:
 
     try:
         words = shlex.split(line)
-    except ValueError as error:  # a quote without its end
+    except ValueError as error:  # an unclosed quote
         raise UsageError(f"%%vram {line}: {error}: write options of vramcast run, for example --device a100-40gb.") from None
     options = parser(["run"]).parse_args(["run", *words, "--", "python", "-c", cell])
     if options.json:
-        raise UsageError("%%vram --json: a cell's value is an Estimate: leave it out, and ask it with to_dict().")
+        raise UsageError(
+            "%%vram --json is not supported, because the value of the cell is an Estimate: leave it out, and call to_dict()."
+        )
     questions = what_if_options.Questions(options)
     estimate = checked_job.estimate_of(shared.estimator_of(vars(options)), checked_job.job_text(options))
     _, text = shared.write_files(options, estimate, questions)

@@ -1,4 +1,4 @@
-"""Options which several verbs share, and the `Job` they describe."""
+"""Options that several verbs share, and the `Job` that they describe."""
 
 from __future__ import annotations
 
@@ -28,36 +28,38 @@ if TYPE_CHECKING:
 
 HINTS: Final[dict[str, Any]] = {**get_type_hints(Training), **get_type_hints(JobText)}
 _FIELDS: Final = {one.name: (one, HINTS[one.name]) for one in (*fields(Training), *fields(JobText))}
-_READ: Final = {"stack": values.checked(parse_stack), "alloc_conf": str}  # which may be empty: torch's defaults
-RANKS: Final = ("world_size", "nproc_per_node", "ranks")  # of a command
+_READ: Final = {"stack": values.checked(parse_stack), "alloc_conf": str}  # may be empty: torch's defaults
+RANKS: Final = ("world_size", "nproc_per_node", "ranks")  # for commands
 
 
 def add_output(parser: argparse.ArgumentParser, tracers: Collection[str] = TRACERS) -> None:
-    """Add what every verb with an estimate understands; `tracers` are those which it can use."""
+    """Add the options of every verb that estimates; `tracers` are those it can use."""
     parser.add_argument(
-        "--device", default="h200", help=f"the card: {', '.join(DEVICES)}, or a file (card.toml; default: h200)"
+        "--device", default="h200", help=f"the card: {', '.join(DEVICES)}, or a file (card.toml); default: h200"
     )
     add_fields(parser, "memory", "alloc_conf", "stack")
     parser.add_argument("--tracer", choices=tracers, default="auto")
-    parser.add_argument("--artifact", metavar="DIR", help="a learned correction (vramcast train); default: $VRAMCAST_ARTIFACT")
-    parser.add_argument("--level", type=float, default=0.99, help="of the upper bound (default: 0.99)")
+    parser.add_argument(
+        "--artifact", metavar="DIR", help="the learned correction to use (see vramcast train); default: $VRAMCAST_ARTIFACT"
+    )
+    parser.add_argument("--level", type=float, default=0.99, help="confidence level of the upper bound (default: 0.99)")
     parser.add_argument(
         "--timeout", dest="timeout_s", type=float, default=1800.0, metavar="SECONDS",
-        help="answer within so long: the job and its further runs are stopped till then",
+        help="time limit for the answer: the job and its further runs stop after it",
     )  # fmt: skip
 
 
 def add_files(parser: argparse.ArgumentParser) -> None:
-    """Add what verbs with one estimate understand besides: files to write, and other circumstances."""
-    parser.add_argument("--snapshot", metavar="FILE", help="write the allocator's history for pytorch.org/memory_viz")
+    """Add the options of verbs with a single estimate: files to write, and what-if questions."""
+    parser.add_argument("--snapshot", metavar="FILE", help="write the allocator's history, for pytorch.org/memory_viz")
     add_plot(parser)
     parser.add_argument(
         "--report",
         metavar="FILE",
         type=drawn_path(PAGES),
-        help="write one page about the job: the answer, the timeline, who holds the bytes, what was assumed (.html)",
+        help="write a one-page report: the answer, the timeline, who holds the bytes, the assumptions (.html)",
     )
-    parser.set_defaults(asked=())  # the words of the command line, which the page repeats (main.py)
+    parser.set_defaults(asked=())  # the words of the command line, which the report repeats (main.py)
     what_if_options.add_arguments(parser)
 
 
@@ -67,18 +69,20 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
         "--plot",
         metavar="FILE",
         type=lambda text: text if text == "-" else drawn_path(DRAWINGS)(text),
-        help=f"timeline with the card's line, by its ending: {', '.join(DRAWINGS)} (.json: for Perfetto); '-' prints the text "
-        "view on stdout (on stderr with --json)",
+        help=f"write a timeline with the card's limit, in the format of the file name's ending: {', '.join(DRAWINGS)} "
+        "(.json: for Perfetto); '-' prints the text view on stdout (on stderr with --json)",
     )
 
 
 def drawn_path(endings: Collection[str]) -> Callable[[str], object]:
-    """Return what reads the path of a drawing with one of these endings: better said before the job is traced than after."""
+    """Return a reader for the path of a drawing with one of these endings, so that a wrong one fails before the job is
+    traced.
+    """
     return values.checked(partial(charts.checked_path, endings=endings))
 
 
 def add_job(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> None:
-    """Add the description of a job by TARGET; `is_optional` where a command may stand in its place."""
+    """Add the description of a job by TARGET; `is_optional` if a command may replace it."""
     parser.add_argument(
         "target",
         metavar="TARGET",
@@ -89,7 +93,7 @@ def add_job(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> No
 
 
 def add_fields(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add an option for each of these fields of `JobText` and `Training`: its default, type and choices are the field's."""
+    """Add an option for each of these fields of `JobText` and `Training`, with the field's default, type and choices."""
     for name in names:
         option, hint = _FIELDS[name]
         kinds = {hint, *get_args(hint)}
@@ -108,23 +112,23 @@ def add_fields(parser: argparse.ArgumentParser, *names: str) -> None:
 
 
 def add_course(parser: argparse.ArgumentParser) -> None:
-    """Add how far a training command is followed."""
+    """Add the options that say how far a training command is followed."""
     add_fields(parser, "until", "budget_s")
     parser.add_argument(
         "--bracket",
         action=argparse.BooleanOptionalAction,
-        help="run a job whose peaks the card's speed may change on an infinitely slow card too (default: one of several ranks, "
-        "where the first run took less than a minute)",
+        help="if the card's speed may change the job's peaks, also run the job on an infinitely slow card (default: only "
+        "for one of several ranks whose first run took less than a minute)",
     )
 
 
 def job_of(options: argparse.Namespace) -> Job:
-    """Return the job which the options describe."""
+    """Return the job that the options describe."""
     return JobText.of(vars(options)).job(device(options.device))
 
 
 def estimator_of(values: Mapping[str, Any]) -> Estimator:
-    """Return how jobs are estimated by flat values, of which those that `Estimator` names are read; None is its default."""
+    """Return the estimator for flat values: the fields of `Estimator` are read, and None is a field's default."""
     from vramcast.estimates.estimator import Estimator
 
     names = [field.name for field in fields(Estimator)]
@@ -138,7 +142,7 @@ def finish(
     extra: dict[str, Any] | None = None,
     advice: Advice | None = None,
 ) -> None:
-    """Print the estimate, write the files which are wanted, and answer the questions; `advice` is for the report."""
+    """Print the estimate, write the files asked for, and answer the questions; `advice` is for the report."""
     more, text = write_files(options, estimate, questions, advice)
     if options.json:
         answer(json.dumps({**estimate.to_dict(), **(extra or {}), **more}))
@@ -158,7 +162,7 @@ def bar_of(estimate: Estimate) -> str:
 def write_files(
     options: argparse.Namespace, estimate: Estimate, questions: what_if_options.Questions, advice: Advice | None = None
 ) -> tuple[dict[str, Any], str]:
-    """Write the snapshot, the view and the report if they are wanted; return the questions' answers as JSON and as text."""
+    """Write the snapshot, the view and the report if they are asked for; return the questions' answers as JSON and as text."""
     from vramcast import report
 
     if options.snapshot:

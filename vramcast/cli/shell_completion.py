@@ -1,4 +1,4 @@
-"""How a command line may go on, for bash, zsh and fish: `eval "$(register-python-argcomplete vramcast)"`."""
+"""Completion of command lines for bash, zsh and fish: `eval "$(register-python-argcomplete vramcast)"`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CARDS: Final = {"--device", "--on", "--cards"}
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
-    """Answer the shell and end this process; return where argcomplete is not installed."""
+    """Answer the shell and end this process; return if argcomplete is not installed."""
     try:
         from argcomplete import autocomplete
         from argcomplete.completers import FilesCompleter
@@ -21,7 +21,7 @@ def complete(parser: argparse.ArgumentParser) -> None:
         return
 
     class Values(FilesCompleter):
-        """Cards, targets, and else files."""
+        """A completer for cards and targets, and for files elsewhere."""
 
         def __call__(self, prefix: str, **settings: Any) -> list[str]:
             action: argparse.Action = settings["action"]
@@ -33,16 +33,16 @@ def complete(parser: argparse.ArgumentParser) -> None:
 
 
 def cards(prefix: str) -> list[str]:
-    """Return the cards whose keys begin so, the site's own among them; a site file that is wrong has none."""
+    """Return the cards whose keys begin with a prefix, the site's included; ignore a site file that is wrong."""
     try:
         known = every_card()
-    except UsageError:  # a Tab is no place to say so: the verb will
+    except UsageError:  # reported when the verb runs, not at a Tab
         known = list(DEVICES.values())
     return [card.key for card in known if card.key.startswith(prefix.lower())]
 
 
 def targets(prefix: str) -> list[str]:
-    """Return the registries, or the models of one, that begin so; files are the shell's to complete."""
+    """Return the registries, or the models of one, that begin with a prefix; the shell itself completes files."""
     registry, colon, name = prefix.partition(":")
     if not colon:
         return [f"{one}:" for one in REGISTRIES if one.startswith(prefix)]

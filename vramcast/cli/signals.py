@@ -1,6 +1,6 @@
-"""What the command line does when it is told to end: it leaves the way an exception does, so that what it opened is closed.
+"""Signals of the command line: SIGTERM and SIGHUP end it like an exception, so that everything it opened is closed.
 
-Worker, job and cuDNN oracle would notice in any case: they end when their caller is no more, also after SIGKILL.
+Worker, job and cuDNN oracle would end in any case: they notice the death of their caller, also after SIGKILL.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _told: list[int] = []
 
 
 def end_orderly() -> None:
-    """Let SIGTERM and SIGHUP raise SystemExit; what nohup ignores stays ignored."""
-    atexit.register(_end_now)  # as the last of all, if it is the first which is registered
+    """Make SIGTERM and SIGHUP raise SystemExit; a signal that nohup ignores stays ignored."""
+    atexit.register(_end_now)  # runs last of all, if it is registered first
     for name in _SIGNALS:
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
@@ -32,10 +32,10 @@ def end_orderly() -> None:
 
 @contextmanager
 def first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at the first Ctrl-C while what is inside runs; the second one interrupts it as ever.
+    """Call `stop` at the first Ctrl-C in the block; let a second one interrupt as usual.
 
     Raises:
-        KeyboardInterrupt: what was stopped had nothing to tell yet; an error of its own is told.
+        KeyboardInterrupt: The stopped job has no result yet; any other error of the block takes precedence.
     """
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
@@ -48,7 +48,7 @@ def first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
         nonlocal told
         told = True
         signal.signal(number, before)
-        say("vramcast: stopping, with what was seen so far; once more to leave")
+        say("vramcast: stopping, with the steps seen so far; press Ctrl-C again to quit")
         stop()
 
     signal.signal(signal.SIGINT, stopped)
@@ -63,12 +63,12 @@ def first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    signal.signal(number, signal.SIG_DFL)  # told twice, it ends at once
+    signal.signal(number, signal.SIG_DFL)  # a second signal ends it at once
     _told.append(number)
     raise SystemExit(128 + number)
 
 
 def _end_now() -> None:
-    """Leave out what the interpreter does at its end, which takes seconds beside large libraries on a busy machine."""
+    """Skip the interpreter's own cleanup, which takes seconds with large libraries on a busy machine."""
     if _told:
         os._exit(128 + _told[0])

@@ -1,8 +1,8 @@
-"""What the command line writes: answers on stdout, everything else on stderr, whatever these two are.
+"""Output of the command line: answers on stdout, everything else on stderr.
 
-They may be closed, full, a pipe that has no reader any more, or of an encoding that cannot show a name. An answer which
-cannot be written is an error; a message which cannot be written is not. Whoever stops reading (`| head`) has what they
-wanted of the text, and still gets the exit code.
+Either stream may be closed, full, a pipe without a reader, or of an encoding that lacks a character. An answer that cannot
+be written is an error; a message that cannot be written is not. A reader that closes the pipe (`| head`) has all the text
+it wanted, and the exit code is unchanged.
 """
 
 from __future__ import annotations
@@ -17,31 +17,33 @@ from vramcast.core.errors import OutputError
 
 
 def secure() -> None:
-    """Open on nothing what the caller closed, so that no file or socket of ours takes its number; once, before all else."""
+    """Open standard streams that the caller closed on the null device, so that no file or socket takes their numbers; call
+    it first.
+    """
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free number, which is `fd`
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest free number, which is `fd`
     if sys.stderr is None:  # print(file=None) would write on stdout
         sys.stderr = open(os.devnull, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 (as long as we live)
 
 
 def require_stdout() -> None:
-    """Raise where nothing could be answered, before hours are spent on the answer.
+    """Raise if no answer can be written, before hours go into it.
 
     Raises:
         OutputError: stdout is closed.
     """
     if sys.stdout is None:
-        raise OutputError("stdout is closed, where the answer goes: redirect it to a file or to /dev/null.")
+        raise OutputError("stdout is closed, so that the answer cannot be written: redirect it to a file or to /dev/null.")
 
 
 def answer(text: str, *, end: str = "\n") -> None:
-    """Write `text` on stdout, at once; characters which it cannot show become question marks.
+    """Write `text` on stdout at once; characters that it cannot show become question marks.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: It cannot be written.
     """
     require_stdout()
     try:
@@ -50,7 +52,9 @@ def answer(text: str, *, end: str = "\n") -> None:
         _abandon(sys.stdout)
     except (OSError, ValueError) as error:
         _abandon(sys.stdout)
-        raise OutputError(f"The answer cannot be written on stdout ({error}): redirect it to a place with room.") from None
+        raise OutputError(
+            f"The answer cannot be written on stdout ({error}): redirect it to a file on a disk with room."
+        ) from None
 
 
 def answer_as(is_json: bool, values: Any, text: Callable[[], str]) -> None:
@@ -59,7 +63,7 @@ def answer_as(is_json: bool, values: Any, text: Callable[[], str]) -> None:
 
 
 def say(text: str, *, end: str = "\n") -> None:
-    """Write a message on stderr, if that is possible; likewise."""
+    """Write a message on stderr if possible, with the same replacement of characters."""
     try:
         print(_showable(text, sys.stderr), end=end, file=sys.stderr, flush=True)
     except (OSError, ValueError):
@@ -72,7 +76,7 @@ def _showable(text: str, stream: TextIO) -> str:
 
 
 def _abandon(stream: TextIO) -> None:
-    """Lead a stream nowhere: what it still holds is not tried again when the interpreter ends."""
+    """Redirect a stream to the null device, so that the interpreter does not try its buffer again at exit."""
     try:
         fd = stream.fileno()
     except (OSError, ValueError):  # no file behind it

@@ -1,6 +1,6 @@
-"""What a terminal shows beside the text: colours, a bar of the card, and what is going on.
+"""Terminal features: colors, a bar of the card, and progress.
 
-Colours stand on a terminal alone, unless FORCE_COLOR is set; never where NO_COLOR is (no-color.org) or TERM is dumb.
+Colors appear on a terminal only, unless FORCE_COLOR is set, and never if NO_COLOR is set (no-color.org) or TERM is dumb.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from vramcast.core.units import gib
 Colour: TypeAlias = Literal["green", "yellow", "red", "dim"]
 # spec: ECMA-48, Select Graphic Rendition
 _CODES: Final[dict[str, str]] = {"green": "32", "yellow": "33", "red": "31", "dim": "2"}
-_WIDTH: Final = 40  # arbitrary: cells of the bar; the numbers beside it fit into 80 columns
+_WIDTH: Final = 40  # arbitrary: cells of the bar; with its numbers it fits into 80 columns
 _TICK_S: Final = 0.5  # arbitrary
 _WIPE: Final = "\r\x1b[K"  # spec: ECMA-48, Erase in Line
-# Of the card: held at the peak, up to the bound, free; and what an encoding without these signs shows.
+# Parts of the card: held at the peak, up to the bound, free; the second row is for encodings without these characters.
 _SIGNS: Final = ("█▒·", "#+.")
 _VERDICTS: Final[dict[str, Colour]] = {"fits": "green", "uncertain": "yellow", "does not fit": "red"}
 
 
 def has_colours(stream: TextIO | None) -> bool:
-    """Whether what is written on a stream may be coloured."""
+    """Return whether text written on a stream may be colored."""
     if stream is None or os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
@@ -40,19 +40,19 @@ def has_colours(stream: TextIO | None) -> bool:
 
 
 def painted(text: str, colour: Colour, stream: TextIO | None) -> str:
-    """Return a text in a colour, where the stream may have one."""
+    """Return a text in a color, if the stream may have one."""
     return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if text and has_colours(stream) else text
 
 
 def card_bar(process_bytes: int, bound_bytes: int | None, card_bytes: int, verdict: str, stream: TextIO) -> str:
-    """Return a bar of a card: what the job holds at its peak, how far its bound reaches, and what is free.
+    """Return a bar of a card: the job's peak, the reach of its bound, and the free rest.
 
     Args:
         process_bytes: The point estimate.
-        bound_bytes: The upper bound; None: none holds.
-        card_bytes: The card.
+        bound_bytes: The upper bound; None: there is none.
+        card_bytes: The memory of the card.
         verdict: `fits`, `uncertain` or `does not fit`.
-        stream: Where it will be written.
+        stream: The stream that it will be written on.
     """
     held, reach, free = _SIGNS[0] if _shows(_SIGNS[0], stream) else _SIGNS[1]
     peak = _cells(process_bytes, card_bytes)
@@ -65,7 +65,7 @@ def card_bar(process_bytes: int, bound_bytes: int | None, card_bytes: int, verdi
 
 
 def _cells(size_bytes: int, card_bytes: int) -> int:
-    """Return how many cells a size fills: one at least, all only of the whole card."""
+    """Return the number of cells that a size fills: at least one, and all of them only for the whole card."""
     return min(_WIDTH, max(1, size_bytes * _WIDTH // card_bytes))
 
 
@@ -79,7 +79,7 @@ def _shows(text: str, stream: TextIO) -> bool:
 
 @contextmanager
 def progress(text: str) -> Iterator[None]:
-    """Show on stderr what is going on, and for how long, while a person looks at it; the line goes when it is done.
+    """Show on stderr the current activity and its duration, on a terminal only; erase the line at the end.
 
     Limits: nothing else may write on the terminal meanwhile. A training command does, so it has no such line.
     """
@@ -105,17 +105,17 @@ def progress(text: str) -> Iterator[None]:
 
 @contextmanager
 def counted(text: str) -> Iterator[Callable[[int, int], None]]:
-    """Show on stderr, while a person looks at it, how many of how many are done, and the time to go; it goes when all are.
+    """Show on stderr, on a terminal only, how many items are done and the time left; erase the line at the end.
 
     Yields:
-        What is told how many are done, of how many.
+        A function that takes the number of items done and their total.
     """
     if sys.stderr is None or not sys.stderr.isatty():
         yield lambda done, wanted: None
         return
     from tqdm import tqdm
 
-    screen = SimpleNamespace(write=partial(say, end=""))  # what cannot be written is no error
+    screen = SimpleNamespace(write=partial(say, end=""))  # a failed write is no error
     columns = shutil.get_terminal_size().columns - 1
     with tqdm(desc=text, file=screen, leave=False, ncols=columns, ascii=not _shows(_SIGNS[0], sys.stderr)) as bar:
 

@@ -1,4 +1,4 @@
-"""Values of options as argparse reads them: a wrong one is told before anything is done."""
+"""Readers of option values for argparse; a wrong value fails before any work begins."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Callable
 from vramcast.core.checks import number, whole
 from vramcast.core.errors import UsageError
 
-_MOST = 2**31 - 1  # spec: a C int, in which libraries count seeds, threads and trees
-_LEAST_SECONDS = 1e-3  # arbitrary: nothing ends sooner
-_LEAST_LEVEL = 1e-6  # arbitrary: no set of runs says anything beyond
+_MOST = 2**31 - 1  # spec: a C int, as libraries count seeds, threads and trees
+_LEAST_SECONDS = 1e-3  # arbitrary: nothing finishes sooner
+_LEAST_LEVEL = 1e-6  # arbitrary: no data set supports a level beyond it
 _MOST_SECONDS = 1e9  # arbitrary: 31 years
 
 
 def text(given: str) -> str:
-    """Return the text which is given, and is none when it is empty: most often by a variable which is not set."""
+    """Return a text, which must not be empty: most often an unset variable was expanded."""
     if not given:
-        raise argparse.ArgumentTypeError("an empty value was given: leave it out, or is a variable not set?")
+        raise argparse.ArgumentTypeError("the value is empty: leave the option out, or check whether a variable is unset")
     return given
 
 
 def checked(parse: Callable[[str], object]) -> Callable[[str], object]:
-    """Return `parse` with its UsageError as argparse's: the option's name goes before the message."""
+    """Return `parse` with its UsageError as argparse's, so that the message starts with the option's name."""
 
     def read(given: str) -> object:
         try:
@@ -34,7 +34,7 @@ def checked(parse: Callable[[str], object]) -> Callable[[str], object]:
 
 
 def count(least: int, most: int = _MOST) -> Callable[[str], object]:
-    """Return what reads a whole number between two others."""
+    """Return a reader for a whole number between two limits."""
     return checked(lambda given: whole("it", _read(int, given), least=least, most=most))
 
 
@@ -44,7 +44,7 @@ def positive(given: str) -> object:
 
 
 def level(given: str) -> object:
-    """Return the level of a bound, which lies between 0 and 1."""
+    """Return the level of a bound, a number between 0 and 1."""
     return checked(lambda given: number("it", _read(float, given), least=_LEAST_LEVEL, most=1 - _LEAST_LEVEL))(given)
 
 
@@ -52,4 +52,4 @@ def _read(kind: type[int] | type[float], given: str) -> object:
     try:
         return kind(given)
     except ValueError:
-        return given  # which is then refused for what it is
+        return given  # rejected later by its type

@@ -1,4 +1,4 @@
-"""Options of the verbs which play a trace again: other settings, other cards, what pins half-empty segments."""
+"""Options of the verbs that replay a trace with other settings or cards, or explain fragmentation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vramcast.simulator.settings import Settings
     from vramcast.tracer.format.trace import Trace
 
-# arbitrary: settings which people try first
+# arbitrary: settings that people try first
 COMMON: Final = (
     "",
     "expandable_segments:True",
@@ -29,10 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="CONF",
         type=str,  # "": the allocator's own
-        help="play the requests again under PYTORCH_CUDA_ALLOC_CONF=CONF; repeatable; 'common': what people try first",
+        help="replay the requests under PYTORCH_CUDA_ALLOC_CONF=CONF; repeatable; 'common': settings that people try first",
     )
-    parser.add_argument("--cards", metavar="LIST", help="on these cards, with --what-if: names or sizes, rtx4090,12GiB")
-    parser.add_argument("--fragmentation", action="store_true", help="say which blocks and modules pin half-empty segments")
+    parser.add_argument("--cards", metavar="LIST", help="cards for --what-if: names or sizes, rtx4090,12GiB")
+    parser.add_argument("--fragmentation", action="store_true", help="list the blocks and modules that pin half-empty segments")
 
 
 def parse_cards(text: str | None) -> list[int]:
@@ -41,7 +41,7 @@ def parse_cards(text: str | None) -> list[int]:
         return []
     names = [name for name in text.split(",") if name.strip()]
     if not names:
-        raise UsageError(f"--cards is '{text}': names or sizes are expected, for example rtx4090,12GiB.")
+        raise UsageError(f"--cards '{text}' is not a list of cards: write names or sizes, for example rtx4090,12GiB.")
     return [card_bytes(name) for name in names]
 
 
@@ -54,20 +54,20 @@ def parse_settings(texts: list[str]) -> list[Settings]:
 
 
 class Questions:
-    """What the options ask of a trace; made before there is one, so that a wrong option is told at once."""
+    """The questions that the options ask about a trace; constructed before it exists, so that a wrong option fails at once."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self._settings = parse_settings(options.what_if or [])
         self._cards = parse_cards(options.cards)
         self._fragmentation = options.fragmentation
         if self._cards and not self._settings:
-            raise UsageError("--cards is about --what-if: say under which settings, for example --what-if common.")
+            raise UsageError("--cards needs --what-if: name the settings to replay, for example --what-if common.")
 
     def answers(self, trace: Trace) -> tuple[dict[str, Any], str]:
-        """Return the answers as JSON, and as text for the terminal, "" when nothing is asked.
+        """Return the answers as JSON, and as text for the terminal, "" without questions.
 
         Args:
-            trace: With segment events; its CONTEXT rows take their part of every card.
+            trace: A trace with segment events; its CONTEXT rows reduce every card.
         """
         from vramcast.simulator.fragmentation import fragmentation
         from vramcast.simulator.what_if import case_table, what_if

@@ -1,1 +1,1 @@
-"""Jobs which ask Ray or dask for the GPU memory that they take, and for more of it after they ran out of memory."""
+"""Jobs that request GPU memory from Ray or dask, and request more of it after they have run out of memory."""

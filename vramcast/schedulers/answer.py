@@ -1,4 +1,4 @@
-"""What schedulers' hooks share: the service's answer on one card, options as text, and the request after one too small."""
+"""Parts shared by the schedulers' hooks: the service's answer for one card, options as text, and the next larger request."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any, Final
 
 from vramcast.core.errors import NoAnswer
 
-_GROWTH_PERCENT: Final = 150  # arbitrary: a second request which most often is enough, and seldom the whole card
+_GROWTH_PERCENT: Final = 150  # arbitrary: the second request is usually enough, and rarely the whole card
 
 
 class Unanswerable(NoAnswer):
-    """The service is there, and has no answer to this question: asking again helps nobody."""
+    """The service is available but has no answer to this request; repeating it does not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One job on one card.
+    """The answer for one job on one card.
 
     Attributes:
-        id: Of the estimate; "": it is of several that overlap.
-        may_run: Whether its point estimate is no larger than the card.
-        request_bytes: What to ask for: at most the card.
+        id: Id of the estimate; "": the answer combines several commands that overlap.
+        may_run: Whether the point estimate is no larger than the card.
+        request_bytes: Memory to request; at most the card.
         process_bytes: The point estimate.
-        capacity_bytes: The card.
-        verdict: Of the estimate, with its reason, in words.
-        steps_ask_for_cards: Whether steps of a batch script ask for whole cards themselves.
+        capacity_bytes: Memory of the card.
+        verdict: Verdict of the estimate, with its reason, in words.
+        steps_ask_for_cards: Whether steps of a batch script request whole cards themselves.
     """
 
     id: str
@@ -40,10 +40,10 @@ class Answer:
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Answer:
-        """Return the answer in what `POST /v1/checks` or `POST /v1/scripts` gives.
+        """Return the answer in a response of `POST /v1/checks` or `POST /v1/scripts`.
 
         Raises:
-            NoAnswer: it is no answer.
+            NoAnswer: The response is not an answer.
         """
         try:
             return cls(
@@ -56,7 +56,7 @@ class Answer:
                 found.get("steps_ask_for_cards") is True,
             )
         except (KeyError, TypeError, ValueError):
-            raise NoAnswer("the service's answer is not understood") from None
+            raise NoAnswer("the service's response is not in the expected format") from None
 
 
 def value_of(text: str) -> Any:
@@ -69,7 +69,7 @@ def value_of(text: str) -> Any:
 
 
 def grown(request_bytes: int, card_bytes: int) -> int | None:
-    """Return the next request, at most the card; None: it was the whole card already."""
+    """Return the next request, at most the card; None: the last one was the whole card."""
     if request_bytes >= card_bytes:
         return None
     return min(-(-request_bytes * _GROWTH_PERCENT // 100), card_bytes)

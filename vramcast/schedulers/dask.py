@@ -1,14 +1,14 @@
-"""dask tasks which ask for the GPU memory that they take: bytes of the resource GPU_MEMORY, which each worker has of its card.
+"""Dask tasks that request GPU memory, as bytes of the resource GPU_MEMORY; each worker offers the memory of its card.
 
     from vramcast.schedulers import dask as sized
 
     client.register_plugin(sized.CardMemory("a100-40gb"))   # or: dask worker --resources GPU_MEMORY=42297786368
-    @sized.task(estimate)                                   # or a function of the call's arguments which returns one
+    @sized.task(estimate)                                   # or a function of the call's arguments that returns one
     def train(learning_rate): ...
     train.submit(client, 1e-3).result()                     # queued again with more after it ran out of memory
     with dask.annotate(resources=sized.resources_of(request)): ...   # collections and delayed functions
 
-dask counts, and does not enforce. Needs `pip install 'vramcast[dask]'`.
+Dask counts the resource but does not enforce it. Needs `pip install 'vramcast[dask]'`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,13 @@ GPU_MEMORY: Final = "GPU_MEMORY"
 
 
 class CardMemory(WorkerPlugin):
-    """A plugin by which workers say what they have: of one worker a card, its memory as the resource GPU_MEMORY.
+    """A plugin that registers the memory of a worker's card as the resource GPU_MEMORY; each worker must have a card of its
+    own.
 
     Args:
-        card: Its name (`vramcast.devices.DEVICES`) or its size (`"12GiB"`).
+        card: Name of the card (`vramcast.devices.DEVICES`) or its size (`"12GiB"`).
     Raises:
-        UsageError: no such card.
+        UsageError: There is no such card.
     """
 
     name = "vramcast-card-memory"
@@ -46,7 +47,7 @@ class CardMemory(WorkerPlugin):
         self.size_bytes = card_bytes(card)
 
     async def setup(self, worker: Worker) -> None:
-        """Tell the worker and its scheduler."""
+        """Register the resource with the worker and its scheduler."""
         await worker.set_resources(**{GPU_MEMORY: self.size_bytes})
 
 
@@ -56,18 +57,20 @@ def resources_of(request: Request) -> dict[str, int]:
 
 
 def refuse_unserved(client: Client, request: Request) -> None:
-    """Raise where no worker could ever run the job; dask would let it wait for ever.
+    """Raise if no worker could ever run the job; dask would let it wait forever.
 
     Raises:
-        RequestRefused: the message says what the largest worker has.
+        RequestRefused: The message gives the memory of the largest worker.
     """
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     largest = int(max((worker["resources"].get(GPU_MEMORY, 0) for worker in workers), default=0))
     if largest < request.size_bytes:
-        has = f"have at most {gib(largest)} of '{GPU_MEMORY}'" if largest else f"say no '{GPU_MEMORY}' (register CardMemory)"
+        has = (
+            f"have at most {gib(largest)} of '{GPU_MEMORY}'" if largest else (f"offer no '{GPU_MEMORY}' (register CardMemory)")
+        )
         raise RequestRefused(
-            f"The job asks for {request}, and the workers of the dask cluster {has}: it is not queued. Start a worker which "
-            "has more, or say may_grow=True where the cluster adapts."
+            f"The job requests {request}, but the workers of the dask cluster {has}: it was not queued. Start a worker with "
+            "more memory, or pass may_grow=True if the cluster scales up."
         )
 
 
@@ -75,16 +78,16 @@ class Task(SizedTask):
     """A function whose calls run as dask tasks."""
 
     def submit(self, client: Client, *arguments: Any, **named: Any) -> Future[Any]:
-        """Queue one call, and queue it again with a larger request when it runs out of GPU memory; return its future result.
+        """Queue one call, and queue it again with a larger request if it runs out of GPU memory; return its future result.
 
         Raises:
-            RequestRefused: it fits on no card, or on none of the cluster.
+            RequestRefused: It fits on no card, or on no worker of the cluster.
         """
 
         def start(request: Request) -> Future[Any]:
             if not self.may_grow:
                 refuse_unserved(client, request)
-            # pure=False: a call which failed is another task when it is queued again.
+            # pure=False: a failed call that is queued again must be a new task.
             queued = client.submit(self.function, *arguments, pure=False, resources=resources_of(request), **named)
             return _plain(queued)
 
@@ -92,12 +95,12 @@ class Task(SizedTask):
 
 
 def task(sizing: Sizing, **options: Any) -> Callable[[Callable[..., Any]], Task]:
-    """Return a decorator which makes a function a `Task`; `options` are those of the class."""
+    """Return a decorator that turns a function into a `Task`; `options` are those of the class."""
     return lambda function: Task(function, sizing, **options)
 
 
 def _plain(queued: distributed.Future[Any]) -> Future[Any]:
-    """Return a dask future as one of Python's; it keeps the task alive until it has ended."""
+    """Return a dask future as a standard future, which keeps the task alive until it ends."""
     found: Future[Any] = Future()
 
     def end(ended: distributed.Future[Any]) -> None:

@@ -1,4 +1,4 @@
-"""What one process of a job asks a scheduler for: bytes of one card, rounded up; and more after it ran out of memory."""
+"""The memory that one process of a job requests from a scheduler: bytes of one card, rounded up; more after a failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vramcast.core.units import MIB, gib
 from vramcast.estimates.result import Estimate
 from vramcast.schedulers.answer import grown
 
-# arbitrary: requests of few sizes; Ray keeps a queue, and worker processes, for each size
+# arbitrary: few distinct sizes, because Ray keeps a queue and worker processes for each
 GRAIN_BYTES: Final = 256 * MIB
 # spec: Ray's docs, "Fractional resource requirements": resources have a precision of 0.0001
 _SHARES: Final = 10_000
@@ -21,16 +21,16 @@ _SHARES: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Memory of one card, for one process of a job (of a job of several ranks: for each rank).
+    """Memory of one card, for one process of a job; for a job of several ranks, for each rank.
 
     Attributes:
-        size_bytes: What is asked for; at most the card.
-        card_bytes: The card's size.
-        card: Its name.
+        size_bytes: Memory to request; at most the card.
+        card_bytes: Memory of the card.
+        card: Name of the card.
         grain_bytes: `size_bytes` is a multiple of it, or the whole card.
-        attempt: The how many-th request of its job it is.
+        attempt: Number of this request among the requests of its job.
     Raises:
-        UsageError: a number is out of range.
+        UsageError: A number is out of range.
     """
 
     size_bytes: int
@@ -50,19 +50,19 @@ class Request:
         """Return the request of an estimated job.
 
         Args:
-            estimate: Of the job, on the card on which it shall run.
-            size_bytes: What to ask for, as `vramcast.estimates.adaptive_level.Online.request` says it; default: the upper bound
-            at the estimate's
-                level. More than the card has is the whole card, and so is a job for which no bound holds.
+            estimate: Estimate of the job, on the card that it will run on.
+            size_bytes: Memory to request, for example from `vramcast.estimates.adaptive_level.Online.request`; default: the
+                upper bound at the estimate's level. A size above the card's, or a job without a bound, requests the whole
+                card.
             grain_bytes: Requests are multiples of it.
         Raises:
-            RequestRefused: not even the point estimate fits on the card.
+            RequestRefused: Not even the point estimate fits on the card.
         """
         card = estimate.job.device.name
         if estimate.verdict.value == "does not fit":
             raise RequestRefused(
-                f"The job takes {gib(estimate.process)}, and {card} has {gib(estimate.card_bytes)}: it is not queued. Give it "
-                "a larger card, or make it smaller (vramcast estimate ... --advise says how)."
+                f"The job needs {gib(estimate.process)}, but {card} has {gib(estimate.card_bytes)}: it was not queued. Use "
+                "a larger card, or make the job smaller (vramcast estimate ... --advise lists ways)."
             )
         if size_bytes is None:
             size_bytes = estimate.card_bytes if estimate.doubts else estimate.upper_bound
@@ -70,27 +70,27 @@ class Request:
 
     @property
     def share(self) -> float:
-        """The part of the card, rounded up to a multiple of 0.0001 which Ray counts as it is."""
+        """The part of the card, rounded up to a multiple of 0.0001, the precision of Ray."""
         parts = -(-self.size_bytes * _SHARES // self.card_bytes)
-        # measured: Ray 2.60 counts in whole parts and cuts: of 0.3228, which times 10,000 is 3227.9999..., it took 0.3227.
+        # measured: Ray 2.60 truncates: of 0.3228, which times 10,000 is 3227.9999..., it took 0.3227.
         while int(parts / _SHARES * _SHARES) != parts:
             parts += 1
         return parts / _SHARES
 
     def larger(self) -> Request | None:
-        """Return what to ask for after this was too little; None: it was the whole card."""
+        """Return the next larger request after this one was too small; None: it was the whole card."""
         size_bytes = grown(self.size_bytes, self.card_bytes)
         return None if size_bytes is None else replace(self, size_bytes=size_bytes, attempt=self.attempt + 1)
 
     def whole_card(self) -> Request:
-        """Return the same for the whole card."""
+        """Return the same request for the whole card."""
         return replace(self, size_bytes=self.card_bytes)
 
     def __str__(self) -> str:
         return f"{gib(self.size_bytes)} of {self.card} ({gib(self.card_bytes)})"
 
 
-# How a job's request is known: it itself, or what follows from the arguments of its call.
+# A job's memory: an estimate, a request, or a function of the call's arguments that returns one of them.
 Sizing: TypeAlias = "Estimate | Request | Callable[..., Estimate | Request]"
 
 
@@ -98,16 +98,18 @@ def request_of(sizing: Sizing, arguments: Sequence[Any] = (), named: Mapping[str
     """Return the request of one call.
 
     Args:
-        sizing: An estimate, a request, or a function of the call's arguments which returns one of them.
-        arguments: Of the call.
-        named: Its keyword arguments.
+        sizing: An estimate, a request, or a function of the call's arguments that returns one of them.
+        arguments: Positional arguments of the call.
+        named: Keyword arguments of the call.
     Raises:
-        RequestRefused: the job fits on no card.
-        UsageError: `sizing` is something else.
+        RequestRefused: The job fits on no card.
+        UsageError: `sizing` has another type.
     """
     found = sizing if isinstance(sizing, Estimate | Request) or not callable(sizing) else sizing(*arguments, **(named or {}))
     if isinstance(found, Estimate):
         return Request.of(found)
     if not isinstance(found, Request):
-        raise UsageError(f"A job's memory is {shown(found)}: give an Estimate, a Request, or a function which returns one.")
+        raise UsageError(
+            f"The memory of a job is {shown(found)}, but must be an Estimate, a Request, or a function that returns one."
+        )
     return found

@@ -1,4 +1,4 @@
-"""A job which ran out of GPU memory is queued again, with a larger request each time."""
+"""Retries of a job that ran out of GPU memory, each with a larger request."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any, Final
 from vramcast.core.checks import whole
 from vramcast.schedulers.request import Request, Sizing, request_of
 
-# spec: torch 2.6 to 2.13, c10/cuda/CUDACachingAllocator.cpp: what `torch.OutOfMemoryError` says of a card
+# spec: torch 2.6 to 2.13, c10/cuda/CUDACachingAllocator.cpp: the text of `torch.OutOfMemoryError`
 _TORCHS_WORDS: Final = "CUDA out of memory"
 ATTEMPTS: Final = 3  # arbitrary: with growth by half, 1 GiB becomes 2.25 GiB
-# Clusters tell the end of a job in a thread of their own, which must not wait for them: jobs are queued again by this one.
+# Clusters report the end of a job in a thread of their own, which must not wait for them: this pool queues jobs again.
 _queueing: Final = ThreadPoolExecutor(1, thread_name_prefix="vramcast-retry")
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Return whether a job failed because its card was full; not so, where the machine's own memory was.
+    """Return whether a job failed because its card was full, as opposed to the machine's main memory.
 
-    A cluster's error has the job's own as its `cause`, or one which it was raised from.
+    A cluster's error has the job's error as its `cause`, or was raised from it.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
@@ -46,17 +46,18 @@ def retried(
     """Return the future result of a job, which is started again with a larger request whenever it runs out of memory.
 
     Args:
-        start: Queues the job. It must be one which can run twice, as for the clusters' own retries.
-        request: The first one.
-        attempts: How often it is started, at most; the last one asks for the whole card. Other errors are the job's answer.
-        on_retry: Told the request which was too small, and the next one, before the job is queued again.
+        start: Queues the job, which must be safe to run twice, as for the clusters' own retries.
+        request: The first request.
+        attempts: Maximum number of starts; the last one requests the whole card. Other errors are returned as the job's
+            result.
+        on_retry: Called with the request that was too small and the next one, before the job is queued again.
     Raises:
         UsageError: `attempts` is below 1.
-        Exception: whatever `start` raises for the first request: it was not queued.
+        Exception: Any error of `start` for the first request; the job was not queued.
     """
     most = whole("attempts", attempts, least=1)
     outcome: Future[Any] = Future()
-    outcome.set_running_or_notify_cancel()  # whoever wants to cancel asks the cluster
+    outcome.set_running_or_notify_cancel()  # to cancel the job, use the cluster
 
     def begin(request: Request) -> None:
         start(request).add_done_callback(lambda ended: _queueing.submit(end, request, ended))
@@ -81,7 +82,7 @@ def retried(
 
 
 def _next(request: Request, most: int) -> Request | None:
-    """Return the next request of a job which may have so many; the last one is for the whole card."""
+    """Return the next request of a job with at most this number of attempts; the last one is for the whole card."""
     larger = request.larger()
     if larger is None or larger.attempt > most:
         return None
@@ -90,15 +91,15 @@ def _next(request: Request, most: int) -> Request | None:
 
 @dataclass(eq=False)
 class SizedTask:
-    """A function whose calls run on a cluster, each with the memory that its estimate asks for.
+    """A function whose calls run on a cluster, each with the memory from its estimate.
 
     Attributes:
-        function: What runs.
-        sizing: An estimate, a request, or a function of the call's arguments which returns one. It runs where the task is
-            submitted.
-        attempts: How often `submit` starts a call, at most.
-        may_grow: Whether more may still join the cluster, so that no job is refused for what it lacks.
-        on_retry: As for `retried`.
+        function: The function to run.
+        sizing: An estimate, a request, or a function of the call's arguments that returns one. It runs on the submitting
+            machine.
+        attempts: Maximum number of times that `submit` starts a call.
+        may_grow: Whether larger nodes may still join the cluster, so that no job is refused because they are missing now.
+        on_retry: See `retried`.
     """
 
     function: Any
@@ -109,13 +110,13 @@ class SizedTask:
     on_retry: Callable[[Request, Request], None] | None = None
 
     def request(self, *arguments: Any, **named: Any) -> Request:
-        """Return what a call asks for.
+        """Return the request of a call.
 
         Raises:
-            RequestRefused: it fits on no card.
+            RequestRefused: It fits on no card.
         """
         return request_of(self.sizing, arguments, named)
 
     def started(self, start: Callable[[Request], Future[Any]], request: Request) -> Future[Any]:
-        """Return the future result of a call, which `start` queues."""
+        """Return the future result of a call that `start` queues."""
         return retried(start, request, attempts=self.attempts, on_retry=self.on_retry)

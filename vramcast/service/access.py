@@ -1,6 +1,6 @@
-"""Whom the service answers: the token that a client shows, and how large and how slow its request may be."""
+"""Access rules: the client's token, and the size and the duration of its request."""
 
-# Annotations are evaluated here: older releases of FastAPI read none of an instance's __call__ as text.
+# Annotations are evaluated here: older releases of FastAPI do not read string annotations of an instance's __call__.
 import asyncio
 import math
 from dataclasses import dataclass, field
@@ -12,18 +12,18 @@ from starlette.requests import ClientDisconnect, HTTPConnection
 
 from vramcast.service.clients import Client, Clients
 
-_BODY_S: Final = 10.0  # arbitrary: by then a body must be there
+_BODY_S: Final = 10.0  # arbitrary: time limit for a body
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Whom the service answers.
+    """The access rules of a service.
 
     Attributes:
-        clients: Who may ask.
-        allows_code: Whether what a client wrote is run, in a sandbox.
-        body_bytes: No larger request is read.
-        admits: Whether it answers Kubernetes' admission reviews, which show no token.
+        clients: The clients with access.
+        allows_code: Whether code that a client sends is run, in a sandbox.
+        body_bytes: Largest request that is read.
+        admits: Whether it answers Kubernetes admission reviews, which carry no token.
     """
 
     clients: Clients = field(default_factory=Clients)
@@ -33,7 +33,7 @@ class Rules:
 
 
 class Refused(Exception):
-    """A request that gets an error; `kind` decides the status."""
+    """A request that gets an error; `kind` sets the status."""
 
     def __init__(self, kind: str, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
@@ -42,53 +42,55 @@ class Refused(Exception):
 
 
 class Token(HTTPBearer):
-    """The security scheme of the API: each request shows its client's token, if the service has any."""
+    """The security scheme of the API: each request carries its client's token, if the service has tokens."""
 
     def __init__(self, clients: Clients) -> None:
         super().__init__(
-            scheme_name="token", auto_error=False, description="One of `--token-file`; a service without one asks for none."
+            scheme_name="token",
+            auto_error=False,
+            description="A token from `--token-file`; a service without that file needs none.",
         )
         self._clients = clients
 
     async def __call__(self, request: HTTPConnection) -> HTTPAuthorizationCredentials | None:
-        """Note who asks; raise where another token is shown, or none, or where its client asks too often."""
+        """Record the client; raise if the token is wrong or missing, or if the client exceeds its rate."""
         shown = await super().__call__(request)
         client = self._clients.showing(shown.credentials if shown else "")
         if client is None:
-            why = "Show the service's token: Authorization: Bearer TOKEN."
+            why = "Wrong or missing token: send the header Authorization: Bearer TOKEN."
             raise Refused("unauthorized", why, {"WWW-Authenticate": "Bearer"})
         if wait_s := client.wait_s():
-            why = f"The client '{client.name}' asks more than {client.rate:g} times a second."
+            why = f"The client '{client.name}' exceeds its limit of {client.rate:g} requests per second: retry later."
             raise Refused("overloaded", why, {"Retry-After": str(math.ceil(wait_s))})
         request.state.client = client
         return shown
 
 
 def client_of(request: Request) -> Client:
-    """Return who asks; a token was looked at."""
+    """Return the client, whose token has been checked."""
     client: Client = request.state.client
     return client
 
 
 def asker_of(request: Request) -> str:
-    """Return on whose share of the queue a question waits: a client's, or where there is one for all, an address's."""
+    """Return the queue share that a request belongs to: a client's, or an address's if all share one token."""
     return client_of(request).name or (request.client.host if request.client else "")
 
 
 async def read_body(request: Request, most_bytes: int) -> bytes:
-    """Return a request's body, if it is not too large and does not take too long."""
+    """Return a request's body, unless it is too large or too slow."""
     said = request.headers.get("content-length", "0")
     if said.isdecimal() and int(said) > most_bytes:
-        raise Refused("too_large", f"The request has {said} bytes: at most {most_bytes} are read.")
+        raise Refused("too_large", f"The request has {said} bytes, but at most {most_bytes} are allowed.")
     body = bytearray()
     try:
         async with asyncio.timeout(_BODY_S):
             async for part in request.stream():
                 body += part
                 if len(body) > most_bytes:
-                    raise Refused("too_large", f"The request is larger than {most_bytes} bytes.")
+                    raise Refused("too_large", f"The request has more than {most_bytes} bytes, the most that are allowed.")
     except TimeoutError:
-        raise Refused("usage", f"The request's body did not come within {_BODY_S:g} s.") from None
+        raise Refused("usage", f"The request's body did not arrive within {_BODY_S:g} s: send it again.") from None
     except ClientDisconnect:
-        raise Refused("usage", "The client left before its request was complete.") from None
+        raise Refused("usage", "The client disconnected before its request was complete.") from None
     return bytes(body)

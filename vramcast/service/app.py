@@ -1,4 +1,4 @@
-"""The HTTP of the service: its routes, and errors as JSON. FastAPI describes them in `/openapi.json`."""
+"""The HTTP interface of the service: its routes, and errors as JSON. FastAPI describes them in `/openapi.json`."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ from vramcast.service.service import Answer, Service
 from vramcast.service.workers import Workers
 
 _JSON: Final = "application/json"
-_REVIEW_BYTES: Final = 3 << 20  # spec: etcd's limit on a request is 1.5 MiB; a review has the object twice at most
-_REVIEW_S: Final = 5.0  # arbitrary: a webhook gets ten seconds by default, and somebody waits for kubectl
-_WEBHOOK: Final = "admission reviews"  # whose share of the queue a webhook's questions take
-_RETRY_S: Final = 60  # arbitrary: somebody has to make room on the disk
-_UNKNOWN: Final = "no estimate has this id: it was never asked for, or by another version"
+_REVIEW_BYTES: Final = 3 << 20  # spec: etcd's limit on a request is 1.5 MiB; a review holds the object at most twice
+_REVIEW_S: Final = 5.0  # arbitrary: a webhook has ten seconds by default, and a user waits for kubectl
+_WEBHOOK: Final = "admission reviews"  # the queue share of a webhook's requests
+_RETRY_S: Final = 60  # arbitrary: time for an operator to free disk space
+_UNKNOWN: Final = "no estimate has this id: it was never requested, or by another version"
 _ASKED: Final = ("usage", "unauthorized", "forbidden", "too_large", "cannot_estimate", "overloaded")
 
 _Decide: TypeAlias = Callable[[AdmissionRequest, Ask, Mode], Awaitable[dict[str, Any]]]
 
 
 def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> DescribedApp:
-    """Return the application; it starts and ends the workers."""
+    """Return the application, which starts and stops the workers."""
 
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:
@@ -68,7 +68,7 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
     app = DescribedApp(
         title="vramcast",
         version=__version__,
-        description="How much GPU memory a PyTorch training job will take.",
+        description="How much GPU memory a PyTorch training job needs.",
         lifespan=lifespan,
         swagger_ui_oauth2_redirect_url=None,
         generate_unique_id_function=lambda route: route.name,
@@ -81,18 +81,18 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
     app.router.route_class = DescribedRoute
     shows_token = [Depends(Token(rules.clients))]
     asked: dict[str, Any] = {"tags": ["estimates"], "dependencies": shows_token, "openapi_extra": reads(JobRequest)}
-    others = APIRouter()  # these are resolved by FastAPI
+    others = APIRouter()  # FastAPI resolves these
 
     @app.post(
         "/v1/checks",
-        summary="Check whether a job fits its card, and what to request for it",
+        summary="Check whether a job fits on its card, and how much memory to request",
         **asked,
         responses=answers({200: CheckAnswer, 202: Running}, *_ASKED),
     )
     async def check(request: Request) -> Response:
         asked = await question(request)
         if not asked.names_card:
-            raise UsageError("A check needs a card: give device, or capacity_bytes.")
+            raise UsageError("A check needs a card: give device or capacity_bytes.")
         id_, found = await service.answer(asked, asker_of(request))
         return _json(await _checked(found, service)) if isinstance(found, Answer) else _answered(id_, found)
 
@@ -111,14 +111,16 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
         "/v1/scripts",
         tags=["estimates"],
         dependencies=shows_token,
-        summary="Check whether what a batch script trains fits its card, and what to request for it",
+        summary="Check whether the training in a batch script fits on its card, and how much memory to request",
         openapi_extra=reads(ScriptRequest),
         responses=answers({200: ScriptAnswer, 202: ScriptRunning}, *_ASKED),
     )
     async def check_script(request: Request) -> Response:
         asked = read_script_request(await read_body(request, rules.body_bytes))
         if not rules.allows_code:
-            raise Refused("forbidden", "The script is code, and this service runs none (--allow-code): name the model.")
+            raise Refused(
+                "forbidden", "A script is code, and this service does not run code (--allow-code): name a model instead."
+            )
         found = await scripts.answer(asked, asker_of(request))
         if isinstance(found, dict):
             return _refused(found["error"])
@@ -128,7 +130,7 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
         "/v1/estimates/{id}",
         tags=["estimates"],
         dependencies=shows_token,
-        summary="Find an estimate that was asked for",
+        summary="Get an estimate requested earlier",
         responses=answers(
             {200: EstimateAnswer, 202: Running}, "usage", "unauthorized", "not_found", "cannot_estimate", "overloaded"
         ),
@@ -143,7 +145,7 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
         "/v1/observations",
         tags=["observations"],
         dependencies=shows_token,
-        summary="Say how a job went",
+        summary="Report how a job went",
         openapi_extra=reads(Observation),
         responses=answers({200: Observed, 201: Observed}, "usage", "unauthorized", "too_large", "overloaded", "not_kept"),
     )
@@ -157,12 +159,15 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
         app.include_router(_admission(_asker(service)))
 
     @others.get(
-        "/healthz", tags=["operation"], summary="Say that the service lives, and what fails", response_model_exclude_none=True
+        "/healthz",
+        tags=["operation"],
+        summary="Get the state of the service, and any failure",
+        response_model_exclude_none=True,
     )
     async def health() -> Health:
         return Health(status="degraded" if service.trouble else "ok", reason=service.trouble or None)
 
-    @others.get("/metrics", tags=["operation"], summary="Count for Prometheus", response_class=PlainTextResponse)
+    @others.get("/metrics", tags=["operation"], summary="Get metrics for Prometheus", response_class=PlainTextResponse)
     async def prometheus() -> Response:
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
@@ -171,10 +176,12 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
 
 
 def _question(body: bytes, rules: Rules) -> Question:
-    """Return what a body asks, if the service answers such questions."""
+    """Return the question in a body, if the service answers its kind."""
     question = read_question(body)
     if question.is_code and not rules.allows_code:
-        raise Refused("forbidden", f"The {question.kind} is code, and this service runs none (--allow-code): name a model.")
+        raise Refused(
+            "forbidden", f"A {question.kind} is code, and this service does not run code (--allow-code): name a model instead."
+        )
     return question
 
 
@@ -197,21 +204,21 @@ def _admission(ask: Ask) -> APIRouter:
         )
 
     for mode in get_args(Mode):
-        add(mode, "mutate", mutate, "Fill the requests of pods that name their model")
-        add(mode, "validate", validate, "Refuse pods that cannot run")
+        add(mode, "mutate", mutate, "Add requests to pods that name their model")
+        add(mode, "validate", validate, "Reject pods that cannot run")
     return router
 
 
 def _asker(service: Service) -> Ask:
-    """Return what asks the service for a webhook: about models by name alone, whatever its clients may ask."""
+    """Return a function that asks the service for a webhook: only about models by name, whatever the rules allow clients."""
 
     async def ask(asked: dict[str, Any]) -> schedulers.Answer:
         question = read_question(json.dumps({**asked, "wait_s": _REVIEW_S}).encode())
         if question.is_code or question.kind != "target":
-            raise UsageError("a pod's job is a model's name")
+            raise UsageError("the job of a pod must be given by a model's name")
         _, found = await service.answer(question, _WEBHOOK)
         if found is None:
-            raise NoAnswer("it is not ready yet")
+            raise NoAnswer("the estimate is not ready yet")
         if isinstance(found, dict):
             raise NoAnswer(str(found["error"]["message"]))
         return schedulers.Answer.of((await _checked(found, service)).model_dump())
@@ -220,7 +227,7 @@ def _asker(service: Service) -> Ask:
 
 
 async def _checked(answer: Answer, service: Service) -> CheckAnswer:
-    """Return whether a job fits, and what to request."""
+    """Return whether a job fits, and the memory to request."""
     return CheckAnswer(
         id=answer.id,
         kept=answer.is_kept,
@@ -233,37 +240,40 @@ async def _checked(answer: Answer, service: Service) -> CheckAnswer:
 
 
 def _answered(id_: str, found: Answer | dict[str, Any] | None) -> Response:
-    """Return an answer as HTTP: the estimate, an error, or that it is not there yet."""
+    """Return an answer as an HTTP response: the estimate, an error, or that it is not ready yet."""
     if found is None:
         return _json(Running(id=id_), 202)
     if isinstance(found, dict):
         return _refused(found["error"], id_)
     begin = f'{{"id": "{id_}", "state": "done", "kept": {str(found.is_kept).lower()}, '.encode()
-    return Response(begin + found.text[1:], media_type=_JSON)  # as it is kept: parsing it would take longer than all the rest
+    # passed on unparsed: parsing it would take longer than everything else
+    return Response(begin + found.text[1:], media_type=_JSON)
 
 
 def _refused(error: dict[str, Any], id_: str | None = None) -> Response:
-    """Return why there is no answer."""
+    """Return the reason for a missing answer."""
     headers = {"Retry-After": str(error["retry_after_s"])} if "retry_after_s" in error else None
     return _failure(error["kind"], error["message"], headers, id_)
 
 
 async def _failed(_: Request, error: Exception) -> Response:
-    """Answer an error that a route raised; what nobody expected is in the operator's log alone."""
+    """Return a response for an error in a route; details of an unexpected one go only to the operator's log."""
     match error:
         case Refused():
             return _failure(error.kind, str(error), error.headers)
         case UsageError():
             return _failure("usage", str(error))
         case OutputError():
-            return _failure("not_kept", f"The service keeps nothing at present ({error}).", {"Retry-After": str(_RETRY_S)})
-        case HTTPException():  # of no route, or of no method of one
+            return _failure(
+                "not_kept", f"The service cannot store data at present ({error}): retry later.", {"Retry-After": str(_RETRY_S)}
+            )
+        case HTTPException():  # an unknown route, or a method that the route lacks
             kinds = {status: kind for kind, status in STATUS.items()}
             return _failure(kinds.get(error.status_code, "usage"), str(error.detail), dict(error.headers or {}))
-        case RequestValidationError():  # of a part of the path: bodies are not read by FastAPI
+        case RequestValidationError():  # a part of the path: FastAPI does not read bodies
             wrong = [f"{one['loc'][-1]}: {one['msg']}" for one in error.errors()]
-            return _failure("not_found", f"Nothing is there: {'; '.join(wrong)}.")
-    return _failure("internal", "The service failed, and its log says why: tell its operator.")
+            return _failure("not_found", f"Nothing was found: {'; '.join(wrong)}.")
+    return _failure("internal", "The service failed: ask its operator to read its log.")
 
 
 _ERRORS: Final = (Refused, UsageError, OutputError, HTTPException, RequestValidationError, Exception)

@@ -1,6 +1,6 @@
-"""Who may ask the service: names, tokens, how far their observations move requests, and how much they may ask.
+"""Clients of the service: names, tokens, the weight of their observations, and their rate limits.
 
-A file of tokens has one client a line, or one bare token, which is then everybody's:
+A token file has one client per line, or a single bare token that all clients share:
 
     # NAME TOKEN [weight=W] [rate=R]
     submit  5up3r-s3cret              rate=50
@@ -21,7 +21,7 @@ from typing import Final
 
 from vramcast.core.errors import UsageError
 
-# arbitrary: one or ten thousand lies move a request between the bound at 0.98 and the one at 0.9999, and never to the card
+# arbitrary: one or ten thousand false reports move a request between the bounds at 0.98 and 0.9999, and never to the card
 WEIGHT: Final = 0.05
 _NAME: Final = re.compile(r"[\w.@-]{1,64}", re.ASCII)
 _HASHED: Final = re.compile(r"sha256:([0-9a-f]{64})")
@@ -31,14 +31,14 @@ _LIMITS: Final = {"weight": 1.0, "rate": math.inf}
 
 @dataclass(eq=False, slots=True)
 class Client:
-    """One who asks.
+    """A client.
 
     Attributes:
-        name: "": whoever has the one token, or asks a service without any.
+        name: Name of the client; "": any client with the single token, or of a service without tokens.
         digest: SHA-256 of the token.
-        weight: How far its observations may move the level of a group's requests: 0 not at all, 1 from the lowest request to
-            the whole card.
-        rate: Requests a second, and as many more at once; infinite: no limit.
+        weight: Influence of its observations on the level of a group's requests: 0 none, 1 from the lowest request to the
+            whole card.
+        rate: Requests per second, and size of a burst; infinite: no limit.
     """
 
     name: str = ""
@@ -49,7 +49,7 @@ class Client:
     _at: float = field(default=-math.inf, init=False)
 
     def wait_s(self, now: float | None = None) -> float:
-        """Count a request; return how long to wait before it is answered: 0 where it is within the client's rate."""
+        """Count a request; return the seconds to wait before its answer: 0 within the client's rate."""
         if self.rate == math.inf:
             return 0.0
         now = time.monotonic() if now is None else now
@@ -61,10 +61,10 @@ class Client:
 
 
 class Clients:
-    """All of them.
+    """All clients.
 
     Args:
-        clients: None: nobody needs a token.
+        clients: None: no token is needed.
     """
 
     def __init__(self, clients: Iterable[Client] = ()) -> None:
@@ -73,15 +73,15 @@ class Clients:
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """By name; of who is none of them, nothing is believed."""
+        """Weights by name; observations of other clients count for nothing."""
         return {one.name: one.weight for one in self._clients or (_ANYBODY,)}
 
     def showing(self, token: str) -> Client | None:
-        """Return whose token it is; the time that it takes does not tell how alike it is to another one."""
+        """Return the client with a token; the time taken does not depend on how much two tokens have in common."""
         if not self.needs_token:
             return _ANYBODY
         shown, found = hashlib.sha256(token.encode()).digest(), None
-        for client in self._clients:  # to the last: the time is always the same
+        for client in self._clients:  # check every client, so that the time is constant
             if hmac.compare_digest(shown, client.digest):
                 found = client
         return found
@@ -91,17 +91,17 @@ _ANYBODY: Final = Client()
 
 
 def read_clients(path: str | None) -> Clients:
-    """Return the clients in a file of tokens; None: nobody needs a token.
+    """Return the clients in a token file; None: no token is needed.
 
     Raises:
-        UsageError: there are none, or a line is wrong.
+        UsageError: There are no clients, or a line is wrong.
     """
     if path is None:
         return Clients()
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--token-file '{path}' cannot be read ({error}).") from None
+        raise UsageError(f"--token-file '{path}' cannot be read ({error}): give a file that this user can read.") from None
     told = [
         (number, line.split()) for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#")
     ]
@@ -112,7 +112,9 @@ def read_clients(path: str | None) -> Clients:
     clients = [_client(words, f"--token-file '{path}', line {number}") for number, words in told]
     for what in ("name", "digest"):
         if len({getattr(one, what) for one in clients}) < len(clients):
-            raise UsageError(f"--token-file '{path}' gives two clients one {'name' if what == 'name' else 'token'}.")
+            raise UsageError(
+                f"--token-file '{path}' gives two clients the same {'name' if what == 'name' else 'token'}: change one of them."
+            )
     return Clients(clients)
 
 
@@ -129,7 +131,7 @@ def _client(words: list[str], where: str) -> Client:
             or float(said[2]) > _LIMITS[said[1]]
             or (said[1] == "rate" and not float(said[2]))
         ):
-            raise UsageError(f"{where} has '{word}': give weight=W from 0 to 1, or rate=R above 0, once.")
+            raise UsageError(f"{where} has '{word}': give weight=W from 0 to 1, or rate=R above 0, each at most once.")
         numbers[said[1]] = float(said[2])
     return Client(words[0], _digest(words[1]), **numbers)
 

@@ -1,4 +1,4 @@
-"""Connections which take more than they may: they end before they have all that a process may open, or all its memory."""
+"""Limits on connections, so that clients cannot use up the file descriptors or the memory of the process."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from typing import Any, ClassVar, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-_HEADERS_S: Final = 10.0  # arbitrary: by then a request's headers must be there
-_HEADERS_BYTES: Final = 32 << 10  # arbitrary: of a request, its first line included
-_MOST_PIPELINED: Final = 16  # arbitrary: requests of a connection which wait for their turn; each takes some 5 kB here
-_READ_S: Final = 10.0  # arbitrary: by then a client must have read what it was sent
+_HEADERS_S: Final = 10.0  # arbitrary: time limit for a request's headers
+_HEADERS_BYTES: Final = 32 << 10  # arbitrary: headers of a request, including its first line
+_MOST_PIPELINED: Final = 16  # arbitrary: requests of a connection that wait for their turn; each takes about 5 kB
+_READ_S: Final = 10.0  # arbitrary: time limit for a client to read its response
 
 
 def limit_connections() -> None:
-    """Let this process open as many files as it may, and wait for requests on half as many connections."""
+    """Raise this process's limit of open files to the maximum, and wait for requests on half as many connections."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     Impatient.most_waiting = most // 2
 
 
 class Impatient(HttpToolsProtocol):
-    """uvicorn's protocol, which waits for some seconds only: for headers, and for who reads its answers.
+    """uvicorn's protocol with time limits: for headers, and for clients that do not read their responses.
 
-    uvicorn's own waits for ever for the first headers and for the last answer, and reads headers without end.
+    uvicorn itself waits without limit for the first headers and the last response, and reads headers of any length.
     """
 
-    most_waiting = 500  # of connections which have not said what they ask; `limit_connections` sets it
+    most_waiting = 500  # connections that have not sent a request; set by `limit_connections`
     _waiting: ClassVar[OrderedDict[Impatient, None]] = OrderedDict()
     _until: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
     _header_bytes = 0
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait; of too many who are waited for, who has had longest goes."""
+        """Start waiting; if too many connections wait, close the one that has waited longest."""
         super().connection_made(transport)
         self._wait()
         if len(self._waiting) > self.most_waiting:
             next(iter(self._waiting))._give_up()
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; headers which do not end go on nobody's account."""
+        """Process received data; limit the size of headers."""
         self._header_bytes += len(data)
         super().data_received(data)
         if self._until is not None and self._header_bytes > _HEADERS_BYTES:
@@ -54,31 +54,31 @@ class Impatient(HttpToolsProtocol):
         self._wait()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; what comes behind a body in pieces is none."""
+        """Add a header; ignore trailers after a chunked body."""
         if self._until is not None:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Stop waiting; who sends ever more before it has an answer is told that this is no HTTP."""
+        """Stop waiting; reject a client that pipelines too many requests before it gets a response."""
         self._stop_waiting()
         if len(self.pipeline) >= _MOST_PIPELINED:
             raise ValueError(f"more than {_MOST_PIPELINED} requests at once")
         super().on_headers_complete()
 
     def pause_writing(self) -> None:
-        """Wait until the client reads; who does not is cut off."""
+        """Wait until the client reads; disconnect it if it does not."""
         super().pause_writing()
         self._unread = self._unread or self.loop.call_later(_READ_S, self._abort)
 
     def resume_writing(self) -> None:
-        """Go on, as the client does."""
+        """Continue when the client reads again."""
         super().resume_writing()
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close a connection on which nothing is asked; it ends also if its last answer is never read."""
+        """Close an idle connection; end it also if its last response is never read."""
         super().timeout_keep_alive_handler()
         self.loop.call_later(_READ_S, self._abort)
 

@@ -1,8 +1,8 @@
-"""The memory of a sandbox, limited by the kernel: a control group of its own, where this machine lends us one.
+"""Memory limits of a sandbox, enforced by the kernel: a control group of its own, if this machine permits one.
 
-What a group holds is all that counts as its memory: of processes, of files in memory, of the kernel for them. A service has
-groups below its own where it may write there: as root on a machine of its own, or as a unit with `Delegate=yes`. Version 2 and
-version 1 of control groups are known.
+All memory of the group counts: that of processes, of files in memory, and of the kernel on their behalf. A service can
+create groups below its own if it may write there: as root on a machine of its own, or as a unit with `Delegate=yes`.
+Versions 1 and 2 of control groups are supported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vramcast.core.process_tree import descendants
 _NAME: Final = "vramcast-{pid}-{number}"
 _OURS: Final = re.compile(r"vramcast-(\d+)-(\d+)")
 _PROCESSES: Final = "cgroup.procs"
-# spec: Linux, Documentation/admin-guide: the limit, one of swap which is absent where there is none, and the kernel's kills
+# spec: Linux, Documentation/admin-guide: the limit, the swap limit (absent without swap), and the kernel's kills
 _FILES: Final = {
     2: ("memory.max", "memory.swap.max", "memory.events"),
     1: ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", "memory.oom_control"),
@@ -29,11 +29,11 @@ _KILLS: Final = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """One group, for one job after the other.
+    """One control group, used by one job after another.
 
     Attributes:
-        folder: Of the kernel's.
-        version: Of control groups.
+        folder: Folder of the group in the kernel's file system.
+        version: Version of control groups.
     """
 
     folder: Path
@@ -41,11 +41,11 @@ class ControlGroup:
 
     @property
     def entrance(self) -> Path:
-        """The file into which a process writes its number to enter."""
+        """The file to which a process writes its id to join the group."""
         return self.folder / _PROCESSES
 
     def limit(self, size_bytes: int) -> None:
-        """Let it hold so much and no more; raise OSError where it cannot be limited."""
+        """Limit the memory of the group; raise OSError if that is impossible."""
         most, swap, _ = _FILES[self.version]
         (self.folder / most).write_text(str(size_bytes))
         for name, value in ((swap, size_bytes if self.version == 1 else 0), ("memory.oom.group", 1)):
@@ -53,31 +53,31 @@ class ControlGroup:
                 file.write_text(str(value))
 
     def kills(self) -> int:
-        """Return how many of its processes the kernel has killed because it was full."""
+        """Return the number of its processes that the kernel has killed because the group was full."""
         found = _KILLS.search((self.folder / _FILES[self.version][2]).read_text())
         return int(found[1]) if found else 0
 
     def processes(self) -> list[int]:
-        """Return who is in it."""
+        """Return the ids of its processes."""
         with contextlib.suppress(OSError):
             return [int(line) for line in self.entrance.read_text().split()]
         return []
 
     def remove(self) -> None:
-        """Remove it, once it is empty."""
+        """Remove the group once it is empty."""
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 
 
 def control_groups(count: int, size_bytes: int, own: tuple[Path, int] | None = None) -> list[ControlGroup]:
-    """Return groups of this process's, each limited to a size.
+    """Return groups below this process's own, each limited to a size.
 
     Args:
-        count: How many.
-        size_bytes: Of each.
-        own: The folder of this process's group, and the version; default: as the kernel says.
+        count: Number of groups.
+        size_bytes: Memory limit of each.
+        own: Folder of this process's group, and the version; default: as the kernel reports.
     Raises:
-        OSError: this machine lends none; the message says why.
+        OSError: This machine permits no groups; the message gives the reason.
     """
     folder, version = own or _own()
     _remove_left(folder)
@@ -97,12 +97,12 @@ def control_groups(count: int, size_bytes: int, own: tuple[Path, int] | None = N
 
 
 def refusal() -> str:
-    """Return why this machine lends no groups, as far as one sees without making one; "": it does."""
+    """Return the reason why this machine permits no groups, without trying to make one; "": it may permit them."""
     try:
         folder, version = _own()
         if version == 2 and "memory" not in (folder / "cgroup.controllers").read_text().split():
-            return f"{folder} lends no memory"
-        return "" if os.access(folder, os.W_OK) else f"{folder} cannot be written"
+            return f"{folder} does not delegate memory limits"
+        return "" if os.access(folder, os.W_OK) else f"{folder} is not writable"
     except OSError as error:
         return str(error)
 
@@ -111,7 +111,7 @@ def _own() -> tuple[Path, int]:
     """Return the folder of this process's group that counts memory, and the version.
 
     Raises:
-        OSError: there is none.
+        OSError: There is none.
     """
     lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
@@ -128,22 +128,22 @@ def _own() -> tuple[Path, int]:
 
 def _below(place: Path, path: str) -> Path:
     whole = place / path.lstrip("/")
-    return whole if whole.exists() else place  # a container may see its own group as the first one
+    return whole if whole.exists() else place  # a container may see its own group as the root
 
 
 def _hand_down(folder: Path) -> None:
-    """Let groups below this one limit memory: who is in it goes into one below, as version 2 wants it.
+    """Let groups below this one limit memory; move its processes into one of them, as version 2 requires.
 
     Raises:
-        OSError: it may not.
+        OSError: This is not permitted.
     """
     if "memory" not in (folder / "cgroup.controllers").read_text().split():
-        raise PermissionError(f"{folder} lends no memory")
+        raise PermissionError(f"{folder} does not delegate memory limits")
     if "memory" in (folder / "cgroup.subtree_control").read_text().split():
         return
     inside = {int(line) for line in (folder / _PROCESSES).read_text().split()}
     if others := inside - {os.getpid(), *descendants(os.getpid())}:
-        raise PermissionError(f"{folder} has {len(others)} other processes, which are not this service's to move")
+        raise PermissionError(f"{folder} has {len(others)} other processes, which this service must not move")
     inner = folder / "vramcast-service"
     inner.mkdir(exist_ok=True)
     for pid in inside:
@@ -153,7 +153,7 @@ def _hand_down(folder: Path) -> None:
 
 
 def _remove_left(folder: Path) -> None:
-    """Remove what services left which were killed."""
+    """Remove groups left by services that were killed."""
     for one in folder.glob("vramcast-*-*"):
         if (named := _OURS.fullmatch(one.name)) and not Path(f"/proc/{named[1]}").exists():
             with contextlib.suppress(OSError):

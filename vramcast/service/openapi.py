@@ -1,4 +1,4 @@
-"""How the API is described: what routes read themselves, and what else they may answer, in FastAPI's OpenAPI."""
+"""Description of the API in FastAPI's OpenAPI: bodies that routes read themselves, and their further responses."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _RETRY_AFTER: Final = {"Retry-After": {"description": "seconds", "schema": {"typ
 
 
 class DescribedRoute(APIRoute):
-    """A route whose endpoint and dependencies take the request alone.
+    """A route whose endpoint and dependencies take only the request.
 
-    FastAPI describes it; resolving its parameters anew for each request would take longer than a kept answer.
+    FastAPI describes it; resolving its parameters for each request would take longer than a cached answer.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what answers a request."""
+        """Return the handler of a request."""
         needed = [one.dependency for one in self.dependencies if one.dependency]
 
         async def handle(request: Request) -> Response:
@@ -36,12 +36,12 @@ class DescribedRoute(APIRoute):
 
 
 class DescribedApp(FastAPI):
-    """FastAPI that also describes the bodies that its routes read within their own limits (`reads`)."""
+    """A FastAPI application that also describes the bodies that its routes read with their own limits (`reads`)."""
 
     bodies: tuple[type[BaseModel], ...] = ()
 
     def openapi(self) -> dict[str, Any]:
-        """Return the OpenAPI document, made at the first call."""
+        """Return the OpenAPI document, created at the first call."""
         if self.openapi_schema is not None:
             return self.openapi_schema
         document = super().openapi()
@@ -51,13 +51,13 @@ class DescribedApp(FastAPI):
 
 
 def reads(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the description of a body that a route reads itself; the application's `bodies` has the model."""
+    """Return the description of a body that a route reads itself; the model is in the application's `bodies`."""
     content = {"application/json": {"schema": {"$ref": _SCHEMA.format(model=model.__name__)}}}
     return {"requestBody": {"required": True, "content": content}}
 
 
 def answers(models: dict[int, type[BaseModel]], *failures: str) -> dict[int | str, dict[str, Any]]:
-    """Return the descriptions of a route's answers by status, and of the kinds of failure that it may have."""
+    """Return the descriptions of a route's responses by status, including those of its kinds of failure."""
     described: dict[int | str, dict[str, Any]] = {status: {"model": model} for status, model in models.items()}
     for kind in (*failures, "internal"):
         headers = {"headers": _RETRY_AFTER} if kind in ("overloaded", "not_kept") else {}

@@ -1,6 +1,6 @@
-"""The operator's log on stderr: one line per event, and a traceback below it where the error was unexpected.
+"""The operator's log on stderr: one line per event, with a traceback below it if the error was unexpected.
 
-What clients and their jobs wrote is escaped, so that nobody can write a line that looks like one of ours.
+Text from clients and their jobs is escaped, so that they cannot forge a line of the log.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _INDENT: Final = "    "
 
 
 class _Lines(logging.Formatter):
-    """Writes an event as one line, and a traceback as indented ones."""
+    """A formatter that writes an event as one line, and a traceback as indented lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Return the line of an event."""
@@ -26,7 +26,7 @@ class _Lines(logging.Formatter):
 
 
 def write_log(level: str) -> None:
-    """Write events of vramcast from this level on to stderr, and warnings of all others."""
+    """Write events of vramcast at this level or above to stderr, and warnings of all other packages."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Lines(_FORM))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)

@@ -1,4 +1,4 @@
-"""What Prometheus may ask of the service: latency, failures, and how far requests were right so far, by class of jobs."""
+"""Prometheus metrics of the service: latency, failures, and the coverage of requests by class of jobs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from vramcast.service.service import Service
 from vramcast.service.workers import Workers
 
-_BUCKETS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0)  # arbitrary: kept answers to long jobs
+_BUCKETS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 120.0)  # arbitrary: cached answers to long jobs
 
 
 class Metrics:
-    """Counts what is answered; what the service knows itself is read when it is asked for."""
+    """A collector that counts answers; the service's own numbers are read on each scrape."""
 
     def __init__(self, service: Service, pools: Sequence[Workers]) -> None:
         self._service = service
@@ -40,18 +40,22 @@ class Metrics:
         """Yield the service's own numbers."""
         service, pools = self._service, self._pools
         for name, about, value in (
-            ("vramcast_cached_answers", "Answers which were kept", service.from_cache),
-            ("vramcast_joined_questions", "Questions which waited for an equal one", service.joined),
-            ("vramcast_replaced_workers", "Workers ended for a job's time or memory", sum(pool.replaced for pool in pools)),
+            ("vramcast_cached_answers", "Answers from the cache", service.from_cache),
+            ("vramcast_joined_questions", "Questions that waited for an equal one", service.joined),
+            (
+                "vramcast_replaced_workers",
+                "Workers ended because of a job's time or memory",
+                sum(pool.replaced for pool in pools),
+            ),
         ):
             yield CounterMetricFamily(name, about, value=value)
         yield GaugeMetricFamily("vramcast_questions_in_flight", "Questions being answered", value=len(service.asking))
         waiting = sum(pool.waiting for pool in pools)
-        yield GaugeMetricFamily("vramcast_questions_waiting", "Questions which wait for a worker", value=waiting)
-        observed = CounterMetricFamily("vramcast_observed_jobs", "Jobs whose end is known", labels=["group"])
+        yield GaugeMetricFamily("vramcast_questions_waiting", "Questions that wait for a worker", value=waiting)
+        observed = CounterMetricFamily("vramcast_observed_jobs", "Jobs with a reported end", labels=["group"])
         coverage = GaugeMetricFamily("vramcast_coverage", "Share of jobs below their request", labels=["group"])
         over = GaugeMetricFamily("vramcast_overprovision", "Mean of request / measured - 1", labels=["group"])
-        level = GaugeMetricFamily("vramcast_asked_level", "Level which the next job is asked for", labels=["group"])
+        level = GaugeMetricFamily("vramcast_asked_level", "Level requested for the next job", labels=["group"])
         for name, by_client in service.groups.items():
             count = sum(state.observed for state in by_client.values())
             observed.add_metric([name], count)
@@ -62,7 +66,7 @@ class Metrics:
 
 
 class Measured:
-    """An ASGI application whose answers are counted by route; what stands at no route is not."""
+    """An ASGI application that counts responses by route; unknown paths are not counted."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
@@ -71,7 +75,7 @@ class Measured:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         began = time.perf_counter()
-        status = 500  # spec: HTTP, where the application raises
+        status = 500  # spec: HTTP, if the application raises
 
         async def noted(message: Message) -> None:
             nonlocal status

@@ -1,4 +1,4 @@
-"""What the service answers: the bodies that its OpenAPI describes. The estimate's own form is that of vramcast/schema."""
+"""Response bodies of the service, described in its OpenAPI. The estimate has the form of vramcast/schema."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 _SCHEMAS: Final = Path(__file__).parents[1] / "schema"
-# spec: HTTP's status codes, by what went wrong
+# spec: HTTP status codes, by the kind of failure
 STATUS: Final = {
     "usage": 400,
     "unauthorized": 401,
@@ -24,14 +24,16 @@ STATUS: Final = {
     "internal": 500,
     "not_kept": 503,
 }
-EstimateId = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="names a job, its card, and what answered it")]
+EstimateId = Annotated[
+    str, Field(pattern=r"^[0-9a-f]{64}$", description="identifies a job, its card, and the version of the service")
+]
 Bytes = Annotated[int, Field(ge=0)]
 ExitCode: TypeAlias = Literal[0, 1, 4]
-# spec: the contract's exit codes
+# spec: the documented exit codes
 
 
 def _published(schema: dict[str, Any]) -> None:
-    """Put the published JSON Schema of an estimate in the place of pydantic's."""
+    """Replace pydantic's schema of an estimate by the published JSON Schema."""
     found = json.loads((_SCHEMAS / "estimate.schema.json").read_text(encoding="utf-8"))
     shared = found.pop("$defs")
 
@@ -55,68 +57,68 @@ class Estimate(RootModel[dict[str, Any]]):
 
 
 class Verdict(BaseModel):
-    """Whether the job fits its card, as `vramcast check` says it."""
+    """The verdict on whether the job fits on its card, as in `vramcast check`."""
 
     value: Literal["fits", "does not fit", "uncertain"]
-    exit_code: ExitCode = Field(description="how `vramcast check` ends")
+    exit_code: ExitCode = Field(description="the exit code of `vramcast check`")
     reason: str
 
 
-Kept: TypeAlias = Annotated[bool, Field(description="false: the disk did not take it, and a restart forgets it")]
+Kept: TypeAlias = Annotated[bool, Field(description="false: it could not be written to disk, and is lost at a restart")]
 
 
 class EstimateAnswer(BaseModel):
-    """An estimate that was asked for."""
+    """An estimate that was requested."""
 
     id: EstimateId
     state: Literal["done"] = "done"
     kept: Kept = True
     estimate: Estimate
-    levels: dict[str, Bytes] = Field(description="the bound of the process peak in bytes, by level")
+    levels: dict[str, Bytes] = Field(description="the bound on the process peak in bytes, by level")
 
 
 class CheckAnswer(BaseModel):
-    """Whether a job fits its card, and what to request for it."""
+    """The verdict on whether the job fits on its card, and the memory to request for it."""
 
     id: EstimateId
     state: Literal["done"] = "done"
     kept: Kept = True
     verdict: Verdict
-    request_bytes: Bytes = Field(description="what to ask the scheduler for")
+    request_bytes: Bytes = Field(description="the memory to request from the scheduler")
     process_bytes: Bytes = Field(description="the point estimate of the process peak")
     capacity_bytes: Bytes = Field(description="the card")
-    group: str = Field(description="the class of the job, by whose observations its request moves")
+    group: str = Field(description="the class of the job, whose observations adjust its request")
 
 
 class Running(BaseModel):
-    """The answer is not there yet: ask for it by its id."""
+    """The answer is not ready yet: get it by its id later."""
 
     id: EstimateId
     state: Literal["running"] = "running"
 
 
 class Observed(BaseModel):
-    """The observation is kept."""
+    """The observation is stored."""
 
-    id: str = Field(description="of the observation")
+    id: str = Field(description="id of the observation")
 
 
 class Health(BaseModel):
-    """How the service is."""
+    """The state of the service."""
 
     status: Literal["ok", "degraded"] = "ok"
-    reason: str | None = Field(None, description="what is not kept, and why")
+    reason: str | None = Field(None, description="data that is not stored, and the reason")
 
 
 class Problem(BaseModel):
-    """What went wrong, and what to do about it."""
+    """A problem, and how to solve it."""
 
     kind: Literal[tuple(STATUS)]  # type: ignore[valid-type]
     message: str
 
 
 class Failure(BaseModel):
-    """Why there is no answer."""
+    """The reason for a missing answer."""
 
-    id: EstimateId | None = Field(None, description="of the estimate, where one was asked for")
+    id: EstimateId | None = Field(None, description="id of the estimate, if one was requested")
     error: Problem

@@ -1,4 +1,4 @@
-"""A worker's part of a batch script: it reads what the script trains, beside the files that came with it. Nothing is run."""
+"""A worker's part of a batch script: it reads the training commands, next to the files sent with them. Nothing is run."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def plan_of_script(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the training commands of a script as questions, and their plan.
 
     Args:
-        values: Of a `ScriptRequest`; its files lie in the current folder.
+        values: Values of a `ScriptRequest`, whose files are in the current folder.
     Raises:
-        CannotEstimate: a line of the script is not understood, or it trains nothing.
-        UsageError: the grammar of scripts is not installed.
+        CannotEstimate: A line of the script is not understood, or it trains nothing.
+        UsageError: The grammar of scripts is not installed.
     """
     try:
         found = read_script(values["script"], values["arguments"], **{name: values[name] for name in _READ})

@@ -1,4 +1,4 @@
-"""What a client asks about a batch script, and the answer: of its commands together, as they follow one another and overlap."""
+"""Requests about a batch script, and their answers: its commands together, as they follow one another or overlap."""
 
 from __future__ import annotations
 
@@ -20,56 +20,56 @@ from vramcast.service.responses import Bytes, CheckAnswer, EstimateId, Verdict
 from vramcast.service.script_plans import files_below
 from vramcast.service.service import Answer, Service
 
-_SCRIPT_CHARACTERS: Final = 1 << 20  # arbitrary: the grammar takes 256 KiB, and says so itself
+_SCRIPT_CHARACTERS: Final = 1 << 20  # arbitrary: the grammar accepts 256 KiB, and reports a longer script itself
 _MOST_WORDS: Final = 1_000  # arbitrary
 _MOST_TASKS: Final = 100_000  # arbitrary: processes of a job
-_KEPT: Final = 1_000  # arbitrary: plans in memory; some kB each
+_KEPT: Final = 1_000  # arbitrary: plans in memory; a few kB each
 
 
 class ScriptRequest(BaseModel):
-    """A batch script as it is submitted. It is read, and its training commands are run in a sandbox; only with --allow-code."""
+    """A batch script as submitted. It is read, and its training commands run in a sandbox; only with --allow-code."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     script: str = Field(max_length=_SCRIPT_CHARACTERS)
     arguments: list[str] = Field(default_factory=list, max_length=_MOST_WORDS)
-    folder: str = Field(pattern="^/", max_length=4096, description="in which the job runs")
+    folder: str = Field(pattern="^/", max_length=4096, description="folder in which the job runs")
     environment: dict[str, str | None] = Field(
-        default_factory=dict, description="the job's variables; null: one that is set, and whose value is not said"
+        default_factory=dict, description="environment variables of the job; null: set to a value that is not given"
     )
-    files: dict[str, str] = Field(default_factory=dict, description="the job's files, text by relative path")
-    tasks: int = Field(1, ge=1, le=_MOST_TASKS, description="processes that `srun` starts")
+    files: dict[str, str] = Field(default_factory=dict, description="files of the job: text by relative path")
+    tasks: int = Field(1, ge=1, le=_MOST_TASKS, description="number of processes that `srun` starts")
     nodes: int = Field(1, ge=1, le=_MOST_TASKS)
-    cards: int = Field(1, ge=0, le=_MOST_TASKS, description="whole cards of the job; 0: parts of one")
+    cards: int = Field(1, ge=0, le=_MOST_TASKS, description="whole cards of the job; 0: part of one")
     device: str = Field("h200", max_length=100, description="the card")
-    level: float = Field(0.99, gt=0, lt=1, description="of the upper bound")
+    level: float = Field(0.99, gt=0, lt=1, description="confidence level of the upper bound")
     wait_s: float = Field(30.0, ge=0, le=600, description="how long the client waits for the answer")
 
 
 class ScriptAnswer(BaseModel):
-    """Whether what a script trains fits the card, and what to request for it."""
+    """The verdict on whether the training in a script fits on the card, and the memory to request for it."""
 
-    id: EstimateId | None = Field(None, description="of the command that takes most; absent: several that overlap take most")
+    id: EstimateId | None = Field(None, description="id of the command with the largest need; absent: several that overlap")
     state: Literal["done"] = "done"
     verdict: Verdict
-    request_bytes: Bytes = Field(description="what to ask the scheduler for")
+    request_bytes: Bytes = Field(description="the memory to request from the scheduler")
     process_bytes: Bytes = Field(description="the point estimate of the largest sum of processes")
     capacity_bytes: Bytes = Field(description="the card")
     commands: int = Field(ge=1, description="training commands of the script")
-    steps_ask_for_cards: bool = Field(description="whether an `srun` of the script asks for whole cards itself")
+    steps_ask_for_cards: bool = Field(description="whether an `srun` of the script requests whole cards itself")
 
 
 class ScriptRunning(BaseModel):
-    """The answer is not there yet: ask again."""
+    """The answer is not ready yet: send the request again."""
 
     state: Literal["running"] = "running"
 
 
 def read_script_request(body: bytes) -> ScriptRequest:
-    """Return what a body asks.
+    """Return the request in a body.
 
     Raises:
-        UsageError: it is no such request.
+        UsageError: The body is not such a request.
     """
     found: ScriptRequest = read_model(ScriptRequest, body)
     check_files(found.files)
@@ -77,10 +77,10 @@ def read_script_request(body: bytes) -> ScriptRequest:
 
 
 class Scripts:
-    """Answers questions about scripts: each is read once, and its commands are questions like others.
+    """Answers to requests about scripts: each script is read once, and its commands are answered like other questions.
 
     Args:
-        service: Answers them.
+        service: Answers the commands.
         check: Makes the answer of one command.
     """
 
@@ -90,11 +90,11 @@ class Scripts:
         self._reading: dict[str, asyncio.Task[dict[str, Any]]] = {}
 
     async def answer(self, asked: ScriptRequest, asker: str = "") -> ScriptAnswer | ScriptRunning | dict[str, Any]:
-        """Return the answer, or an error as `service.error_of` has it.
+        """Return the answer, or an error in the form of `service.error_of`.
 
         Args:
             asked: The script.
-            asker: On whose share of the queue it waits.
+            asker: Queue share of the client.
         """
         latest = time.monotonic() + asked.wait_s
         plan = await self._plan(asked, asker)
@@ -116,14 +116,14 @@ class Scripts:
     async def _one(
         self, step: dict[str, Any], asked: ScriptRequest, files: dict[str, dict[str, str]], latest: float, asker: str
     ) -> Answer | dict[str, Any] | None:
-        """Return the answer about one command."""
+        """Return the answer for one command."""
         body = {name: step[name] for name in ("command", "environment", "world_size", "nproc_per_node")}
         body |= {"files": files[step["folder"]], "device": asked.device, "level": asked.level}
         wait_s = max(0.0, latest - time.monotonic())
         return (await self._service.answer(read_question(json.dumps({**body, "wait_s": wait_s}).encode()), asker))[1]
 
     async def _plan(self, asked: ScriptRequest, asker: str) -> dict[str, Any] | None:
-        """Return what a worker reads in a script; None: its client must go before."""
+        """Return a worker's plan of a script; None: the client's waiting time is over."""
         values = asked.model_dump(exclude={"wait_s", "device", "level"})
         key = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
         if (kept := self._plans.get(key)) is not None:
@@ -144,17 +144,17 @@ class Scripts:
 
 
 def _is_lasting(plan: dict[str, Any]) -> bool:
-    """Whether the script itself decides what was read, and not the machine's state."""
+    """Return whether the plan depends only on the script, and not on the machine's state."""
     return "error" not in plan or plan["error"]["kind"] == "cannot_estimate"
 
 
 def together(found: dict[str, Any], checks: list[CheckAnswer], cards: int) -> ScriptAnswer:
-    """Return the answer of a script whose commands have these.
+    """Return the answer for a script, given the answers for its commands.
 
     Args:
-        found: Its plan, as a worker read it.
-        checks: By command.
-        cards: Of the job. Of several, commands that overlap may each have one, so that their sum refuses nothing.
+        found: The plan of the script, from a worker.
+        checks: Answers by command.
+        cards: Cards of the job. With several, commands that overlap may each have one, so that their sum does not decide.
     """
     steps = [Step((str(number),), copies=step["copies"]) for number, step in enumerate(found["steps"])]
     plan: Plan = from_plain(found["plan"], steps)
@@ -178,7 +178,7 @@ def together(found: dict[str, Any], checks: list[CheckAnswer], cards: int) -> Sc
     elif unsure is not None or request_bytes > capacity_bytes:
         value, reason = "uncertain", unsure.reason if unsure is not None else reason
     if value == "does not fit" and found["is_doubtful"]:
-        value, reason = "uncertain", f"{reason}; whether that part of the script runs is known only when it does"
+        value, reason = "uncertain", f"{reason}; whether that part of the script runs is only known at run time"
     return ScriptAnswer(
         id=largest.id if is_alone else None,
         verdict=Verdict(value=value, exit_code=EXIT_CODES[value], reason=reason),  # type: ignore[arg-type]

@@ -1,8 +1,9 @@
-"""What the service does with a question: kept answers first, equal questions joined, workers for the others; and observations.
+"""The service's handling of a question: cached answers first, equal questions joined, workers for the rest; and
+observations.
 
-Requests at the service's level are kept true per class of jobs (`vramcast.estimates.adaptive_level`): each observed job moves
-the level which is asked of the next one of its class, each client as far as its weight allows. What a job was given is held
-against what was answered for it.
+Requests at the service's level are kept calibrated by class of jobs (`vramcast.estimates.adaptive_level`): each observed
+job moves the level for the next job of its class, each client within its weight. An observation is compared with the
+request that was answered for its job.
 """
 
 from __future__ import annotations
@@ -30,21 +31,22 @@ from vramcast.service.responses import Verdict
 from vramcast.service.store import GroupState, Store
 from vramcast.service.workers import Workers
 
-_IN_MEMORY: Final = 10_000  # arbitrary: answers; some 4 kB each
-_IN_MEMORY_BYTES: Final = 256 << 20  # arbitrary: of them together
+_IN_MEMORY: Final = 10_000  # arbitrary: answers; about 4 kB each
+_IN_MEMORY_BYTES: Final = 256 << 20  # arbitrary: all answers together
 _FAILURES: Final = 1_000  # arbitrary
-LASTING: Final = "cannot_estimate"  # what the job itself is the reason for; it fails again
-_TRANSIENT: Final = "worker"  # another time it may go well
-_LOWEST: Final = 0.9  # arbitrary: no observation moves a request below it, where a bound is little more than the point estimate
-_ROUNDED_BYTES: Final = MIB  # spec: Slurm and Kubernetes count in it: a job may have been given so much less than was said
-_MOST_OVER: Final = 100.0  # arbitrary: one job which took a hundredth of its request says no more than one which took nothing
+LASTING: Final = "cannot_estimate"  # caused by the job itself; it would fail again
+_TRANSIENT: Final = "worker"  # may succeed at another time
+# arbitrary: the lowest level to which observations move a request; below it a bound is little more than the point estimate
+_LOWEST: Final = 0.9
+_ROUNDED_BYTES: Final = MIB  # spec: the unit of Slurm and Kubernetes: a job may have been given this much less than the request
+_MOST_OVER: Final = 100.0  # arbitrary: a job that took a hundredth of its request counts like one that took nothing
 NO_CAUSE: Final = "no known cause"
 _LONGEST_NAME: Final = 200  # arbitrary: characters of a target in the log
 _LOG: Final = logging.getLogger(__name__)
 
 
 def error_of(error: VramcastError) -> dict[str, Any]:
-    """Return why a question has no answer, as JSON has it."""
+    """Return the reason for a missing answer as JSON values."""
     kinds: dict[type[VramcastError], str] = {Overloaded: "overloaded", TimeLimit: "timeout", WorkerError: _TRANSIENT}
     kind = next((kind for cls, kind in kinds.items() if isinstance(error, cls)), LASTING)
     retry = {"retry_after_s": error.retry_after_s} if isinstance(error, Overloaded) else {}
@@ -53,12 +55,12 @@ def error_of(error: VramcastError) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer as it is kept.
+    """A cached answer.
 
     Attributes:
-        id: Of the question.
+        id: Id of the question.
         text: The estimate's JSON, and its bound at several levels, ascending.
-        is_kept: Whether a restart knows it too.
+        is_kept: Whether it survives a restart.
     """
 
     id: str
@@ -71,12 +73,12 @@ class Answer:
 
     @property
     def estimate(self) -> dict[str, Any]:
-        """The contract's JSON."""
+        """The documented JSON of the estimate."""
         return self._found["estimate"]  # type: ignore[no-any-return]
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the job fits its card."""
+        """The verdict on whether the job fits on its card."""
         return Verdict(**self.estimate["verdict"])
 
     @cached_property
@@ -86,31 +88,31 @@ class Answer:
 
     @property
     def card_bytes(self) -> int:
-        """The size of the job's card."""
+        """Memory of the job's card."""
         return int(self.estimate["memory_bytes"])
 
     @property
     def group(self) -> str:
-        """The class of the job: its causes of wide residuals."""
+        """The class of the job: the causes that widen its residuals."""
         traits = self.estimate["traits"]
         return ", ".join(f"{trait} {value}" for trait, value in CAUSES if traits.get(trait) == value) or NO_CAUSE
 
     def quantile(self, level: float) -> int:
-        """Return the process peak's quantile: that of the next kept level, or of the last."""
+        """Return a quantile of the process peak: that of the next higher stored level, or of the last."""
         known = list(self.levels)
         return self.levels[known[min(bisect.bisect_left(known, level), len(known) - 1)]]
 
 
 class Service:
-    """Answers questions, each once.
+    """Answers to questions, each computed once.
 
     Args:
-        store: What is kept.
-        workers: Who answers.
-        sandboxes: Who answers what its client wrote; None: nobody.
-        answered_by: What decides answers besides the questions: versions and the artifact.
-        level: Of requests.
-        weights: How far each client's observations may move it; who is not named does not.
+        store: The persistent data.
+        workers: Workers for models.
+        sandboxes: Workers for clients' code; None: code is not run.
+        answered_by: Digest of the versions and the artifact that decide answers.
+        level: Confidence level of requests.
+        weights: Influence of each client's observations; 0 for clients that are not listed.
     """
 
     def __init__(
@@ -128,10 +130,10 @@ class Service:
         self._answered_by = answered_by
         self._kept: OrderedDict[str, Answer] = OrderedDict()
         self._kept_bytes = 0
-        self._requests: OrderedDict[str, list[int]] = OrderedDict()  # what was answered for an estimate, the last one last
-        self.failures: OrderedDict[str, dict[str, Any]] = OrderedDict()  # why questions have no answer, by id
-        self._untold: OrderedDict[str, str] = OrderedDict()  # who asked and did not wait for a failure, by id
-        self.asking: dict[str, asyncio.Task[dict[str, Any]]] = {}  # questions which are being answered, or wait for it
+        self._requests: OrderedDict[str, list[int]] = OrderedDict()  # requests answered for an estimate, the latest last
+        self.failures: OrderedDict[str, dict[str, Any]] = OrderedDict()  # reasons for missing answers, by id
+        self._untold: OrderedDict[str, str] = OrderedDict()  # clients that did not wait for a failure, by id
+        self.asking: dict[str, asyncio.Task[dict[str, Any]]] = {}  # questions in work or in the queue
         self._observing = asyncio.Lock()
         self.level = level
         self._weights = {"": WEIGHT} if weights is None else weights
@@ -141,11 +143,11 @@ class Service:
 
     @property
     def trouble(self) -> str:
-        """What is not kept at present, and why; "": everything is."""
+        """Data that cannot be stored at present, and the reason; "": there is none."""
         return self._store.trouble
 
     def kept(self, id_: str) -> Answer | None:
-        """Return the kept answer to a question."""
+        """Return the cached answer to a question."""
         if (answer := self._kept.get(id_)) is not None:
             self._kept.move_to_end(id_)
         elif (text := self._store.answer(id_)) is not None:
@@ -154,11 +156,11 @@ class Service:
         return answer
 
     async def answer(self, question: Question, asker: str = "") -> tuple[str, Answer | dict[str, Any] | None]:
-        """Return the question's id, and its answer: an estimate, an error, or None if its client must go before.
+        """Return the question's id and its answer: an estimate, an error, or None if the client's waiting time is over.
 
         Args:
-            question: What is asked.
-            asker: On whose share of the queue it waits.
+            question: The question.
+            asker: Queue share of the client.
         """
         id_ = question.key(self._answered_by)
         if (answer := self.kept(id_)) is not None:
@@ -181,9 +183,10 @@ class Service:
         return id_, found if "error" in found else self.kept(id_)
 
     def _is_answer(self, failure: dict[str, Any], id_: str, question: Question, asker: str) -> bool:
-        """Tell whether a failure is the answer to an equal question: once for who did not wait, and where it would fail again.
+        """Return whether a failure answers an equal question: once for a client that did not wait, and always if it would
+        recur.
 
-        Why code failed, the machine may have decided: nobody can tell that from what it says.
+        The machine may have caused a failure of code: its message does not reveal that.
         """
         if self._untold.get(id_) == asker:
             del self._untold[id_]
@@ -191,13 +194,13 @@ class Service:
         return failure["error"]["kind"] == LASTING and not question.is_code
 
     async def _ask(self, id_: str, question: Question, asker: str) -> dict[str, Any]:
-        """Return the answer, or why there is none, and keep either: who does not wait comes back for it."""
+        """Return the answer or the reason for its absence, and store either for clients that come back for it."""
         self.failures.pop(id_, None)
         began = time.monotonic()
         try:
             pool = self._workers if not question.is_code else self._sandboxes
             if pool is None:
-                raise UsageError(f"The {question.kind} is code, and nobody runs it here.")
+                raise UsageError(f"A {question.kind} is code, and this service does not run code.")
             found = await pool.ask(question.values, asker)
         except VramcastError as error:
             found = error_of(error)
@@ -212,15 +215,15 @@ class Service:
         try:
             await asyncio.to_thread(self._store.keep, id_, answer.text)
         except OutputError as error:
-            _LOG.warning("estimate %s is not kept: %s", id_, error)
+            _LOG.warning("estimate %s is not stored: %s", id_, error)
             answer = replace(answer, is_kept=False)
         self._remember_answer(answer)
         return found
 
     async def read_script(self, values: dict[str, Any], asker: str = "") -> dict[str, Any]:
-        """Return what a batch script trains, as a sandbox reads it (`script_plans.py`), or why it is not known."""
+        """Return a batch script's plan, read in a sandbox (`script_plans.py`), or the reason why there is none."""
         if self._sandboxes is None:
-            return error_of(UsageError("The script is code, and nobody runs it here."))
+            return error_of(UsageError("A script is code, and this service does not run code."))
         try:
             return await self._sandboxes.ask(values, asker)
         except VramcastError as error:
@@ -241,9 +244,9 @@ class Service:
         while len(where) > most:
             where.popitem(last=False)
 
-    # -------------------------------------------------------------------------------------------- requests and how jobs went
+    # ------------------------------------------------------------------------------------------ requests and observations
     def asked(self, group: str) -> float:
-        """Return the level which the next job of a group is asked for: each client has moved it as far as its weight allows."""
+        """Return the level for the next job of a group, moved by each client within its weight."""
         moved = (self._within(client, state.asked) - self.level for client, state in self.groups.get(group, {}).items())
         return min(max(self.level + sum(moved), self._lowest), HIGHEST)
 
@@ -256,7 +259,7 @@ class Service:
         return min(max(asked, self.level - most), self.level + most)
 
     async def request_bytes(self, answer: Answer) -> int:
-        """Return what to ask of the card for a job now, and remember it."""
+        """Return the memory to request for a job now, and remember it."""
         request_bytes = self._request_now(answer)
         known = self._answered(answer.id)
         if request_bytes not in known[-1:]:
@@ -264,27 +267,27 @@ class Service:
             try:
                 await asyncio.to_thread(self._store.request, answer.id, request_bytes)
             except OutputError as error:
-                _LOG.warning("the request of estimate %s is not kept: %s", answer.id, error)
+                _LOG.warning("the request of estimate %s is not stored: %s", answer.id, error)
         return request_bytes
 
     def _request_now(self, answer: Answer) -> int:
-        """Return what to ask of the card: at the level that jobs of its class ask for now, or all where no bound holds."""
+        """Return the memory to request: at the present level of the job's class, or the whole card if there is no bound."""
         if answer.estimate["doubts"]:
             return answer.card_bytes
         return Online(self.level, asked=self.asked(answer.group)).request(answer)
 
     def _answered(self, id_: str) -> list[int]:
-        """Return the requests which were answered for an estimate, the last one last; the list is the one that is kept."""
+        """Return the requests answered for an estimate, the latest last; the list itself is kept."""
         if id_ not in self._requests:
             self._remember(self._requests, id_, self._store.requests(id_), _IN_MEMORY)
         return self._requests[id_]
 
     async def observe(self, observed: Observation, client: Client) -> tuple[str, bool]:
-        """Take in how a job went; return the observation's id, and whether it is new.
+        """Store an observation; return its id, and whether it is new.
 
         Raises:
-            UsageError: its estimate is not known, or the job was not given what was answered.
-            OutputError: it cannot be kept.
+            UsageError: Its estimate is unknown, or the job was not given the request in an answer.
+            OutputError: It cannot be stored.
         """
         async with self._observing:
             job = (client.name, observed.estimate_id, observed.job_id or "")
@@ -292,7 +295,7 @@ class Service:
                 return known, False
             answer = self.kept(observed.estimate_id)
             if answer is None:
-                raise UsageError(f"estimate_id {observed.estimate_id} is not known here: ask for the estimate first.")
+                raise UsageError(f"estimate_id {observed.estimate_id} is unknown here: request the estimate first.")
             state = self._judged(answer, observed, client.name)
             id_ = await asyncio.to_thread(self._store.observe, client.name, observed.model_dump(), answer.group, state)
             self.groups.setdefault(answer.group, {})[client.name] = state
@@ -300,7 +303,7 @@ class Service:
             return id_, True
 
     def _judged(self, answer: Answer, observed: Observation, client: str) -> GroupState:
-        """Return where a job's group stands by a client after it."""
+        """Return the state of a job's group by a client after an observation."""
         before = self.groups.get(answer.group, {}).get(client, GroupState(self.level))
         judge = Adaptive(self.level, RATE, before.asked)
         request_bytes = self._requested(answer, observed.request_bytes)
@@ -314,10 +317,10 @@ class Service:
         return GroupState(asked, before.observed + 1, before.covered + covered, before.over + over)
 
     def _requested(self, answer: Answer, given_bytes: int | None) -> int:
-        """Return what was answered for a job which was given so much: the largest request that this is enough for.
+        """Return the answered request that a job was given: the largest one that fits into its memory.
 
         Raises:
-            UsageError: no request which was answered is so small, or the card is smaller.
+            UsageError: All answered requests are larger, or the card is smaller.
         """
         known = self._answered(answer.id) or list(answer.levels.values())
         if given_bytes is None:
@@ -327,7 +330,7 @@ class Service:
         least_bytes = min(known) - _ROUNDED_BYTES
         if not least_bytes < given_bytes <= answer.card_bytes:
             raise UsageError(
-                f"request_bytes is {given_bytes}: of this estimate at least {min(known)} was answered, and its card has "
-                f"{answer.card_bytes}. Send what the job was given, or leave it out."
+                f"request_bytes is {given_bytes}, but must be between {min(known)}, the smallest request answered for this "
+                f"estimate, and {answer.card_bytes}, its card. Send the memory that the job was given, or leave it out."
             )
         return max(one for one in known if one - _ROUNDED_BYTES < given_bytes)

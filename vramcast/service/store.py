@@ -1,8 +1,7 @@
-"""What a restart must not lose: answers, the requests in them, observations, and how far each client moved each group's level.
+"""Data that must survive a restart: answers, their requests, observations, and each client's effect on each group's level.
 
-One SQLite file. A write is durable when it returns (WAL with synchronous=FULL); one which fails leaves nothing behind, and
-`trouble` says why until another one succeeds. Of several processes only one may have the file: the service which holds its
-lock.
+One SQLite file. A write is durable when it returns (WAL with synchronous=FULL); a failed write leaves nothing behind, and
+`trouble` holds the reason until another write succeeds. Only one process can use the file: the service that holds its lock.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from typing import Any, Final
 from vramcast.core.errors import DatasetError, OutputError
 
 _FILE: Final = "service.sqlite"
-_PORTION: Final = 10  # arbitrary: a tenth too many go at once
-_VERSION: Final = 1  # of the tables below; 0 knew no clients
+_PORTION: Final = 10  # arbitrary: a tenth of the limit is removed at once
+_VERSION: Final = 1  # spec: version of the tables below; version 0 had no clients
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS answers (id TEXT PRIMARY KEY, answer BLOB NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS requests
@@ -34,7 +33,7 @@ CREATE TABLE moves
     (client TEXT, name TEXT, asked REAL NOT NULL, observed INTEGER NOT NULL, covered INTEGER NOT NULL, over REAL NOT NULL,
     PRIMARY KEY (client, name)) WITHOUT ROWID;
 """
-# Of a file which knew no clients: all it has is of the one without a name.
+# For a file without clients: all its rows belong to the client without a name.
 _OLD: Final = """
 INSERT INTO observed SELECT id, '', estimate_id, coalesce(job_id, id), text, at FROM observations;
 INSERT INTO moves SELECT '', name, asked, observed, covered, over FROM groups;
@@ -45,12 +44,12 @@ DROP TABLE groups;
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """What a group's jobs showed, as one client observed them.
+    """The state of a group, as one client observed its jobs.
 
     Attributes:
-        asked: The level which its next job would be asked for if there were no other client.
-        observed: Jobs.
-        covered: Of these, which stayed below their request.
+        asked: Level for its next job if this were the only client.
+        observed: Number of jobs.
+        covered: Number of jobs that stayed below their request.
         over: Sum over jobs of request / measured - 1.
     """
 
@@ -61,14 +60,14 @@ class GroupState:
 
 
 class Store:
-    """The file, for one process and any of its threads.
+    """The file, for one process and all its threads.
 
     Args:
-        folder: Where it lies.
-        most: Answers which are kept; some 6 kB each.
-        most_bytes: Of these together.
+        folder: Folder of the file.
+        most: Maximum number of answers; about 6 kB each.
+        most_bytes: Maximum size of all answers together.
     Raises:
-        DatasetError: it cannot be opened, or another service has it.
+        DatasetError: It cannot be opened, or another service uses it.
     """
 
     def __init__(self, folder: Path, most: int = 100_000, most_bytes: int = 4 << 30) -> None:
@@ -86,7 +85,7 @@ class Store:
             sums = self._file.execute("SELECT COUNT(*), COALESCE(SUM(LENGTH(answer)), 0) FROM answers").fetchone()
         except (OSError, sqlite3.Error) as error:
             raise DatasetError(
-                f"The file in '{folder}' cannot be opened ({error}): does another service have it? Choose another --data."
+                f"The file in '{folder}' cannot be opened ({error}): if another service uses it, choose another --data."
             ) from None
         self._count, self._bytes = sums
 
@@ -95,7 +94,7 @@ class Store:
         if version == _VERSION:
             return
         if version > _VERSION:
-            raise sqlite3.DatabaseError(f"it is of a newer vramcast, version {version} of its tables")
+            raise sqlite3.DatabaseError(f"a newer vramcast wrote it, with version {version} of its tables")
         has_old = self._file.execute("SELECT 1 FROM sqlite_master WHERE name = 'groups'").fetchone()
         old = _OLD if has_old else ""
         self._file.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} {old} PRAGMA user_version = {_VERSION}; COMMIT")
@@ -107,10 +106,10 @@ class Store:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """Give the file for statements of which all are durable afterwards, or none.
+        """Yield the file for statements of which either all are durable afterwards, or none.
 
         Raises:
-            OutputError: none is; the message says why.
+            OutputError: None is durable; the message gives the reason.
         """
         with self._lock:
             try:
@@ -119,14 +118,14 @@ class Store:
                 self._file.execute("COMMIT")
                 self.trouble = ""
             except sqlite3.Error as error:
-                self.trouble = f"answers and observations are not kept: {error}"
+                self.trouble = f"answers and observations are not stored: {error}"
                 raise OutputError(self.trouble) from None
             finally:
-                if self._file.in_transaction:  # a full disk has ended it already
+                if self._file.in_transaction:  # a full disk has ended the transaction already
                     self._file.execute("ROLLBACK")
 
     def _rows(self, query: str, *values: Any) -> list[Any]:
-        """Return what a query finds; nothing where the file cannot be read."""
+        """Return the rows of a query; none if the file cannot be read."""
         with self._lock:
             try:
                 return self._file.execute(query, values).fetchall()
@@ -135,15 +134,15 @@ class Store:
                 return []
 
     def answer(self, id_: str) -> bytes | None:
-        """Return a kept answer."""
+        """Return a stored answer."""
         rows = self._rows("SELECT answer FROM answers WHERE id = ?", id_)
         return rows[0][0] if rows else None
 
     def keep(self, id_: str, answer: bytes) -> None:
-        """Keep an answer; of more than may be kept the oldest go.
+        """Store an answer; remove the oldest beyond the limits.
 
         Raises:
-            OutputError: it cannot be written.
+            OutputError: It cannot be written.
         """
         with self._writing() as file:
             replaced = file.execute("SELECT LENGTH(answer) FROM answers WHERE id = ?", (id_,)).fetchone()
@@ -155,7 +154,7 @@ class Store:
         self._count, self._bytes = count, size
 
     def _without_oldest(self, file: sqlite3.Connection, count: int, size: int) -> tuple[int, int]:
-        """Delete the oldest answers until a tenth fewer bytes are left than may be, and no more answers; return both."""
+        """Delete the oldest answers until a tenth less than the limits is left; return the remaining number and bytes."""
         gone = []
         for id_, length in file.execute("SELECT id, LENGTH(answer) FROM answers ORDER BY at"):
             if count <= self._most and size <= self._most_bytes - self._most_bytes // _PORTION:
@@ -167,30 +166,30 @@ class Store:
         return count, size
 
     def requests(self, estimate_id: str) -> list[int]:
-        """Return the requests which were answered for an estimate, the last one last."""
+        """Return the requests answered for an estimate, the latest last."""
         found = self._rows("SELECT request_bytes FROM requests WHERE estimate_id = ? ORDER BY at", estimate_id)
         return [request_bytes for (request_bytes,) in found]
 
     def request(self, estimate_id: str, request_bytes: int) -> None:
-        """Keep that a request was answered for an estimate.
+        """Record that a request was answered for an estimate.
 
         Raises:
-            OutputError: it cannot be written.
+            OutputError: It cannot be written.
         """
         with self._writing() as file:
             file.execute("INSERT OR REPLACE INTO requests VALUES (?, ?, ?)", (estimate_id, request_bytes, time.time()))
 
     def observation(self, client: str, estimate_id: str, job_id: str) -> str | None:
-        """Return the id of what a client observed of a job."""
+        """Return the id of a client's observation of a job."""
         where = "client = ? AND estimate_id = ? AND job_id = ?"
         rows = self._rows(f"SELECT id FROM observed WHERE {where}", client, estimate_id, job_id)
         return rows[0][0] if rows else None
 
     def observe(self, client: str, observed: dict[str, Any], group: str, state: GroupState) -> str:
-        """Take in what a client observed, and where its group stands then: both or neither; return the observation's id.
+        """Store a client's observation and the new state of its group, both or neither; return the observation's id.
 
         Raises:
-            OutputError: it cannot be written.
+            OutputError: It cannot be written.
         """
         id_ = uuid.uuid4().hex
         text = json.dumps({**observed, "group": group})
@@ -202,7 +201,7 @@ class Store:
         return id_
 
     def groups(self) -> dict[str, dict[str, GroupState]]:
-        """Return where each group stands by each client."""
+        """Return the state of each group by client."""
         found: dict[str, dict[str, GroupState]] = {}
         with self._lock:
             rows = self._file.execute("SELECT name, client, asked, observed, covered, over FROM moves").fetchall()

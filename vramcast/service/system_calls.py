@@ -1,7 +1,7 @@
-"""What code in the sandbox may not ask of the kernel: a program of seccomp's, which bubblewrap loads.
+"""System calls forbidden in the sandbox: a seccomp program, which bubblewrap loads.
 
-Refused are memory that belongs to no process and no file (memfd, SysV, shared and anonymous), which nothing but a control group
-counts; user namespaces, in which a job could mount memory of its own; and every look into another process.
+It forbids memory that belongs to no process and no file (memfd, SysV, shared and anonymous), which only a control group
+counts; user namespaces, in which a job could mount memory of its own; and access to other processes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ _REFUSED: Final = {
     **{"add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219)},
     **{"shmget": (29, 194), "msgget": (68, 186), "mq_open": (240, 180), "memfd_secret": (447, 447)},
 }
-_ABSENT: Final = {"clone3": (435, 435), "memfd_create": (319, 279)}  # libraries know how to do without: as of an older kernel
+# reported as absent, as on an older kernel: libraries have fallbacks
+_ABSENT: Final = {"clone3": (435, 435), "memfd_create": (319, 279)}
 _CLONE, _MMAP = (56, 220), (9, 222)
 _AUDIT: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # spec: linux/audit.h
-_X32: Final = 0x40000000  # spec: x86_64, numbers of another table from here on
+_X32: Final = 0x40000000  # spec: x86_64, the numbers of the x32 table start here
 _CLONE_NEWUSER: Final = 0x10000000
 _SHARED_ANONYMOUS: Final = 0x21  # spec: MAP_SHARED | MAP_ANONYMOUS; MAP_SHARED_VALIDATE has the bit of MAP_SHARED too
 _LOAD, _AND, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06  # spec: linux/bpf_common.h
@@ -33,7 +34,7 @@ _ALLOW, _ERROR = 0x7FFF0000, 0x00050000  # spec: linux/seccomp.h
 
 
 def missing() -> str:
-    """Return why there is no program for this machine; "" where there is one."""
+    """Return the reason why there is no program for this machine; "": there is one."""
     machine = platform.machine()
     return "" if machine in _AUDIT else f"a list of system calls for {machine}"
 

@@ -1,4 +1,4 @@
-"""Whose turn it is: what several askers wait for goes round them, and a full queue keeps most of who has least in it."""
+"""A fair queue: turns rotate among the askers, and a full queue favors the asker with the fewest entries."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ T = TypeVar("T")
 
 
 class Turns(Generic[T]):
-    """Things which are lent to askers, one at a time.
+    """Things that are lent to askers, one at a time.
 
     Args:
-        things: All of them; each is free.
-        most: How many may wait.
+        things: All things, each of them free.
+        most: Maximum number of waiting requests.
     """
 
     def __init__(self, things: list[T], most: int) -> None:
         self._free = deque(things)
         self._count = len(things)
         self._most = most
-        self._waiting: OrderedDict[str, deque[asyncio.Future[T]]] = OrderedDict()  # by asker; the first one's turn is next
+        self._waiting: OrderedDict[str, deque[asyncio.Future[T]]] = OrderedDict()  # by asker; the first asker's turn is next
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """The number of waiting requests."""
         return sum(map(len, self._waiting.values()))
 
     async def take(self, asker: str) -> T:
         """Return a thing once it is this asker's turn.
 
         Raises:
-            Overloaded: too many wait, and no other asker has more in the queue. Or one with less came, and this is the last
-                which the one with most had put there.
+            Overloaded: The queue is full, and no other asker has more entries; or an asker with fewer entries displaced
+                this one, the latest of the asker with the most.
         """
-        if self._free:  # then nobody waits
+        if self._free:  # then no one waits
             return self._free.popleft()
         own = self._waiting.get(asker, ())
         if self.waiting >= self._most:
@@ -51,7 +51,7 @@ class Turns(Generic[T]):
         try:
             return await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled() and turn.exception() is None:  # its turn came too late
+            if turn.done() and not turn.cancelled() and turn.exception() is None:  # it got its turn too late
                 self.give(turn.result())
             elif turn in (turns := self._waiting.get(asker, deque())):
                 turns.remove(turn)
@@ -59,7 +59,7 @@ class Turns(Generic[T]):
             raise
 
     def give(self, thing: T) -> None:
-        """Give a thing back: it goes to the next asker's oldest question."""
+        """Return a thing to the pool: the next asker's oldest request gets it."""
         while self._waiting:
             asker, turns = next(iter(self._waiting.items()))
             turn = turns.popleft()

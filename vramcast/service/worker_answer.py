@@ -1,4 +1,6 @@
-"""What a worker may answer: the published form, or it is no answer. Who runs a client's code cannot be believed."""
+"""Validation of a worker's answer against the published form, because a process that runs a client's code cannot be
+trusted.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from vramcast.core.errors import WorkerError
 from vramcast.jobs.shell.plan import Step, from_plain
 from vramcast.service.responses import Estimate, Verdict
 
-LONGEST: Final = 2 << 20  # arbitrary: bytes; a thousand ranks are about one MiB
-_LARGEST: Final = 1 << 53  # spec: JSON, RFC 8259: up to here all readers agree on integers
+LONGEST: Final = 2 << 20  # arbitrary: bytes; a thousand ranks take about 1 MiB
+_LARGEST: Final = 1 << 53  # spec: JSON, RFC 8259: all readers agree on integers up to here
 _Bytes = Annotated[int, Field(ge=0, le=_LARGEST)]
 
 
@@ -31,7 +33,7 @@ class _Estimated(_Strict):
 
     @model_validator(mode="after")
     def _rises(self) -> _Estimated:
-        """Raise ValueError where a higher level has a lower bound: what is requested goes by their order."""
+        """Raise ValueError if a higher level has a lower bound: requests rely on their order."""
         sizes = list(self.levels.values())
         if sorted(self.levels, key=float) != list(self.levels) or sizes != sorted(sizes):
             raise ValueError("levels do not ascend")
@@ -44,7 +46,7 @@ class _Error(_Strict):
 
 
 class _Failed(_Strict):
-    """Why there is no estimate."""
+    """The reason for a missing estimate."""
 
     error: _Error
     traceback: str | None = Field(None, max_length=100_000)
@@ -62,7 +64,7 @@ class _Step(_Strict):
 
 
 class _Planned(_Strict):
-    """What a batch script trains."""
+    """The training commands of a batch script."""
 
     steps: list[_Step] = Field(min_length=1, max_length=100)
     plan: dict[str, Any]
@@ -71,7 +73,7 @@ class _Planned(_Strict):
 
     @model_validator(mode="after")
     def _is_a_plan(self) -> _Planned:
-        """Raise ValueError where the plan is none of these steps."""
+        """Raise ValueError if the plan does not refer to these steps."""
         from_plain(self.plan, [Step((str(number),)) for number in range(len(self.steps))])
         return self
 
@@ -89,7 +91,7 @@ def read_answer(line: bytes) -> dict[str, Any]:
     """Return a worker's answer.
 
     Raises:
-        WorkerError: it is none.
+        WorkerError: It is invalid.
     """
     try:
         found = json.loads(line, parse_constant=_refuse)
@@ -97,17 +99,17 @@ def read_answer(line: bytes) -> dict[str, Any]:
         if "estimate" in found:
             _schema().validate(found["estimate"])
             if not found["estimate"].keys() <= _schema().schema["properties"].keys():
-                raise ValueError("a field that the schema does not know")
+                raise ValueError("a field that is not in the schema")
             Verdict.model_validate(found["estimate"]["verdict"])
             _check_numbers(found["estimate"])
     except (ValidationError, SchemaError, ValueError, RecursionError) as error:
-        raise WorkerError(f"What the job's process answered is no answer ({_short(error)}).") from None
+        raise WorkerError(f"The job's process returned an invalid answer ({_short(error)}).") from None
     answer: dict[str, Any] = found
     return answer
 
 
 def _check_numbers(part: Any) -> None:
-    """Raise ValueError where a number is none that other readers of JSON have too."""
+    """Raise ValueError if a number is not one for all JSON readers."""
     if isinstance(part, dict | list):
         for one in part.values() if isinstance(part, dict) else part:
             _check_numbers(one)
@@ -116,7 +118,7 @@ def _check_numbers(part: Any) -> None:
 
 
 def _short(error: Exception) -> str:
-    """Return what is wrong without what the job wrote."""
+    """Return a description of an error without text from the job."""
     if isinstance(error, ValidationError):
         return "; ".join(one["type"] for one in error.errors(include_input=False, include_url=False)[:3])
     return f"{error.validator} of its schema" if isinstance(error, SchemaError) else type(error).__name__

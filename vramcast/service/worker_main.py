@@ -1,10 +1,9 @@
-"""Answers one question after the other in a process of its own; what goes wrong in it is one answer, never the service's end.
+"""A worker process, which answers one question after another; an error ends one answer, never the service.
 
     python -P -m vramcast.service.worker_main [--artifact DIR] [--sandboxed]
 
-A line of standard input is a question in JSON, a line of standard output its answer:
-`{"estimate": ..., "levels": ...}` or `{"error": {"kind": ..., "message": ...}}`, with the `traceback` of an error
-that nobody expected: it is for the operator's log.
+A line of standard input is a question in JSON, a line of standard output its answer: `{"estimate": ..., "levels": ...}` or
+`{"error": {"kind": ..., "message": ...}}`, with the `traceback` of an unexpected error, for the operator's log.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.observation import Observation, RecordedTracer
 from vramcast.tracer.protocol.messages import believe_data_alone
 
-# arbitrary: at which the bound is kept, so that an online level between two of them has an answer
+# arbitrary: levels at which the bound is stored, so that an online level between two of them has an answer
 LEVELS: Final = (0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.995, 0.999, 0.9999)
 _LONGEST_MESSAGE: Final = 2_000  # arbitrary: characters
 _LONGEST_TRACEBACK: Final = 50_000  # arbitrary: characters
 _PR_SET_DUMPABLE: Final = 4  # spec: Linux prctl(2)
-_NPZ: Final = b"PK"  # spec: the first bytes of a zip file, which a trace is; else it is a memory history
+_NPZ: Final = b"PK"  # spec: the first bytes of a zip file, the format of a trace; else it is a memory history
 
 
 def answer(values: dict[str, Any], artifact: str | None = None, timeout_s: float = 1800.0) -> dict[str, Any]:
-    """Return the answer to a question's values; an error is one too."""
+    """Return the answer to a question's values; an error is an answer too."""
     try:
         if "script" in values:
             _write(values["files"])
@@ -60,7 +59,7 @@ def answer(values: dict[str, Any], artifact: str | None = None, timeout_s: float
         return failed("usage", error)
     except VramcastError as error:
         return failed("worker" if error.is_of_machine else "cannot_estimate", error)
-    except Exception as error:  # an unexpected one, and the next question shall have an answer
+    except Exception as error:  # unexpected, and the next question must still get an answer
         unexpected = failed("worker", CannotEstimate(f"{type(error).__name__}: {error}"))
         return {**unexpected, "traceback": traceback.format_exc()[-_LONGEST_TRACEBACK:]}
 
@@ -74,12 +73,12 @@ def _estimate(values: dict[str, Any], estimator: Estimator) -> Estimate:
     if values["trace"] is not None:
         return _of_trace(values, estimator)
     _write(values["files"])
-    os.environ.update(values["environment"])  # of a command
+    os.environ.update(values["environment"])  # variables of a command
     return estimator.estimate_job(job_of_question(values))
 
 
 def _write(files: Mapping[str, str]) -> None:
-    """Write a client's files to the current folder: only a sandbox gets any."""
+    """Write a client's files to the current folder; only a sandbox gets files."""
     for name, text in files.items():
         path = Path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,13 +96,13 @@ def _read(text: str) -> Trace:
     """Return the trace in a request.
 
     Raises:
-        UsageError: it is no base64.
-        TraceFileError: it is no trace.
+        UsageError: It is not base64.
+        TraceFileError: It is not a trace.
     """
     try:
         content = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise UsageError(f"trace is no base64 ({error}).") from None
+        raise UsageError(f"trace is not base64 ({error}): send the file's content encoded as base64.") from None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / ("trace.npz" if content.startswith(_NPZ) else "history.pickle")
         path.write_bytes(content)
@@ -111,14 +110,14 @@ def _read(text: str) -> Trace:
 
 
 def stand_alone() -> None:
-    """Let no code of a client's reach this process, although it runs as the same user beside it.
+    """Protect this process from a client's code, which runs as the same user.
 
-    It cannot be looked into (pidfd_getfd, ptrace, /proc/PID/fd), reads of the job's processes nothing but data, and loads no
-    library any more which they could have put into its way.
+    The code cannot inspect this process (pidfd_getfd, ptrace, /proc/PID/fd), and this process reads only data from the
+    job's processes and loads no more libraries, which the code could have replaced.
     """
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0)
     believe_data_alone()
-    with contextlib.suppress(CompilerError):  # then Python does it
+    with contextlib.suppress(CompilerError):  # Python does it instead
         compiled.library()
 
 
@@ -130,15 +129,15 @@ def serve(questions: TextIO, answers: TextIO, artifact: str | None, timeout_s: f
 
 
 def main() -> None:
-    """Answer what comes on standard input; what a model prints goes to standard error."""
+    """Answer the questions on standard input; output of a model goes to standard error."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--artifact")
     parser.add_argument("--timeout-s", type=float, default=1800.0)
-    parser.add_argument("--sandboxed", action="store_true", help="run code of clients, and keep it away from this process")
+    parser.add_argument("--sandboxed", action="store_true", help="run clients' code, isolated from this process")
     options = parser.parse_args()
     questions, answers = os.fdopen(os.dup(0), "r"), os.fdopen(os.dup(1), "w")
     with open(os.devnull) as nothing:
-        os.dup2(nothing.fileno(), 0)  # a job reads its caller's standard input, and is not to read other questions
+        os.dup2(nothing.fileno(), 0)  # a job inherits standard input, and must not read other questions
     os.dup2(2, 1)
     NullGpuTracer.start_ahead()
     if options.sandboxed:

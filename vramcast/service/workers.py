@@ -1,4 +1,4 @@
-"""Warm worker processes, each with a limit of time and of memory: who exceeds one is ended, and another takes its place."""
+"""Warm worker processes, each with limits of time and memory: a worker that exceeds one is ended and replaced."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from vramcast.service.control_group import ControlGroup
 from vramcast.service.turns import Turns
 from vramcast.service.worker_answer import LONGEST, read_answer
 
-_WATCH_S: Final = 0.25  # arbitrary: how often memory is looked at
-_LOOK_S, _END_S = 0.02, 5.0  # arbitrary: how often one looks whether a control group is empty, and how long
-_READ_BYTES: Final = 1 << 16  # spec: Linux, what a pipe holds
-_LONGEST_EVENT: Final = 4096  # arbitrary: bytes of a line that a worker says
-_MOST_EVENTS: Final = 200  # arbitrary: lines of one question; a job may print without end
+_WATCH_S: Final = 0.25  # arbitrary: interval of memory checks
+_LOOK_S, _END_S = 0.02, 5.0  # arbitrary: interval and duration of the wait for an empty control group
+_READ_BYTES: Final = 1 << 16  # spec: Linux, the capacity of a pipe
+_LONGEST_EVENT: Final = 4096  # arbitrary: bytes of a worker's log line
+_MOST_EVENTS: Final = 200  # arbitrary: log lines per question; a job may print without end
 _LOG: Final = logging.getLogger(__name__)
 
 
 class UnexpectedError(Exception):
-    """The traceback of an error in a worker that was no answer; the operator's log has it, and no client."""
+    """The traceback of an error in a worker that gave no answer; it goes to the operator's log, never to a client."""
 
 
 def _send(number: signal.Signals, pids: Sequence[int]) -> None:
@@ -42,11 +42,11 @@ def _send(number: signal.Signals, pids: Sequence[int]) -> None:
 
 @dataclass(eq=False, slots=True)
 class Place:
-    """Where one worker after the other runs.
+    """The place of one worker after another.
 
     Attributes:
-        command: Which starts one: it answers as `vramcast.service.worker_main` does.
-        group: Limits its memory; None: the pool looks itself what it and all that it started hold.
+        command: Starts a worker, which answers like `vramcast.service.worker_main`.
+        group: Limits its memory; None: the pool itself checks the memory of the worker and of all that it started.
         in_memory: Folders of the worker's root whose files are in memory, and count.
     """
 
@@ -54,12 +54,12 @@ class Place:
     group: ControlGroup | None = None
     in_memory: Sequence[str] = ()
     process: asyncio.subprocess.Process | None = field(default=None, init=False)
-    relay: asyncio.Task[None] | None = field(default=None, init=False)  # of its words
+    relay: asyncio.Task[None] | None = field(default=None, init=False)  # relays its stderr
     folder: str = field(default="", init=False)  # for its temporary files
-    may_say: int = field(default=_MOST_EVENTS, init=False)  # lines that are logged yet
+    may_say: int = field(default=_MOST_EVENTS, init=False)  # log lines left for this question
 
     async def _stop(self) -> None:
-        """Stop the worker where it is: then it starts nothing that a list of what it started would lack."""
+        """Stop the worker, so that it starts no process that a list of its processes would miss."""
         assert self.process is not None
         _send(signal.SIGSTOP, [self.process.pid])
         until = time.monotonic() + _END_S
@@ -71,7 +71,7 @@ class Place:
         if self.process is not None:
             await self._stop()
             _send(signal.SIGKILL, [*descendants(self.process.pid), self.process.pid])
-            with contextlib.suppress(TimeoutError):  # who escaped may hold its pipes
+            with contextlib.suppress(TimeoutError):  # an escaped process may hold its pipes
                 await asyncio.wait_for(self.process.wait(), _END_S)
         until = time.monotonic() + _END_S
         while self.group and (left := self.group.processes()) and time.monotonic() < until:
@@ -80,14 +80,14 @@ class Place:
 
 
 class Workers:
-    """A pool of processes which answer questions.
+    """A pool of processes that answer questions.
 
     Args:
-        places: One a worker.
-        queue: How many questions may wait for one of them.
-        time_s: Of one job, from its beginning in a worker.
-        memory_bytes: Of one job: what the worker and all that it started hold, what they share counted for each.
-        is_fresh: Each question has a process of its own, which ends with it.
+        places: One per worker.
+        queue: Maximum number of questions that wait for a worker.
+        time_s: Time limit of one job, from its start in a worker.
+        memory_bytes: Memory limit of one job: of the worker and all that it started, with shared memory counted for each.
+        is_fresh: Whether each question gets a new process.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Workers:
 
     @property
     def waiting(self) -> int:
-        """How many questions wait for a worker."""
+        """The number of questions that wait for a worker."""
         return self._turns.waiting
 
     async def start(self) -> None:
@@ -113,7 +113,7 @@ class Workers:
             await self._start(place)
 
     async def stop(self) -> None:
-        """End them, and all that they started; who still waits gets an error."""
+        """End the processes and all that they started; waiting questions get an error."""
         self._is_stopped = True
         for place in self._places:
             await self._end(place)
@@ -124,8 +124,8 @@ class Workers:
         """Return the answer to a question's values.
 
         Raises:
-            Overloaded: too many others wait.
-            WorkerError: it took too much, or its process died or could not be started; TimeLimit: it took too long.
+            Overloaded: Too many others wait.
+            WorkerError: It took too much memory, or its process died or could not be started; TimeLimit: it took too long.
         """
         place = await self._turns.take(asker)
         is_at_an_end = True
@@ -134,7 +134,7 @@ class Workers:
             found = await self._answer(place, values)
             is_at_an_end = self._is_fresh
             return found
-        except BaseException as error:  # cancelled too: what it is at belongs to nobody any more
+        except BaseException as error:  # cancellation too: nothing needs the work any more
             self._note_replaced(place, error or type(error).__name__)
             raise
         finally:
@@ -143,16 +143,16 @@ class Workers:
             self._turns.give(place)
 
     async def _make_ready(self, place: Place) -> None:
-        """See to it that a place has a worker which lives; one which died had nothing to do: the question is not to blame."""
+        """Ensure that a place has a living worker; one that died while idle is replaced at no cost to the question."""
         if place.process is not None and place.process.returncode is None:
             return
         if place.process is not None:
-            self._note_replaced(place, "it died while it had nothing to do")
+            self._note_replaced(place, "it died while idle")
         await self._end(place)
         try:
             await self._start(place)
         except OSError as error:
-            raise WorkerError(f"No process can be started for the job ({error}): try again.") from None
+            raise WorkerError(f"No process can be started for the job ({error}): try again later.") from None
 
     def _note_replaced(self, place: Place, why: object) -> None:
         if place.process is not None:
@@ -163,7 +163,7 @@ class Workers:
         await self._end(place)
         try:
             await self._start(place)
-        except OSError as error:  # the next question tries it again
+        except OSError as error:  # retried by the next question
             _LOG.warning("no worker can be started: %s", error)
 
     async def _answer(self, place: Place, values: dict[str, Any]) -> dict[str, Any]:
@@ -171,7 +171,9 @@ class Workers:
         assert place.process.stdin is not None
         assert place.process.stdout is not None
         place.may_say = _MOST_EVENTS
-        too_much = WorkerError(f"The job took more than {gib(self._memory_bytes)} of main memory here (--job-memory).")
+        too_much = WorkerError(
+            f"The job took more than {gib(self._memory_bytes)} of main memory, the limit here (--job-memory): make it smaller."
+        )
         kills = place.group.kills() if place.group else 0
         watched = asyncio.create_task(self._memory_exceeded(place, kills))
         try:
@@ -182,20 +184,22 @@ class Workers:
             if watched in done or (place.group and place.group.kills() > kills):
                 raise too_much
             if line not in done:
-                raise TimeLimit(f"The job did not end within {self._time_s:g} s (--job-timeout).")
+                raise TimeLimit(
+                    f"The job did not finish within {self._time_s:g} s, the limit here (--job-timeout): make it shorter."
+                )
             if not (text := line.result()):
-                raise WorkerError("The process which traced the job died of it.")
+                raise WorkerError("The process that traced the job crashed.")
             found = read_answer(text)
             if traceback := found.pop("traceback", None):
                 _LOG.error("worker %d: unexpected error", place.process.pid, exc_info=UnexpectedError(traceback))
             return found
         except (ConnectionError, ValueError) as error:
-            raise WorkerError(f"The process which traced the job died of it ({error}).") from None
+            raise WorkerError(f"The process that traced the job crashed ({error}).") from None
         finally:
             watched.cancel()
 
     async def _memory_exceeded(self, place: Place, kills: int) -> None:
-        """Return once a worker and what it started hold more than they may, or the kernel ended some of it for that."""
+        """Return once a worker and all that it started exceed their memory, or the kernel has killed one of them for that."""
         assert place.process is not None
         while True:
             if place.group is not None:
@@ -207,7 +211,7 @@ class Workers:
 
     async def _start(self, place: Place) -> None:
         if self._is_stopped:
-            raise InterruptedError("the service ends")
+            raise InterruptedError("the service is stopping")
         place.folder = tempfile.mkdtemp(prefix="vramcast-")
         place.process = await asyncio.create_subprocess_exec(
             *place.command,
@@ -222,7 +226,7 @@ class Workers:
         place.relay = asyncio.create_task(self._relay(place, place.process))
 
     async def _relay(self, place: Place, process: asyncio.subprocess.Process) -> None:
-        """Write what a worker says on stderr into the operator's log, until it ends."""
+        """Copy a worker's stderr to the operator's log until it ends."""
         assert process.stderr is not None
         rest = b""
         while said := await process.stderr.read(_READ_BYTES):
@@ -235,13 +239,14 @@ class Workers:
                 _LOG.info("worker %d: %s", process.pid, event)
             place.may_say = left - len(events)
             if 0 < left == len(events):
-                _LOG.info("worker %d: what else it says of this question is left out", process.pid)
+                _LOG.info("worker %d: further output for this question is omitted", process.pid)
 
     async def _end(self, place: Place) -> None:
         """End a worker and all that it started, and remove its temporary files."""
         await place.kill()
         if place.relay is not None:
-            await asyncio.wait({place.relay}, timeout=_WATCH_S)  # for its last words; who escaped may still hold the pipe
+            # for its last output; an escaped process may still hold the pipe
+            await asyncio.wait({place.relay}, timeout=_WATCH_S)
             place.relay.cancel()
         if place.folder:
             await asyncio.to_thread(shutil.rmtree, place.folder, ignore_errors=True)

@@ -1,1 +1,1 @@
-"""The jobs which a repository names in its pyproject.toml, what was found of each, and what changed since a base."""
+"""Jobs named in a repository's pyproject.toml, their results, and the changes since a base."""

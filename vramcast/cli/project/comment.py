@@ -1,4 +1,4 @@
-"""A comparison for a reader: as lines of text, and as Markdown which can stand in a comment of a pull request."""
+"""A comparison as lines of text, and as Markdown for a comment on a pull request."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from vramcast.core.text import SHOWN, one_line
 from vramcast.core.units import gib
 from vramcast.estimates.verdict import EXIT_CODES
 
-# By this first line an action finds its own comment again.
+# The first line, by which an action finds its own comment again.
 MARKER: Final = "<!-- vramcast -->"
-_LONGEST_REASON: Final = 300  # arbitrary: characters of why there is no estimate
+_LONGEST_REASON: Final = 300  # arbitrary: characters of the reason for a missing estimate
 _UNKNOWN: Final = "-"
 _MARKDOWN: Final = re.compile(r"[^\w./-]")
 _WORDS: Final = {0: "fit", 1: "does not fit", 2: "has a wrong table", 3: "cannot be estimated", 4: "is uncertain"}
 
 
 def as_text(comparison: Comparison) -> str:
-    """Return aligned columns, and the remarks below them."""
+    """Return aligned columns, with the remarks below them."""
     header, rows = _header(comparison), _rows(comparison)
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    # Names and verdicts stand left, numbers right; the last column is not filled up.
+    # Names and verdicts are left-aligned, numbers right-aligned; the last column is not padded.
     lines = [
         f"{row[0]:<{widths[0]}}  "
         + "".join(f"{cell:>{width}}  " for cell, width in zip(row[2:-1], widths[2:-1], strict=True))
@@ -36,7 +36,7 @@ def as_text(comparison: Comparison) -> str:
 def as_markdown(comparison: Comparison) -> str:
     """Return a heading, a table with a row for each job, and the remarks.
 
-    Whatever a job says of itself stands in code, so that an untrusted branch can neither mention people nor bring in HTML.
+    The job's own words are set as code, so that an untrusted branch can neither mention people nor inject HTML.
     """
     header, rows = _header(comparison), _rows(comparison)
     lines = [
@@ -61,7 +61,7 @@ def _summary(comparison: Comparison) -> str:
 
 
 def _header(comparison: Comparison) -> list[str]:
-    # A revision may be called almost anything; what is Markdown in its name becomes a question mark.
+    # A revision can have almost any name; Markdown characters in it become question marks.
     since = [f"since {_MARKDOWN.sub('?', comparison.base.name)}"] if comparison.base is not None else []
     return ["job", "card", "process peak", *since, "upper bound", "card has", "verdict"]
 
@@ -85,7 +85,7 @@ def _rows(comparison: Comparison) -> list[list[str]]:
 
 
 def _asked_card(asked: Mapping[str, Any]) -> str:
-    """Return the card of a job's table; of two the later one holds, as on the command line."""
+    """Return the card of a job's table; of two the last one counts, as on the command line."""
     cards = [value for key, value in asked.items() if key in ("device", "on")]
     return str(cards[-1]) if cards else _UNKNOWN
 
@@ -106,11 +106,11 @@ def _line(cells: list[str]) -> str:
 
 
 def _verdict(words: str) -> str:
-    """Return a verdict of ours as it is, and what may hold a job's own words in code."""
+    """Return one of our verdicts as it is, and text that may hold a job's own words as code."""
     return words if words in EXIT_CODES else _code(words)
 
 
 def _code(text: str) -> str:
-    """Return text in which nothing is Markdown, on one line of a table."""
+    """Return text as inline code on one line of a table, with no Markdown in it."""
     quoted = text.replace("`", "'").replace("|", "\\|")
     return f"`{quoted}`" if quoted else _UNKNOWN

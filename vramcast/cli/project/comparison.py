@@ -1,4 +1,4 @@
-"""What a check found, beside what was found at a base: the changes of each job, and why two numbers may not be comparable."""
+"""A check compared with a base: the changes of each job, and reasons why two numbers may not be comparable."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _SHOWN_NAMES: Final = 5  # arbitrary: job names in one remark
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What a check is compared with.
+    """The results that a check is compared with.
 
     Attributes:
-        name: For a reader: `main`.
-        outcomes: What was found there; None: nothing could be.
-        missing: Why.
+        name: Name for the reader, such as `main`.
+        outcomes: Results at the base; None: there are none.
+        missing: Reason for missing results.
     """
 
     name: str
@@ -27,17 +27,17 @@ class Base:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A check, and its base where there is one."""
+    """A check, and its base if there is one."""
 
     found: Outcomes
     base: Base | None = None
 
     def before(self, name: str) -> Outcome | None:
-        """Return what was found of a job at the base."""
+        """Return the outcome of a job at the base."""
         return self.base.outcomes.jobs.get(name) if self.base is not None and self.base.outcomes is not None else None
 
     def change_bytes(self, name: str) -> int | None:
-        """Return by how much the process peak of a job has grown since the base; None: one of them is not known."""
+        """Return the growth of a job's process peak since the base in bytes; None: one of the peaks is unknown."""
         before, now = self.before(name), self.found.jobs[name]
         if before is None or before.process_bytes is None or now.process_bytes is None:
             return None
@@ -45,17 +45,17 @@ class Comparison:
 
     @property
     def removed(self) -> list[str]:
-        """The jobs which the base has and the check has not."""
+        """Jobs of the base that the check lacks."""
         known = self.base.outcomes.jobs if self.base is not None and self.base.outcomes is not None else {}
         return [name for name in known if name not in self.found.jobs]
 
     @property
     def remarks(self) -> list[str]:
-        """What a reader should know before comparing, in sentences."""
+        """Sentences that a reader should know before comparing."""
         if self.base is None:
             return []
         if self.base.outcomes is None:
-            return [f"Nothing can be compared with {self.base.name}: {self.base.missing}"]
+            return [f"There is no comparison with {self.base.name}: {self.base.missing}"]
         said = []
         if self.removed:
             said.append(f"No longer checked since {self.base.name}: {_listed(self.removed)}.")
@@ -67,7 +67,7 @@ class Comparison:
         if self.base.outcomes.vramcast != self.found.vramcast or other:
             said.append(
                 f"{self.base.name} was checked with other software (vramcast {self.base.outcomes.vramcast}, here "
-                f"{self.found.vramcast}{_of(other)}): a part of the change may be that of the software."
+                f"{self.found.vramcast}{_of(other)}): part of the change may come from the software."
             )
         return said
 

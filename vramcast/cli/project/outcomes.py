@@ -1,4 +1,4 @@
-"""What a check found of each job of a repository, and its file: one JSON object, which another check compares with."""
+"""Results of a check for each job of a repository, and their file: one JSON object, which another check compares with."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from vramcast.core.plain import Between, from_plain, json_value, to_plain
 from vramcast.core.text import shown
 
 SCHEMA: Final = 1  # spec: docs/ci-gate.md
-# spec: docs/ci-gate.md. The exit codes of the contract from worst to best: a wrong question, no, no answer, uncertain, yes.
+# spec: docs/ci-gate.md. The exit codes from worst to best: wrong usage, does not fit, no estimate, uncertain, fits.
 WORST: Final = (2, 1, 3, 4, 0)
-_LARGEST_FILE: Final = 64 << 20  # arbitrary: bytes; an estimate takes some 10 KB
+_LARGEST_FILE: Final = 64 << 20  # arbitrary: bytes; an estimate takes about 10 KB
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one job.
+    """The result for one job.
 
     Attributes:
-        asked: Its table of pyproject.toml.
-        exit_code: As the contract has it.
-        verdict: `fits`, `does not fit` or `uncertain`; where there is no estimate, why.
-        estimate: The JSON object of the contract; None: there is none.
+        asked: The job's table in pyproject.toml.
+        exit_code: Exit code of `vramcast check` for this job.
+        verdict: `fits`, `does not fit` or `uncertain`; without an estimate, the reason.
+        estimate: The estimate as the documented JSON object; None: there is none.
     """
 
     asked: Mapping[str, Any]
@@ -37,48 +37,50 @@ class Outcome:
 
     @property
     def process_bytes(self) -> int | None:
-        """The process peak; None: it is not known."""
+        """The process peak in bytes; None: unknown."""
         return None if self.estimate is None else int(_process_bytes(self.estimate))
 
     @property
     def software(self) -> dict[str, Any]:
-        """What else than the repository's own code decides the numbers."""
+        """The software that decides the numbers, apart from the repository's own code."""
         return {key: self.estimate.get(key) for key in ("torch", "tracer", "artifact")} if self.estimate is not None else {}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """Of all jobs, by name, and which release of vramcast found them."""
+    """The results for all jobs by name, and the release of vramcast that produced them."""
 
     jobs: Mapping[str, Outcome]
     vramcast: str = __version__
 
     @property
     def exit_code(self) -> int:
-        """The worst of them; without any job 0."""
+        """The worst exit code; 0 without jobs."""
         return min((job.exit_code for job in self.jobs.values()), key=WORST.index, default=0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return them as JSON values."""
+        """Return the results as JSON values."""
         return {"schema": SCHEMA, "vramcast": self.vramcast, "exit_code": self.exit_code, "jobs": to_plain(self.jobs)}
 
 
 def load(path: str | Path) -> Outcomes:
-    """Return what a check has saved, or printed with --json.
+    """Return results that a check has saved, or printed with --json.
 
     Raises:
-        UsageError: it is no such file.
+        UsageError: The file does not hold such results.
     """
     try:
         with Path(path).open("rb") as file:
             said = file.read(_LARGEST_FILE + 1)
     except OSError as error:
-        raise UsageError(f"'{path}' cannot be read ({error.strerror}): give a file of vramcast check --results.") from None
+        raise UsageError(
+            f"'{path}' cannot be read ({error.strerror}): give a file written by vramcast check --results."
+        ) from None
     try:
         return _outcomes_of(said)
     except UsageError as error:
         raise UsageError(
-            f"'{path}' does not hold what a check found: {error} Write it again with vramcast check --results."
+            f"'{path}' does not hold the results of a check: {error} Write it again with vramcast check --results."
         ) from None
 
 
@@ -87,7 +89,7 @@ def _outcomes_of(said: bytes) -> Outcomes:
         raise UsageError(f"It is larger than {_LARGEST_FILE >> 20} MiB.")
     values = from_plain(dict, json_value(said, "It", raises=UsageError), "It", raises=UsageError)
     if values.get("schema") != SCHEMA:
-        raise UsageError(f"Its schema is {shown(values.get('schema'))}, and this release reads {SCHEMA}.")
+        raise UsageError(f"Its schema is {shown(values.get('schema'))}, but this release reads schema {SCHEMA}.")
     known = {name: values.get(name) for name in ("jobs", "vramcast")}
     found = from_plain(Outcomes, known, "check", raises=UsageError)
     for name, job in found.jobs.items():

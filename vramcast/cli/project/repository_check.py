@@ -1,17 +1,12 @@
-"""`vramcast check` without TARGET and COMMAND: the jobs which the current folder's pyproject.toml names.
+"""`vramcast check` without TARGET and COMMAND: check the jobs named in the current folder's pyproject.toml.
 
-One table a job, whose keys are the options of `vramcast check`:
+Each job is a table whose keys are the options of `vramcast check`:
 
-[tool.vramcast]
-device = "a100-40gb"                  # of all jobs which do not say another one
+[tool.vramcast] device = "a100-40gb"                  # for all jobs that name no other card
 
-[tool.vramcast.jobs.resnet50]
-target = "torchvision:resnet50"
-batch = "32x3x224x224"
-labels = "32:int64<1000"
+[tool.vramcast.jobs.resnet50] target = "torchvision:resnet50" batch = "32x3x224x224" labels = "32:int64<1000"
 
-[tool.vramcast.jobs.finetune]
-command = "torchrun --nproc_per_node=2 train.py --epochs 1"
+[tool.vramcast.jobs.finetune] command = "torchrun --nproc_per_node=2 train.py --epochs 1"
 """
 
 from __future__ import annotations
@@ -36,26 +31,28 @@ from vramcast.core.text import shown
 
 _NAME: Final = "pyproject.toml"
 _EXAMPLE: Final = f"{_NAME} needs a table [tool.vramcast.jobs.NAME] with a target and its batch (docs/ci-gate.md)"
-_OF_ALL = ("markdown", "results", "base", "against")  # options of the whole, which one job alone does not have
-_OF_ONE = ("snapshot", "plot", "report", "what_if", "cards", "fragmentation")  # options of one job
+_OF_ALL = ("markdown", "results", "base", "against")  # options for the whole repository, which a single job does not take
+_OF_ONE = ("snapshot", "plot", "report", "what_if", "cards", "fragmentation")  # options for a single job
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of a check of all jobs."""
     said = "for the jobs of pyproject.toml: "
-    parser.add_argument("--markdown", metavar="FILE", help=f"{said}write a table for a comment; '-': on stdout, for the text")
-    parser.add_argument("--results", metavar="FILE", help=f"{said}write what was found as JSON, for --base")
-    parser.add_argument("--base", metavar="FILE", help=f"{said}compare with what another check has written with --results")
+    parser.add_argument(
+        "--markdown", metavar="FILE", help=f"{said}write a table for a comment; '-': print it on stdout instead of the text"
+    )
+    parser.add_argument("--results", metavar="FILE", help=f"{said}write the results as JSON, for --base")
+    parser.add_argument("--base", metavar="FILE", help=f"{said}compare with results that another check wrote with --results")
     parser.add_argument(
         "--against", metavar="REV", help=f"{said}compare with a git revision, checked out in a temporary folder"
     )
 
 
 def refuse(options: argparse.Namespace) -> None:
-    """Raise where one job is checked, and an option is of all jobs.
+    """Raise if one job is checked with an option that is for all jobs.
 
     Raises:
-        UsageError: the message names it.
+        UsageError: Names the option.
     """
     for name in _OF_ALL:
         if getattr(options, name) is not None:
@@ -67,16 +64,18 @@ def main(options: argparse.Namespace) -> int:
     jobs = read_jobs(Path())
     if jobs is None:
         raise UsageError(
-            "What shall be checked? Write vramcast check TARGET ..., or vramcast check ... -- train.py args; or name jobs in "
-            "[tool.vramcast] of a pyproject.toml in this folder (docs/ci-gate.md)."
+            "There is nothing to check: write vramcast check TARGET ..., or vramcast check ... -- train.py args; or name "
+            "jobs in [tool.vramcast] of a pyproject.toml in this folder (docs/ci-gate.md)."
         )
     given = job_table.described(options) + [f"--{name.replace('_', '-')}" for name in _OF_ONE if getattr(options, name)]
     if given:
-        raise UsageError(f"{', '.join(given)}: the jobs of pyproject.toml say so themselves: leave it out, or give a TARGET.")
+        raise UsageError(
+            f"{', '.join(given)} cannot be combined with the jobs of pyproject.toml: set it in their tables, or give a TARGET."
+        )
     if options.base is not None and options.against is not None:
-        raise UsageError("--base and --against: give one of them.")
+        raise UsageError("--base and --against are both given: give one of them.")
     if options.json and options.markdown == "-":
-        raise UsageError("--json and --markdown -: both go to stdout: give one of them a file.")
+        raise UsageError("--json and --markdown - both write to stdout: give a file to one of them.")
     saved = Base(Path(options.base).stem, load(options.base)) if options.base is not None else None
     comparison = Comparison(_check(jobs), saved if options.against is None else _of_revision(options.against))
     _write(options, comparison)
@@ -84,10 +83,11 @@ def main(options: argparse.Namespace) -> int:
 
 
 def read_jobs(folder: Path) -> dict[str, dict[str, Any]] | None:
-    """Return the jobs of a folder's pyproject.toml by name, each with the shared options; None: it has no [tool.vramcast].
+    """Return the jobs of a folder's pyproject.toml by name, each with the shared options; None: there is no
+    [tool.vramcast].
 
     Raises:
-        UsageError: the file cannot be read, or its table is not of this form.
+        UsageError: The file cannot be read, or the table has another form.
     """
     path = folder / _NAME
     try:
@@ -99,7 +99,7 @@ def read_jobs(folder: Path) -> dict[str, dict[str, Any]] | None:
     try:
         tool = tomllib.loads(text).get("tool", {})
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UsageError(f"'{path}' is not TOML: {error}.") from None
+        raise UsageError(f"'{path}' is not valid TOML: {error}.") from None
     if not isinstance(tool, dict) or "vramcast" not in tool:
         return None
     return _jobs_of(tool["vramcast"])
@@ -107,28 +107,28 @@ def read_jobs(folder: Path) -> dict[str, dict[str, Any]] | None:
 
 def _jobs_of(table: object) -> dict[str, dict[str, Any]]:
     if not isinstance(table, dict):
-        raise UsageError(f"tool.vramcast is {shown(table)}: a table is expected: {_EXAMPLE}.")
+        raise UsageError(f"tool.vramcast is {shown(table)}, but must be a table: {_EXAMPLE}.")
     common = {key: value for key, value in table.items() if key != "jobs"}
     for key, value in common.items():
         if isinstance(value, dict):
-            raise UsageError(f"[tool.vramcast.{key}] is not known: write [tool.vramcast.jobs.{key}] for a job of this name.")
+            raise UsageError(f"[tool.vramcast.{key}] is unknown: write [tool.vramcast.jobs.{key}] for a job of this name.")
     jobs = table.get("jobs", {})
     if not isinstance(jobs, Mapping) or not jobs:
         raise UsageError(f"[tool.vramcast] names no job: {_EXAMPLE}.")
     for name, job in jobs.items():
         if not isinstance(job, dict):
-            raise UsageError(f"tool.vramcast.jobs.{name} is {shown(job)}: a table is expected: {_EXAMPLE}.")
+            raise UsageError(f"tool.vramcast.jobs.{name} is {shown(job)}, but must be a table: {_EXAMPLE}.")
     return {name: {**common, **job} for name, job in jobs.items()}
 
 
 def _check(jobs: dict[str, dict[str, Any]]) -> Outcomes:
-    """Return what is found of all jobs; a wrong table is told before anything is traced."""
+    """Return the results for all jobs; a wrong table raises before anything is traced."""
     read = {name: job_table.read(name, table) for name, table in jobs.items()}
     return Outcomes({name: _outcome(jobs[name], job) for name, job in read.items()})
 
 
 def _outcome(table: dict[str, Any], job: CheckedJob) -> Outcome:
-    """Return what is found of one job; that it cannot be estimated is an outcome too."""
+    """Return the result for one job; a failed estimate is a result too."""
     try:
         estimate = job.estimate()
     except (CannotEstimate, UsageError) as error:
@@ -137,7 +137,7 @@ def _outcome(table: dict[str, Any], job: CheckedJob) -> Outcome:
 
 
 def _of_revision(revision: str) -> Base:
-    """Return what is found at a revision, by the software which is installed here."""
+    """Return the results at a revision, computed with the software installed here."""
     name = revision.removeprefix("refs/remotes/").removeprefix("origin/")
     with checked_out(revision) as folder:
         try:
@@ -145,7 +145,7 @@ def _of_revision(revision: str) -> Base:
             if jobs is None:
                 return Base(name, None, "its pyproject.toml has no [tool.vramcast].")
             return Base(name, _check(jobs))
-        except VramcastError as error:  # the base's own fault: this revision is judged all the same
+        except VramcastError as error:  # the base's own fault: this revision is checked all the same
             return Base(name, None, str(error))
 
 

@@ -1,4 +1,4 @@
-"""Another revision of the repository in the current folder, checked out beside it for as long as it is looked at."""
+"""Temporary checkouts of another revision of the repository in the current folder."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ _GIT_S: Final = 600.0  # arbitrary: a checkout of a large repository takes minut
 def checked_out(revision: str) -> Iterator[Path]:
     """Change to the current folder as it is in a revision, while the block runs.
 
-    It is a git worktree in a temporary folder: what git does not track is not in it, and neither are submodules. Entries of
-    `sys.path` which lie in the repository become those of the worktree, so that a package which is installed from it
-    (`pip install -e .`) is that of the revision.
+    The checkout is a git worktree in a temporary folder, without untracked files and without submodules. Entries of
+    `sys.path` in the repository become those of the worktree, so that a package installed from it (`pip install -e .`) is
+    the revision's.
 
     Args:
-        revision: Anything which git knows: `origin/main`, `HEAD~1`, a tag.
+        revision: Any name of a revision in git: `origin/main`, `HEAD~1`, a tag.
     Raises:
-        UsageError: git is not installed, the folder is in no repository, or the revision, or the folder in it, is not known.
+        UsageError: git is not installed, the folder is in no repository, or the revision, or the folder in it, does not
+            exist.
     """
     unknown = (
-        f"'{revision}' is no revision of the git repository in this folder: give a branch, tag or commit which was fetched "
-        "(git fetch origin main; then origin/main)."
+        f"'{revision}' is not a revision of the git repository in this folder: give a branch, tag or commit that has been "
+        "fetched (git fetch origin main; then origin/main)."
     )
     commit = _git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}", why=unknown)
     root = Path(_git("rev-parse", "--show-toplevel")).resolve()
     inside = Path.cwd().resolve().relative_to(root)
     with tempfile.TemporaryDirectory(prefix="vramcast-") as folder:
-        tree = Path(folder).resolve() / root.name  # the same name: a package may have the folder's
-        # No hook of the repository runs: it would have been made for the checkout itself.
+        tree = Path(folder).resolve() / root.name  # the same name: a package may be named after the folder
+        # No hook of the repository runs: hooks are written for the user's own checkout.
         _git("-c", f"core.hooksPath={os.devnull}", "worktree", "add", "--detach", "--quiet", str(tree), commit)
         try:
             if not (tree / inside).is_dir():
-                raise UsageError(f"'{inside}' is not in {revision}: compare with a revision which has this folder.")
+                raise UsageError(f"'{inside}' is not in {revision}: compare with a revision that has this folder.")
             with _import_path(root, tree), chdir(tree / inside):
                 yield tree / inside
         finally:
@@ -51,7 +52,7 @@ def checked_out(revision: str) -> Iterator[Path]:
 
 @contextmanager
 def _import_path(root: Path, tree: Path) -> Iterator[None]:
-    """Let what is imported from the repository be imported from the worktree."""
+    """Import from the worktree what would be imported from the repository."""
     before = list(sys.path)
     sys.path[:] = [_moved(entry, root, tree) for entry in before]
     try:
@@ -69,18 +70,22 @@ def _moved(entry: str, root: Path, tree: Path) -> str:
 
 
 def _git(*words: str, why: str = "") -> str:
-    """Return what git prints.
+    """Return the output of git.
 
     Raises:
-        UsageError: it is not installed, or says no; `why` instead of its own words.
+        UsageError: git is not installed, or fails; `why` replaces git's message.
     """
-    # Inside a hook git's own variables name the repository's index and folder, which are not the worktree's.
+    # Inside a hook, git's variables name the repository's index and folder instead of the worktree's.
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     try:
         found = subprocess.run(["git", *words], capture_output=True, text=True, env=environment, timeout=_GIT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise UsageError(f"git cannot be asked ({error}): install it, or give the other results by --base FILE.") from None
+        raise UsageError(
+            f"git cannot be run ({error}): install it, or give the results of the other revision with --base FILE."
+        ) from None
     if found.returncode:
         said = " ".join(found.stderr.split()) or f"exit code {found.returncode}"
-        raise UsageError(why or f"git {words[0]} failed: {said}. Or give the other results by --base FILE.")
+        raise UsageError(
+            why or f"git {words[0]} failed: {said}. Fix this, or give the results of the other revision with --base FILE."
+        )
     return found.stdout.strip()

@@ -1,12 +1,12 @@
-"""Learn from the cluster's own history, and put the result in place if it is no worse than what is there.
+"""Learn from your cluster's history, and deploy the result if it is no worse than the current artifact.
 
-vramcast adopt jobs.csv --out models/site
-vramcast adopt sacct-*.txt --join rules.json --out models/site --json     # nightly: what is known is not read or traced again
-vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --artifact models/site
+    vramcast adopt jobs.csv --out models/site
+    vramcast adopt sacct-*.txt --join rules.json --out models/site --json     # nightly: known jobs are not read or traced again
+    vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --artifact models/site
 
-HISTORY is a file of any format of `vramcast import`, or a set of runs. DIR gets the artifact, and in DIR/adopted the runs,
-the estimates, report.html and adopted.json (docs/adopting.md). Exit 0: in place, or nothing is new; 1: the new artifact is
-refused, and the present one stays; 3: another process adopts into DIR, or it cannot be written.
+HISTORY is a file in any format of `vramcast import`, or a set of runs. DIR gets the artifact, and DIR/adopted the runs, the
+estimates, report.html and adopted.json (docs/adopting.md). Exit code 0: deployed, or nothing is new; 1: the new artifact is
+rejected, and the current one stays; 3: another process adopts into DIR, or it cannot be written.
 """
 
 from __future__ import annotations
@@ -27,26 +27,35 @@ _REFUSED = 1  # spec: the contract's exit code for no
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
-    parser.add_argument("files", nargs="+", metavar="HISTORY", help="what the scheduler or the monitor wrote, or a set of runs")
-    parser.add_argument("--out", required=True, metavar="DIR", help="the artifact's folder")
+    parser.add_argument("files", nargs="+", metavar="HISTORY", help="a file of the scheduler or the monitor, or a set of runs")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder of the artifact")
     parser.add_argument(
-        "--format", dest="format_name", choices=tuple(FORMATS), help="of all files (default: what their beginning tells)"
+        "--format",
+        dest="format_name",
+        choices=tuple(FORMATS),
+        help="format of all files (default: detected from their beginning)",
     )
-    parser.add_argument("--join", dest="rules", metavar="RULES.json", help="which model the jobs of a script or a name run")
+    parser.add_argument("--join", dest="rules", metavar="RULES.json", help="rules that map a job's script or name to a model")
     learning_options.add_how(parser)
     parser.add_argument(
-        "--engine", choices=("local", "dask"), default="local", help="who estimates jobs and grows trees (default: local)"
+        "--engine", choices=("local", "dask"), default="local", help="where jobs are estimated and trees grown (default: local)"
     )
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="of a dask cluster; without it --jobs processes here")
+    parser.add_argument(
+        "--scheduler", metavar="ADDRESS", help="address of a dask cluster; without it, --jobs processes on this machine"
+    )
     parser.add_argument("--seed", type=values.count(0), default=0)
-    parser.add_argument("--folds", type=values.count(2), default=5, help="by model (default: 5)")
+    parser.add_argument(
+        "--folds", type=values.count(2), default=5, help="folds of the cross-validation, split by model (default: 5)"
+    )
     parser.add_argument(
         "--learn-from", dest="most", type=values.count(0), default=4000, metavar="N",
-        help="runs at most, of each job some; 0: all (default: 4000). All are judged",
+        help="learn from at most N runs, some of each job; 0: all (default: 4000). All runs are evaluated",
     )  # fmt: skip
-    parser.add_argument("--against", metavar="DIR", help="compare with this artifact too, beside the one in --out")
-    parser.add_argument("--replace", action="store_true", help="even if it is worse than the present one; never if damaged")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done; estimates alone are kept")
+    parser.add_argument("--against", metavar="DIR", help="compare with this artifact too, in addition to the one in --out")
+    parser.add_argument(
+        "--replace", action="store_true", help="deploy even if it is worse than the current one, but never if it is damaged"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="report what would be done; only the estimates are kept")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -54,7 +63,7 @@ def main(options: argparse.Namespace) -> int:
     with needed("Adopting", "learn"):
         from vramcast.adoption import pipeline
     if options.scheduler and options.engine != "dask":
-        raise UsageError("--scheduler is of --engine dask: say that too.")
+        raise UsageError("--scheduler requires --engine dask: add it, or leave out --scheduler.")
     asked = {one.name: getattr(options, one.name) for one in fields(pipeline.AdoptOptions)}
     against = str(named(options.against)) if options.against else None
     wanted = pipeline.AdoptOptions(**{**asked, "files": tuple(options.files), "against": against})
@@ -67,20 +76,20 @@ def _text(facts: dict[str, Any]) -> str:
     if facts["nothing_new"]:
         return f"nothing new since {facts['time']}: {facts['runs']:,} runs"
     lines = [
-        f"{facts['runs']:,} runs, {facts['new_runs']:,} of them new; {facts['examples']:,} can be judged, "
+        f"{facts['runs']:,} runs, {facts['new_runs']:,} of them new; {facts['examples']:,} can be evaluated, "
         f"{facts['learned_from']:,} were learned from"
     ]
     lines += [f"kept aside {count:,}: {reason}" for reason, count in facts["rejected_by_reason"].items()]
     lines += [f"left out {count:,}: {reason}" for reason, count in facts["left_out"].items()]
     held = ", ".join(f"{100 * share:.1f} % at {level}" for level, share in facts["gate"]["coverage"].items())
-    lines.append(f"bounds on models not learned from hold for {held or 'no run'}")
+    lines.append(f"coverage on models held out: {held or 'no run'}")
     requests = facts["requests"]
     for policy, cost in requests["policies"].items() if requests["runs"] else ():
         hours = cost["requested_gib_hours"] + cost["again_gib_hours"]
         lines.append(f"requesting {policy}: {hours:,.0f} GiB-hours, {cost['deaths']:,} deaths")
     lines += [f"refused: {reason}" for reason in facts["reasons"]]
     if facts["promoted"]:
-        lines.append(f"artifact {facts['artifact']} is in place in {facts['out']}")
+        lines.append(f"artifact {facts['artifact']} is deployed in {facts['out']}")
     elif facts["dry_run"]:
-        lines.append("a dry run: nothing was put in place")
+        lines.append("dry run: nothing was deployed")
     return "\n".join(lines)

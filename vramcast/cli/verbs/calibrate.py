@@ -1,9 +1,9 @@
-"""Calibrate an artifact on your own runs: the trees stay, the bounds become true here.
+"""Calibrate an artifact on your own runs: recompute its bounds and keep its trees.
 
-vramcast calibrate runs.jsonl --artifact models/default --out models/here
-vramcast calibrate runs.jsonl more.parquet --artifact models/site --out models/here --jobs 4 --json
+    vramcast calibrate runs.jsonl --artifact models/default --out models/here
+    vramcast calibrate runs.jsonl more.parquet --artifact models/site --out models/here --jobs 4 --json
 
-The runs must be new to the artifact. Says how the old bounds did on them, and which contexts changed.
+The runs must be new to the artifact. Prints the coverage of the old bounds on them, and the contexts that changed.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from vramcast.estimates.bounds.learned import named
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     learning_options.add_runs(parser)
-    parser.add_argument("--artifact", required=True, metavar="DIR", help="whose trees stay")
-    parser.add_argument("--out", required=True, metavar="DIR", help="the new artifact's folder")
+    parser.add_argument("--artifact", required=True, metavar="DIR", help="the artifact to calibrate")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder for the new artifact")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -35,7 +35,7 @@ def main(options: argparse.Namespace) -> int:
     runs = learning_options.read_all(options.runs)
     learned_from = learning_options.examples_of(runs, options)
     if not learned_from.examples:
-        raise DatasetError("No run can be used: runs need a target, a batch and a measured peak.")
+        raise DatasetError("No run can be used: each run needs a target, a batch and a measured peak.")
     with progress("calibrating"):
         new = training.recalibrated(old, learned_from.examples)
     facts = {"trees from": Path(options.artifact).name, "calibrated on": ", ".join(Path(path).name for path in options.runs)}

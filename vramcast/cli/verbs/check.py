@@ -1,11 +1,11 @@
-"""Say whether a job fits on a card: exit 0 fits, 1 does not, 4 uncertain.
+"""Check whether a job fits on a card: exit code 0 fits, 1 does not fit, 4 uncertain.
 
     vramcast check torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64' --on rtx4060
     vramcast check --on rtx4060 -- train.py --epochs 10
-    vramcast check                                        # the jobs which pyproject.toml names (docs/ci-gate.md)
+    vramcast check                                        # the jobs in pyproject.toml (docs/ci-gate.md)
     vramcast check --against origin/main --markdown comment.md
 
-Without TARGET and COMMAND the exit code is the worst of all jobs: 2, 1, 3, 4, 0.
+Without TARGET and COMMAND the exit code is that of the worst job, in this order: 2, 1, 3, 4, 0.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from vramcast.cli.streams import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add this verb's options; `command` is what stands behind a `--` (main.py)."""
+    """Add this verb's options; `command` holds the words after `--` (main.py)."""
     checked_job.add_arguments(parser)
     shared.add_files(parser)
     repository_check.add_arguments(parser)
-    parser.epilog = f"Instead of TARGET, behind all options: -- COMMAND: {checked_job.COMMAND_HELP}"
+    parser.epilog = f"Instead of TARGET, after all options: -- COMMAND: {checked_job.COMMAND_HELP}"
 
 
 def main(options: argparse.Namespace) -> int:

@@ -1,8 +1,6 @@
-"""List the cards an estimate can be made for: the table's, and the site's own (VRAMCAST_SITE).
+"""List the known cards: the built-in ones and your site's (VRAMCAST_SITE).
 
-vramcast devices
-vramcast devices h100
-vramcast devices --json
+vramcast devices vramcast devices h100 vramcast devices --json
 """
 
 from __future__ import annotations
@@ -21,14 +19,14 @@ _TOLD = ("key", "name", "total_bytes", "compute_capability", "sm_count", "assume
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
-    parser.add_argument("part", nargs="?", metavar="PART", help="a part of the card's name (default: all cards)")
+    parser.add_argument("part", nargs="?", metavar="PART", help="part of the card's name (default: all cards)")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run the verb; 0."""
+    """Run the verb; return 0."""
     found = _cards(options.part or "")
     if not found:
-        raise UsageError(f"No card's name has '{options.part}' in it: vramcast devices lists all.")
+        raise UsageError(f"No card's name contains '{options.part}': vramcast devices lists all cards.")
     values = {"devices": [{name: to_plain(getattr(card, name)) for name in _TOLD} for card in found]}
     answer_as(options.json, values, lambda: "\n".join(map(_line, found)))
     return 0

@@ -1,8 +1,6 @@
-"""Say what is installed and which tracers work here; fetch another cuDNN to ask; measure this card's context.
+"""Report what is installed and which tracers work; fetch another cuDNN; measure this card's context.
 
-vramcast doctor
-vramcast doctor --get-cudnn 9.10.2
-vramcast doctor --measure-context --site site.toml
+vramcast doctor vramcast doctor --get-cudnn 9.10.2 vramcast doctor --measure-context --site site.toml
 """
 
 from __future__ import annotations
@@ -45,18 +43,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--get-cudnn",
         metavar="VERSION",
-        help="fetch this cuDNN (9.10.2) with pip into the cache, some 700 MB, for jobs whose --stack has it; then end",
+        help=(
+            "fetch this version of cuDNN (9.10.2) with pip into the cache, about 700 MB, for jobs whose --stack names it; "
+            "then exit"
+        ),
     )
     parser.add_argument(
         "--measure-context",
         action="store_true",
-        help="measure what a process takes of this machine's GPU beside PyTorch's memory, for the site file; then end",
+        help=(
+            "measure the memory that a process takes on this machine's GPU outside PyTorch's allocator, write it to the "
+            "site file, and exit"
+        ),
     )
     parser.add_argument("--site", metavar="FILE", help=f"with --measure-context: the site file (default: ${SITE_VARIABLE})")
 
 
 def report() -> dict[str, Any]:
-    """Return the facts, each tracer with `works` and `why`."""
+    """Return the facts; each tracer has `works` and `why`."""
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -68,7 +72,7 @@ def report() -> dict[str, Any]:
         "tracers": {
             "nullgpu": _nullgpu(),
             "fake": _portable("fake tensors, any build of torch"),
-            "cpu": _portable("runs the step for real: the job must fit in this machine's memory"),
+            "cpu": _portable("runs the step for real: the job must fit into this machine's memory"),
         },
         "simulator": _simulator(),
         "artifact": _try(_artifact),
@@ -78,15 +82,15 @@ def report() -> dict[str, Any]:
 
 
 def _sandbox() -> dict[str, Any]:
-    """Return whether the service can run code of its clients here, and how far it is held."""
+    """Return whether the service can run its clients' code here, and how well the sandbox limits it."""
     try:
         from vramcast.service import control_group, sandbox
     except ImportError as error:
         return {"works": False, "why": f"{error.name} is not installed: run pip install 'vramcast[serve]'"}
     if lacking := sandbox.missing():
-        return {"works": False, "why": f"{lacking} is not there"}
+        return {"works": False, "why": f"{lacking} is missing"}
     refusal = control_group.refusal()
-    memory = f"looked at four times a second ({refusal})" if refusal else "limited by control groups"
+    memory = f"checked four times a second ({refusal})" if refusal else "limited by control groups"
     users = "each job has a user of its own" if os.geteuid() == 0 else "jobs run as this user"
     return {"works": True, "why": f"bubblewrap; the memory of jobs is {memory}; {users}"}
 
@@ -108,7 +112,7 @@ def _try(function: Any) -> Any:
 
 def _nullgpu() -> dict[str, Any]:
     if platform.system() != "Linux":
-        return {"works": False, "why": f"the null GPU needs Linux, this is {platform.system()}"}
+        return {"works": False, "why": f"the null GPU needs Linux, but this is {platform.system()}"}
     try:
         torch = find_torch()
         worker = NullGpuTracer.shared()
@@ -123,11 +127,11 @@ def _nullgpu() -> dict[str, Any]:
 
 
 def _tested(torch: TorchBuild) -> str:
-    """Return whether this build of torch is one of those which were tested."""
+    """Return whether this build of torch has been tested."""
     found = known_build(torch)
     if found is None:
-        return "was not tested: python -m benchmarks.new_torch prints what differs"
-    return f"was tested on {found.tested}: {'; '.join(found.deviations) or 'nothing differs'}"
+        return "is untested: python -m benchmarks.new_torch prints the differences"
+    return f"was tested on {found.tested}: {'; '.join(found.deviations) or 'no differences'}"
 
 
 def _portable(why: str) -> dict[str, Any]:
@@ -137,7 +141,7 @@ def _portable(why: str) -> dict[str, Any]:
 
 
 def _cudnn() -> str:
-    """Return whose workspaces convolutions take in the portable tracers."""
+    """Return the cuDNN whose workspaces the portable tracers use for convolutions."""
     try:
         choice = cudnn_libraries.choose(None)
     except NullGpuError as error:
@@ -146,7 +150,7 @@ def _cudnn() -> str:
 
 
 def _cudnns() -> list[dict[str, Any]]:
-    """Return the cuDNNs which can be asked here, and those which are too old for it."""
+    """Return the installed versions of cuDNN, each with whether it can answer queries or is too old."""
     return [
         {
             "version": library.version,
@@ -170,15 +174,18 @@ def _artifact() -> str:
     folder = chosen(None)
     learned = load(folder) if folder is not None else shipped(None)
     if learned is None:
-        return f"none ({VARIABLE}={NONE}): bounds are by the built-in rule"
-    of = f"of {learned.card.get('runs')} runs of {learned.card.get('groups')} models"
+        return f"none ({VARIABLE}={NONE}): the built-in rule gives the bounds"
+    of = f"calibrated on {learned.card.get('runs')} runs of {learned.card.get('groups')} models"
     if folder is None:
-        return f"'{SHIPPED}', {of}, for jobs whose class it knows, else a built-in rule (--artifact, {VARIABLE} name another)"
+        return (
+            f"'{SHIPPED}', {of}, for jobs of a class it covers, else the built-in rule (--artifact or {VARIABLE} select "
+            "another)"
+        )
     return f"{folder}, {of}"
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run the verb; 0 when at least one tracer works, else 3."""
+    """Run the verb; return 0 if at least one tracer works, else 3."""
     if options.get_cudnn is not None:
         return _get_cudnn(options)
     if options.measure_context:
@@ -186,7 +193,7 @@ def main(options: argparse.Namespace) -> int:
 
         return measure_context(options)
     if options.site is not None:
-        raise UsageError("--site is for --measure-context; to use a site file, name it by VRAMCAST_SITE.")
+        raise UsageError("--site is an option of --measure-context: to use a site file, set VRAMCAST_SITE to its path.")
     facts = report()
     if options.json:
         answer(json.dumps(facts))
@@ -201,7 +208,7 @@ def main(options: argparse.Namespace) -> int:
                 answer(f"{'':<9} cuDNN workspaces: {tracer['cudnn_workspaces']}")
         answer(f"cuDNN: {_words(facts['cudnn'])}")
         answer(f"allocator simulator: {facts['simulator']['engine']} ({facts['simulator']['why']})")
-        answer(f"bounds by artifact: {facts['artifact']}")
+        answer(f"artifact for bounds: {facts['artifact']}")
         answer(f"serve --allow-code: {'works' if facts['sandbox']['works'] else 'does not work'}: {facts['sandbox']['why']}")
         answer(f"site file: {facts['site'] or f'none; {SITE_VARIABLE} names one (docs/contexts.md)'}")
     return 0 if any(tracer["works"] for tracer in facts["tracers"].values()) else 3

@@ -25,19 +25,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--advise",
         action="store_true",
-        help="trace the job's variants too: checkpointing, precisions, optimizers, half batches, more cards, a pool, swapping",
+        help="also trace variants of the job: checkpointing, precisions, optimizers, half batches, more cards, a pool, "
+        "swapping",
     )
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run the verb; 0 when there is an estimate, whether it fits or not."""
+    """Run the verb; return 0 if there is an estimate, whether the job fits or not."""
     questions = what_if_options.Questions(options)
     with progress(f"tracing {options.target}"):
         estimate = shared.estimator_of(vars(options)).estimate_job(shared.job_of(options))
     if not options.advise:
         shared.finish(options, estimate, questions)
         return 0
-    from vramcast.estimates.advice import advise  # with the planners, for which a mere estimate need not wait
+    from vramcast.estimates.advice import advise  # it imports the planners, which a plain estimate does not need
 
     with progress("tracing its variants"):
         advice = advise(estimate)

@@ -1,10 +1,10 @@
-"""Judge estimates and bounds against measured runs.
+"""Evaluate estimates and bounds against measured runs.
 
-vramcast evaluate runs.jsonl --report report.html
-vramcast evaluate new-runs.jsonl --artifact models/mine
+vramcast evaluate runs.jsonl --report report.html vramcast evaluate new-runs.jsonl --artifact models/mine
 
-Without an artifact the correction is judged by cross-validation: each run by one which was trained without its model. With one,
-the runs must be new to it. The figures are xMem's (MRE is a median, PEF, MCP) and those of a bound: coverage, over-provision.
+Without an artifact, the correction is evaluated by cross-validation: each run by a correction trained without its model.
+With an artifact, the runs must be new to it. The metrics are xMem's (MRE, a median here; PEF; MCP) and those of a bound:
+coverage and over-provision.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ from vramcast.estimates.bounds.learned import named
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     learning_options.add_runs(parser)
-    parser.add_argument("--artifact", metavar="DIR", help="judge this one, on runs which it was not trained on")
-    parser.add_argument("--level", type=values.level, help="PEF and MCP of the bound at this level, not of the estimate")
-    parser.add_argument("--report", metavar="FILE.html", help="write one page with tables and charts")
+    parser.add_argument("--artifact", metavar="DIR", help="evaluate this artifact, on runs that it was not trained on")
+    parser.add_argument(
+        "--level", type=values.level, help="compute PEF and MCP from the bound at this level instead of the point estimate"
+    )
+    parser.add_argument("--report", metavar="FILE.html", help="write a page with tables and charts")
     parser.add_argument("--seed", type=values.count(0), default=0)
 
 
@@ -47,17 +49,19 @@ def main(options: argparse.Namespace) -> int:
             if (one := cross_validation.scored_of(example, learned, levels)) is not None
         ]
     else:
-        with progress("judging, each model by what the others taught"):
+        with progress("cross-validating by model"):
             scored = cross_validation.cross_validated(
                 learned_from.examples, {"n_jobs": options.jobs}, levels=levels, seed=options.seed
             )
     if not scored:
-        raise DatasetError("No run can be judged: runs need a target, a batch, a peak, and for a process peak a known context.")
+        raise DatasetError(
+            "No run can be evaluated: each run needs a target, a batch, a peak, and for a process peak a known context."
+        )
     figures = metrics.evaluate(scored, level=options.level)
     if options.report:
-        report.write_report(scored, options.report, title="Estimates against measured runs")
+        report.write_report(scored, options.report, title="Estimates compared with measured runs")
     judged = ", ".join(f"{count} {way}" for way, count in metrics.ways(scored, options.level).items() if count)
-    say(f"vramcast: failures judged by: {judged}")
+    say(f"vramcast: failures counted by: {judged}")
     answer_as(options.json, figures, lambda: _text(figures))
     return 0
 
@@ -73,7 +77,7 @@ def _text(figures: dict[str, Any]) -> str:
         f"under-estimated  {under}   failures (PEF) {pef}",
     ]
     lines += [
-        f"bound at {level:<7} holds for {percent(share)}, median over {percent(figures['overprovision'].get(level))}"
+        f"bound at {level:<7} covers {percent(share)}, median over-provision {percent(figures['overprovision'].get(level))}"
         for level, share in figures["coverage"].items()
     ]
     return "\n".join(lines)

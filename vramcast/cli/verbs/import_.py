@@ -1,14 +1,12 @@
 """Read job histories into a data set.
 
-vramcast import sacct jobs.txt --out history.jsonl
-vramcast import series gpu-*.csv --out history.jsonl --join rules.json
-vramcast import logged train.log --script train.py --out history.jsonl
-vramcast import runs measured/runs.jsonl --out measured/runs.parquet
+vramcast import sacct jobs.txt --out history.jsonl vramcast import series gpu-*.csv --out history.jsonl --join rules.json
+vramcast import logged train.log --script train.py --out history.jsonl vramcast import runs measured/runs.jsonl --out
+measured/runs.parquet
 
-The formats are below; docs/histories.md tells how each is read.
-Runs go to the end of --out (.jsonl, or .parquet to pass a set on); those which it has already are left out. Rows which
-cannot be read go to STORE.rejected.jsonl with the reason. Without --out nothing is written. Exit 0 when runs were read or
-the files hold none, 2 when none of the rows can be used.
+The formats are below; docs/histories.md describes how each is read. New runs are appended to --out (.jsonl, or .parquet to
+share a set); known ones are skipped. Rows that cannot be read go to STORE.rejected.jsonl with the reason. Without --out
+nothing is written. Exit code 0: runs were read, or the files hold none; 2: none of the rows can be used.
 """
 
 from __future__ import annotations
@@ -29,26 +27,28 @@ from vramcast.datasets.journal import Journal, Reading, Rejected, counted_reason
 from vramcast.datasets.run import Run, with_source
 from vramcast.datasets.tables import read_set, write_runs
 
-_SHOWN_REASONS = 10  # arbitrary: lines; the file of rows kept aside has all
+_SHOWN_REASONS = 10  # arbitrary: lines; the file of rejected rows has all
 
 
 def add_arguments(parser: argparse.ArgumentParser, known: Mapping[str, Format] = FORMATS) -> None:
-    """Add this verb's options, for the formats that are known."""
+    """Add this verb's options for the known formats."""
     summaries = "; ".join(f"{one.name}: {one.summary}" for one in known.values())
     parser.add_argument("format", metavar="FORMAT", help=summaries)
-    parser.add_argument("files", metavar="FILE", nargs="+", help="what the scheduler or the monitor wrote")
+    parser.add_argument("files", metavar="FILE", nargs="+", help="file of the scheduler or the monitor")
     parser.add_argument("--out", metavar="STORE", help="the data set to append to: .jsonl or .parquet")
-    parser.add_argument("--join", metavar="RULES.json", help="which model the jobs of a script or a name run")
-    parser.add_argument("--script", metavar="FILE", help="logged: the script which wrote the logs, where they do not hold it")
+    parser.add_argument("--join", metavar="RULES.json", help="rules that map a job's script or name to a model")
+    parser.add_argument(
+        "--script", metavar="FILE", help="for logged: the script that wrote the logs, if they do not contain it"
+    )
 
 
 def main(options: argparse.Namespace, known: Mapping[str, Format] = FORMATS) -> int:
-    """Run the verb, for the formats that are known."""
+    """Run the verb for the known formats."""
     if options.out and not options.out.endswith((".jsonl", ".parquet")):
-        raise UsageError(f"--out is '{options.out}': a name that ends in .jsonl or .parquet is expected.")
+        raise UsageError(f"--out is '{options.out}', but must end in .jsonl or .parquet: rename it.")
     chosen = find(options.format, known)
     if options.script and not chosen.takes_script:
-        raise UsageError(f"--script is for logs of scripts: '{options.format}' takes none.")
+        raise UsageError(f"--script applies to logs of scripts, not to format '{options.format}': leave it out.")
     told = {"script": options.script} if options.script else {}
     rules = joining.read_rules(options.join) if options.join else []
     runs: list[Run] = []
@@ -62,7 +62,7 @@ def main(options: argparse.Namespace, known: Mapping[str, Format] = FORMATS) -> 
         notes += [note for note in reading.notes if note not in notes]
     if options.join:
         runs, matched = joining.join(runs, rules)
-        notes.append(f"{matched} of {len(runs)} runs match a rule; the others serve as a baseline only")
+        notes.append(f"{matched} of {len(runs)} runs match a rule; the others serve only as a baseline")
     imported, there = _kept(options.out, runs, rejected)
     summary = {
         "schema": 1,
@@ -81,15 +81,15 @@ def main(options: argparse.Namespace, known: Mapping[str, Format] = FORMATS) -> 
     }
     if not runs and rejected:
         raise DatasetError(
-            f"None of {len(rejected)} rows can be read as {options.format}: {rejected[0].where}: {rejected[0].reason} "
-            "Is it another format?"
+            f"None of {len(rejected)} rows can be read as {options.format}: {rejected[0].where}: {rejected[0].reason} Check "
+            "the format: vramcast import --help lists all."
         )
     answer_as(options.json, summary, lambda: _text(summary))
     return 0
 
 
 def _kept(out: str | None, runs: list[Run], rejected: list[Rejected]) -> tuple[int, int]:
-    """Append what is new to the store; return how many runs were new and how many it has already."""
+    """Append new runs to the store; return the numbers of new and of known runs."""
     if out is None:
         return 0, 0
     before = read_set(out).runs if Path(out).exists() else []
@@ -110,13 +110,13 @@ def _kept(out: str | None, runs: list[Run], rejected: list[Rejected]) -> tuple[i
 
 
 def _text(summary: dict[str, Any]) -> str:
-    what = "imported" if summary["out"] else "read, nothing is written without --out"
+    what = "imported" if summary["out"] else "read; nothing is written without --out"
     lines = [
         f"{summary['runs']:>10,} runs from {summary['files']} files of {summary['format']}",
         f"{summary['imported'] if summary['out'] else summary['runs']:>10,} {what}",
         f"{summary['already_there']:>10,} in {summary['out']} already" if summary["out"] else "",
-        f"{summary['with_target']:>10,} can run again, {summary['censored']:,} peaks are lower bounds",
-        f"{summary['rejected']:>10,} rows kept aside",
+        f"{summary['with_target']:>10,} can be run again, {summary['censored']:,} peaks are lower bounds",
+        f"{summary['rejected']:>10,} rows set aside",
     ]
     lines += [f"{'':>11}{n:,} x {reason}" for reason, n in [*summary["rejected_by_reason"].items()][:_SHOWN_REASONS]]
     return "\n".join([*filter(None, lines), *summary["notes"]])

@@ -1,8 +1,6 @@
-"""List the models which a TARGET can name out of a registry: torchvision, timm or hf.
+"""List the models of a registry that a TARGET can name: torchvision, timm or hf.
 
-vramcast models torchvision 'res*'
-vramcast models timm 'vit_base*224*'
-vramcast models hf '*bert*' --json
+vramcast models torchvision 'res*' vramcast models timm 'vit_base*224*' vramcast models hf '*bert*' --json
 """
 
 from __future__ import annotations
@@ -17,13 +15,15 @@ from vramcast.jobs.targets import REGISTRIES, names_of
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     parser.add_argument("registry", choices=sorted(REGISTRIES), metavar="REGISTRY", help=", ".join(sorted(REGISTRIES)))
-    parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="with * and ? (default: all models)")
+    parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="pattern with * and ? (default: all models)")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run the verb; 0."""
+    """Run the verb; return 0."""
     found = [f"{options.registry}:{name}" for name in names_of(options.registry, options.pattern)]
     if not found:
-        raise UsageError(f"{options.registry} has no model '{options.pattern}': try a shorter pattern, with a * at both ends.")
+        raise UsageError(
+            f"{options.registry} has no model that matches '{options.pattern}': try a shorter pattern with a * at both ends."
+        )
     answer_as(options.json, {"models": found}, lambda: "\n".join(found))
     return 0

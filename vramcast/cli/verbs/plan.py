@@ -1,11 +1,12 @@
-"""Plan a job's memory: blocks placed by their lifetimes in a pool, and moved to the host while nothing needs them.
+"""Plan a job's memory: place blocks in a pool by their lifetimes, and move them to the host while they are unused.
 
-vramcast plan torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64<1000' --pool --chart vgg16.html
-vramcast plan torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64<1000' --swap --limit 4GiB --link pcie4 --out plan.json
-vramcast plan history.pickle
+vramcast plan torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64<1000' --pool --chart vgg16.html vramcast plan
+torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64<1000' --swap --limit 4GiB --link pcie4 --out plan.json vramcast
+plan history.pickle
 
-Instead of a TARGET: a memory history as `replay` takes it (also gzipped), or a trace of vramcast (.npz). Without --pool and
---swap both are planned where both can be. Exit 0 when there is a plan, 1 when the blocks cannot stay within --limit.
+Instead of a TARGET, give a memory history that `replay` accepts (also gzipped), or a trace of vramcast (.npz). Without
+--pool and
+--swap, both are planned where possible. Exit code 0: there is a plan; 1: the blocks do not fit within --limit.
 """
 
 from __future__ import annotations
@@ -48,29 +49,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_job(parser)
     shared.add_output(parser)
     parser.add_argument(
-        "--device-index", type=values.count(0), metavar="N", help="of a history's devices; default: the one with most events"
+        "--device-index",
+        type=values.count(0),
+        metavar="N",
+        help="device of a history with several; default: the one with the most events",
     )
     parser.add_argument("--pool", action="store_true", help="plan a pool")
-    parser.add_argument("--swap", action="store_true", help="plan what moves to the host; a history knows no reads, a job does")
+    parser.add_argument(
+        "--swap",
+        action="store_true",
+        help="plan the blocks to move to the host; a job records when blocks are read, a history does not",
+    )
     parser.add_argument(
         "--limit",
         metavar="SIZE",
         type=values.checked(parse_bytes),
-        help="what the blocks may take, with swapping; default: no overhead, least peak",
+        help="most bytes of blocks on the card, with swapping; default: the lowest peak without overhead",
     )
-    parser.add_argument("--link", choices=tuple(LINKS), help="between card and host (default: pcie4)")
-    parser.add_argument("--out", metavar="FILE.json", help="write the plan for a program to follow")
+    parser.add_argument("--link", choices=tuple(LINKS), help="link between card and host (default: pcie4)")
+    parser.add_argument("--out", metavar="FILE.json", help="write the plan, for a program to follow")
     parser.add_argument(
         "--chart",
         metavar="FILE",
         type=shared.drawn_path(placement.ENDINGS),
-        help="draw where blocks lie and when: .png or .html",
+        help="draw the place and the lifetime of each block: .png or .html",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What is planned: a trace with addresses, and what the caching allocator reserves for it."""
+    """The input of a plan: a trace with addresses, and the bytes that the caching allocator reserves for it."""
 
     trace: Trace
     caching_bytes: int
@@ -82,18 +90,18 @@ def main(options: argparse.Namespace) -> int:
     """Run the verb."""
     for name in ("limit", "link"):
         if getattr(options, name) and options.pool and not options.swap:
-            raise UsageError(f"--{name} is about swapping: add --swap, or leave out --pool.")
+            raise UsageError(f"--{name} applies to swapping: add --swap, or leave out --pool.")
     must_swap = bool(options.swap or options.limit or options.link)
     source = _source(options, accesses=must_swap or not options.pool)
     if must_swap and not source.has_reads:
         raise UsageError(
-            f"'{options.target}' does not say when blocks are read, and swapping must know: give the job as a TARGET on the "
-            "null GPU (--tracer nullgpu), or plan its pool alone (--pool)."
+            f"'{options.target}' does not record when blocks are read, which swapping needs: give the job as a TARGET on "
+            "the null GPU (--tracer nullgpu), or plan only its pool (--pool)."
         )
     lifetimes = Lifetimes.of(source.trace)
     if not len(lifetimes):
         raise UsageError(
-            f"'{options.target}' allocates nothing that could be planned: give a job with inputs, or record a history with "
+            f"'{options.target}' has no allocation to plan: give a job with inputs, or record a history with "
             "torch.cuda.memory._record_memory_history()."
         )
     placed = moved = None
@@ -102,7 +110,7 @@ def main(options: argparse.Namespace) -> int:
             placed = plan_pool(source.trace)
     if must_swap or (source.has_reads and not options.pool):
         try:
-            with progress("planning what moves"):
+            with progress("planning the swaps"):
                 moved = plan_swap(source.trace, limit_bytes=options.limit, link=options.link or "pcie4")
         except UsageError as error:
             if must_swap:
@@ -117,9 +125,9 @@ def main(options: argparse.Namespace) -> int:
     return 0 if moved is None or moved.feasible else 1
 
 
-# ------------------------------------------------------------------------------------------------ what is planned
+# ------------------------------------------------------------------------------------------------ input
 def _source(options: argparse.Namespace, *, accesses: bool) -> _Source:
-    """Return the trace of the TARGET or in the file which the command line names."""
+    """Return the trace of the TARGET, or the trace in the file, that the command line names."""
     if Path(options.target).is_file() or ":" not in options.target:
         return _recorded(options)
     job, how = shared.job_of(options), RunOptions(accesses=accesses)
@@ -129,15 +137,15 @@ def _source(options: argparse.Namespace, *, accesses: bool) -> _Source:
 
 
 def _recorded(options: argparse.Namespace) -> _Source:
-    """Return the history in a file as the allocator would have it from the start: what is older comes first."""
+    """Return the history in a file as if it started on an empty allocator: older blocks come first."""
     if not Path(options.target).exists():
         raise UsageError(
-            f"'{options.target}' is no file and no TARGET: give torchvision:resnet50, timm:NAME, hf:TYPE, file.py:factory, "
-            "a memory history (.pickle) or a trace (.npz)."
+            f"'{options.target}' is neither a file nor a TARGET: give torchvision:resnet50, timm:NAME, hf:TYPE, "
+            "file.py:factory, a memory history (.pickle) or a trace (.npz)."
         )
     trace = read_trace(options.target, options.device_index)
     settings = Settings.parse(options.alloc_conf) if options.alloc_conf else recorded_settings(trace)
-    if has_reads(trace):  # one of our own, from an empty card: as it was traced
+    if has_reads(trace):  # one of our own traces, which starts on an empty card: used as it is
         return _Source(trace, int(trace.reserved_bytes().max()), Path(options.target).name, True)
     found = simulate(trace, settings)
     return _Source(found.replayed(), found.reserved, Path(options.target).name, False)
@@ -145,7 +153,7 @@ def _recorded(options: argparse.Namespace) -> _Source:
 
 # ------------------------------------------------------------------------------------------------ output
 def _json(source: _Source, lifetimes: Lifetimes, placed: PoolPlan | None, moved: SwapPlan | None) -> dict[str, Any]:
-    """Return the contract's JSON; what was not planned is None."""
+    """Return the documented JSON; a plan that was not made is None."""
     peak_bytes, _ = lifetimes.peak_live()
 
     def ratio(size_bytes: int) -> float | None:
@@ -175,7 +183,7 @@ def _text(source: _Source, placed: PoolPlan | None, moved: SwapPlan | None, peak
         return f"{name:<18}{gib(size_bytes):>12}   {words}"
 
     lines = [
-        line("peak of live", peak_bytes, "what a perfect pool takes"),
+        line("peak of live", peak_bytes, "minimum of a perfect pool"),
         line("caching allocator", source.caching_bytes, f"{source.caching_bytes / peak_bytes:.4f} times that"),
     ]
     if placed is not None:
@@ -188,18 +196,18 @@ def _text(source: _Source, placed: PoolPlan | None, moved: SwapPlan | None, peak
         lower = 1 - moved.peak_bytes / moved.peak_live_bytes
         lines += [
             line("swapping", moved.peak_bytes, f"{lower:.1%} below the live peak of step {moved.step}, checked"),
-            f"{'':<33}{gib(moved.moved_bytes)} out and in a step over {moved.link.name}, {len(moved.schedule)} blocks",
-            f"{'':<33}{moved.overhead_ms:.1f} ms longer a step, {share:.1%} of {moved.step_ms:.1f} ms ({moved.time_source})",
+            f"{'':<33}{gib(moved.moved_bytes)} out and in per step over {moved.link.name}, {len(moved.schedule)} blocks",
+            f"{'':<33}{moved.overhead_ms:.1f} ms longer per step, {share:.1%} of {moved.step_ms:.1f} ms ({moved.time_source})",
         ]
     elif moved is not None and moved.limit_bytes is not None:
-        words = f"the least that swapping reaches: above the limit of {gib(moved.limit_bytes)}"
+        words = f"the lowest peak with swapping: above the limit of {gib(moved.limit_bytes)}"
         lines.append(line("swapping", moved.peak_bytes, words))
     return "\n".join(lines)
 
 
-# ------------------------------------------------------------------------------------------------ what is written
+# ------------------------------------------------------------------------------------------------ files
 def _write(path: str, source: _Source, lifetimes: Lifetimes, placed: PoolPlan | None, moved: SwapPlan | None) -> None:
-    """Write what a program follows; docs/planning.md says what each key means."""
+    """Write the plan as a file for a program to follow; docs/planning.md describes each key."""
     plan: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
@@ -219,7 +227,7 @@ def _write(path: str, source: _Source, lifetimes: Lifetimes, placed: PoolPlan | 
 
 
 def _draw(path: str, source: _Source, lifetimes: Lifetimes, placed: PoolPlan | None) -> None:
-    """Draw where the caching allocator puts the blocks, and where the pool does."""
+    """Draw the blocks at their addresses in the caching allocator and in the pool."""
     packings = [placement.by_address(source.trace)]
     if placed is not None:
         nothing = np.empty((0, 4), np.int64)

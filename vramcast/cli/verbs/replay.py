@@ -1,10 +1,9 @@
-"""Play a recorded PyTorch memory history through the allocator simulator and compare it event by event.
+"""Replay a recorded PyTorch memory history in the allocator simulator and compare it event by event.
 
-vramcast replay snapshot.pickle
-vramcast replay snapshot.pickle.gz --what-if common --cards 24GiB,40GiB --context 500MiB
+vramcast replay snapshot.pickle vramcast replay snapshot.pickle.gz --what-if common --cards 24GiB,40GiB --context 500MiB
 
-SNAPSHOT is what torch.cuda.memory._dump_snapshot() wrote (also gzipped), or a trace of vramcast (.npz). Nothing in it is
-executed. Exit 0 when it was played, whether it agrees or not.
+SNAPSHOT is a file of torch.cuda.memory._dump_snapshot() (also gzipped), or a trace of vramcast (.npz). Nothing in it is
+executed. Exit code 0: it was replayed, whether the results agree or not.
 """
 
 from __future__ import annotations
@@ -30,14 +29,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     parser.add_argument("snapshot", metavar="SNAPSHOT", help="a memory history (pickle, also gzipped), or a trace (.npz)")
     parser.add_argument(
-        "--device-index", type=values.count(0), metavar="N", help="of several devices; default: the one with most events"
+        "--device-index",
+        type=values.count(0),
+        metavar="N",
+        help="device of a history with several; default: the one with the most events",
     )
     parser.add_argument(
         "--context",
         metavar="SIZE",
         type=values.checked(parse_bytes),
         default=0,
-        help="what the process takes besides, for --cards: 500MiB",
+        help="memory of the process outside the allocator, for --cards: 500MiB",
     )
     shared.add_plot(parser)
     what_if_options.add_arguments(parser)
@@ -69,16 +71,16 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _text(found: Replay) -> str:
-    start = "cold" if found.starts_cold else "warm: what was there before is rebuilt from the end"
-    layout = {True: "equal", False: "different", None: "not in the record"}[found.final_layout_equal]
+    start = "cold" if found.starts_cold else "warm: earlier allocations are rebuilt from the final state"
+    layout = {True: "equal", False: "different", None: "not recorded"}[found.final_layout_equal]
     lines = [
         f"events           {found.events:>12,}   starts {start}; settings {found.settings}",
         f"addresses        {found.address_matches:>12,}   of {found.allocations:,} allocations predicted",
         f"segment events   {found.segments_matched:>12,}   of {found.segments_recorded:,} predicted, "
-        f"{found.segments_predicted - found.segments_matched:,} besides",
+        f"{found.segments_predicted - found.segments_matched:,} extra",
         f"final layout     {layout:>12}",
         f"reserved peak    {gib(found.peaks['reserved'].simulated):>12}   recorded {gib(found.peaks['reserved'].recorded)}",
-        f"allocated peak   {gib(found.peaks['allocated'].simulated):>12}   recorded, without what is not split off: "
+        f"allocated peak   {gib(found.peaks['allocated'].simulated):>12}   recorded, without unsplit remainders: "
         f"{gib(found.peaks['allocated'].recorded)}",
     ]
     return "\n".join([*lines, *found.mismatches])

@@ -1,7 +1,7 @@
-"""Run an unmodified training command on the null GPU through --steps training steps and an evaluation, and estimate.
+"""Run an unmodified training command on the null GPU for --steps training steps and an evaluation, and estimate its memory.
 
-vramcast run --device rtx3090 --steps 3 -- train.py --epochs 10
-vramcast run --device h100 -- torchrun --nproc_per_node=1 train.py --bf16
+vramcast run --device rtx3090 --steps 3 -- train.py --epochs 10 vramcast run --device h100 -- torchrun --nproc_per_node=1
+train.py --bf16
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run the verb; 0 when there is an estimate, 3 when the script asked the card for nothing."""
+    """Run the verb; return 0 if there is an estimate, 3 if the script requested no GPU memory."""
     questions = what_if_options.Questions(options)
     estimator = shared.estimator_of(vars(options))
-    estimate = estimate_of(estimator, job_text(options))  # no line of progress: it would run into what the script itself writes
+    estimate = estimate_of(
+        estimator, job_text(options)
+    )  # without a line of progress, which would mix with the script's own output
     shared.finish(options, estimate, questions)
     return 0

@@ -23,35 +23,50 @@ from vramcast.core.extras import needed
 from vramcast.core.units import parse_bytes
 from vramcast.service.operator_log import LEVELS, write_log
 
-_BACKLOG = 2048  # spec: uvicorn's own; connections which the kernel keeps until they are accepted
+_BACKLOG = 2048  # spec: uvicorn's default; connections that the kernel queues until they are accepted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
-    parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: 127.0.0.1)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, default=8765, help="(default: 8765)")
-    parser.add_argument("--data", default="vramcast-service", metavar="DIR", help="what is kept (default: vramcast-service)")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one a core)")
-    parser.add_argument("--queue", type=int, default=64, metavar="N", help="questions which may wait (default: 64)")
-    parser.add_argument("--job-memory", default="8GiB", metavar="SIZE", help="main memory of one job (default: 8GiB)")
-    parser.add_argument("--job-timeout", type=float, default=120.0, metavar="SECONDS", help="of one job (default: 120)")
-    parser.add_argument("--artifact", metavar="DIR", help="a learned correction; default: $VRAMCAST_ARTIFACT, else the shipped")
-    parser.add_argument("--level", type=float, default=0.99, help="of requests, kept true by observations (default: 0.99)")
     parser.add_argument(
-        "--token-file", metavar="FILE", help="clients must show a token of it: one, or lines NAME TOKEN [weight=W] [rate=R]"
+        "--data",
+        default="vramcast-service",
+        metavar="DIR",
+        help="folder for data that must survive a restart (default: vramcast-service)",
+    )
+    parser.add_argument(
+        "--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="worker processes (default: one per core)"
+    )
+    parser.add_argument("--queue", type=int, default=64, metavar="N", help="most requests in the queue (default: 64)")
+    parser.add_argument("--job-memory", default="8GiB", metavar="SIZE", help="main memory limit of one job (default: 8GiB)")
+    parser.add_argument(
+        "--job-timeout", type=float, default=120.0, metavar="SECONDS", help="time limit of one job (default: 120)"
+    )
+    parser.add_argument(
+        "--artifact", metavar="DIR", help="the learned correction to use; default: $VRAMCAST_ARTIFACT, else the shipped one"
+    )
+    parser.add_argument(
+        "--level", type=float, default=0.99, help="confidence level of requests, maintained by observations (default: 0.99)"
+    )
+    parser.add_argument(
+        "--token-file",
+        metavar="FILE",
+        help="clients must send a token from this file: a single token, or lines NAME TOKEN [weight=W] [rate=R]",
     )
     parser.add_argument(
         "--allow-code",
         action="store_true",
-        help="answer commands and files too, each in a sandbox (bubblewrap); needs --token-file",
+        help="also answer requests with commands and files, each in a sandbox (bubblewrap); needs --token-file",
     )
     parser.add_argument(
         "--admission",
         action="store_true",
-        help="answer Kubernetes' admission reviews too (docs/kubernetes.md); these show no token",
+        help="also answer Kubernetes admission reviews (docs/kubernetes.md), without a token",
     )
     parser.add_argument("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate; needs --tls-key")
-    parser.add_argument("--log-level", choices=LEVELS, default="info", help="from which on events go to stderr (default: info)")
+    parser.add_argument("--log-level", choices=LEVELS, default="info", help="lowest level of events on stderr (default: info)")
     parser.add_argument("--tls-key", metavar="FILE", help="the certificate's key")
 
 
@@ -72,11 +87,11 @@ def main(options: argparse.Namespace) -> int:
 
     clients = read_clients(options.token_file)
     if options.allow_code and not clients.needs_token:
-        raise UsageError("--allow-code runs what clients write: give --token-file, so that you know them.")
+        raise UsageError("--allow-code runs code that clients send: give --token-file, so that only known clients can.")
     if bool(options.tls_cert) != bool(options.tls_key):
-        raise UsageError("HTTPS needs --tls-cert and --tls-key: give both, or neither.")
+        raise UsageError("HTTPS needs both --tls-cert and --tls-key: give both, or neither.")
     if options.workers < 1 or options.queue < 1:
-        raise UsageError(f"--workers {options.workers}, --queue {options.queue}: each is at least 1.")
+        raise UsageError(f"--workers {options.workers}, --queue {options.queue}: each must be at least 1.")
     store = Store(Path(options.data))
     try:
         limits = (options.queue, options.job_timeout, parse_bytes(options.job_memory))
@@ -95,7 +110,7 @@ def main(options: argparse.Namespace) -> int:
         if held:
             say(f"sandbox: {held}")
         tls = _tls(options.tls_cert, options.tls_key)
-        say(f"vramcast serves on http{'s' if tls else ''}://{options.host}:{options.port}, its API is shown at /docs")
+        say(f"vramcast listens on http{'s' if tls else ''}://{options.host}:{options.port}; API reference at /docs")
         config = uvicorn.Config(
             app, options.host, options.port, http=Impatient, access_log=False, log_config=None, backlog=_BACKLOG, **tls
         )
@@ -106,10 +121,10 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _prepared(folder: Path) -> Path:
-    """Return a cache folder with what a sandbox may read: the null GPU, compiled.
+    """Return a cache folder with everything a sandbox may read: the compiled null GPU.
 
     Raises:
-        CannotEstimate: it cannot be compiled here.
+        CannotEstimate: It cannot be compiled here.
     """
     code = (
         "from vramcast.simulator import compiled; from vramcast.tracer.nullgpu.client import NullGpuTracer; "
@@ -126,14 +141,14 @@ def _tls(certificate: str | None, key: str | None) -> dict[str, Any]:
     """Return uvicorn's options for HTTPS; none for HTTP.
 
     Raises:
-        UsageError: the files are no certificate with its key.
+        UsageError: The files are not a certificate and its key.
     """
     if certificate is None:
         return {}
     try:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key)
-    except OSError as error:  # ssl.SSLError is one
+    except OSError as error:  # also ssl.SSLError
         raise UsageError(
-            f"--tls-cert '{certificate}' cannot be used ({error}): give PEM files which belong together."
+            f"--tls-cert '{certificate}' cannot be used ({error}): give a certificate and its key as PEM files."
         ) from None
     return {"ssl_certfile": certificate, "ssl_keyfile": key}

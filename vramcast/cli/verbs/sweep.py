@@ -1,13 +1,13 @@
-"""Estimate a job over batch sizes or numbers of ranks, or find the largest batch which fits.
+"""Estimate a job over batch sizes or numbers of ranks, or find the largest batch that fits.
 
     vramcast sweep torchvision:resnet50 --batch 1x3x224x224 --labels 1:int64 --batch-sizes 8..512
     vramcast sweep torchvision:resnet50 --batch 1x3x224x224 --labels 1:int64 --max-batch --on rtx4090
     vramcast sweep file.py:llama --batch 1x4096:int64 --parallel fsdp --world-sizes 1..1024 --on h100
 
---snapshot, --plot, --report, --what-if and --fragmentation are about the last size, or the largest which fits.
-A range doubles from its first to its last size (8..512: 8, 16, ..., 512); a list is taken as it is (8,24,48). With --parallel
-the batch is that of each rank.
-A size which cannot be estimated (batch normalisation raises for a batch of one) has a row which says why, and the others go on.
+--snapshot, --plot, --report, --what-if and --fragmentation apply to the last size, or to the largest that fits. A range
+doubles from its first to its last size (8..512: 8, 16, ..., 512); a list is used as given (8,24,48). With --parallel, the
+batch is that of each rank. A size that cannot be estimated (batch normalization raises for a batch of one) has a row with
+the reason, and the sweep continues.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from vramcast.tracer.processes.thread_pool import in_parallel, n_lanes
 if TYPE_CHECKING:
     from vramcast.estimates.result import Estimate
 
-_MAX_BATCH = 1 << 20  # arbitrary: where the search for the largest batch gives up
+_MAX_BATCH = 1 << 20  # arbitrary: limit of the search for the largest batch
 _SIZE = r"\d{1,18}"  # an int64 has no more digits
 
 
@@ -54,7 +54,7 @@ def parse_sizes(text: str, option: str = "--batch-sizes") -> list[int]:
     """Return the sizes of `8..512` (doubling) or `8,24,48`.
 
     Raises:
-        UsageError: it is neither; the message names the option.
+        UsageError: The text has neither form; the message names the option.
     """
     if match := re.fullmatch(rf"({_SIZE})\.\.({_SIZE})", text):
         size, last = int(match[1]), int(match[2])
@@ -65,18 +65,20 @@ def parse_sizes(text: str, option: str = "--batch-sizes") -> list[int]:
             return sizes if sizes[-1] == last else [*sizes, last]
     elif re.fullmatch(rf"{_SIZE}(,{_SIZE})*", text) and all(int(n) > 0 for n in text.split(",")):
         return [int(n) for n in text.split(",")]
-    raise UsageError(f"{option} '{text}' is not understood: write 8..512 (doubling) or 8,24,48.")
+    raise UsageError(f"{option} '{text}' is not a range or a list: write 8..512 (doubling) or 8,24,48.")
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run the verb; with --max-batch 1 when not even a batch of one fits."""
+    """Run the verb; return 1 if --max-batch finds that even a batch of one does not fit."""
     swept = [name for name in ("batch_sizes", "world_sizes") if getattr(options, name)]
     if not options.max_batch and not swept:
-        raise UsageError("Give --batch-sizes 8..512, --world-sizes 1..1024, or --max-batch.")
+        raise UsageError("No sizes are given: add --batch-sizes 8..512, --world-sizes 1..1024, or --max-batch.")
     if options.max_batch and options.batch_sizes:
-        raise UsageError("--max-batch searches by itself: leave out --batch-sizes, or leave out --max-batch.")
+        raise UsageError("--max-batch searches over batch sizes itself: leave out --batch-sizes or --max-batch.")
     if options.world_sizes and (options.max_batch or options.batch_sizes):
-        raise UsageError("--world-sizes has one batch: leave out --batch-sizes and --max-batch, or give one --world-size.")
+        raise UsageError(
+            "--world-sizes uses a single batch: leave out --batch-sizes and --max-batch, or give one --world-size."
+        )
     questions = what_if_options.Questions(options)
     estimator = shared.estimator_of(vars(options))
     sized = _of_worlds(options, estimator.card) if options.world_sizes else {}
@@ -85,7 +87,7 @@ def main(options: argparse.Namespace) -> int:
     if options.batch_sizes:
         sized = {size: job.with_batch(size) for size in parse_sizes(options.batch_sizes)}
     found: dict[int, Estimate | CannotEstimate] = {}
-    ahead: dict[int, Estimate | CannotEstimate] = {}  # sizes which the search may ask for next
+    ahead: dict[int, Estimate | CannotEstimate] = {}  # sizes that the search may need next
 
     def run(size: int) -> Estimate | CannotEstimate:
         return estimator.try_estimate(sized.get(size) or job.with_batch(size))
@@ -103,7 +105,7 @@ def main(options: argparse.Namespace) -> int:
                 with progress(f"batch {size}"):
                     ahead[size] = next(running)
                     for other in wanted[1:]:
-                        with suppress(VramcastError):  # nobody has asked for it yet
+                        with suppress(VramcastError):  # not needed yet
                             ahead[other] = next(running)
             note(size, ahead[size])
         return found[size]
@@ -119,7 +121,7 @@ def main(options: argparse.Namespace) -> int:
             one = next(running)
         note(size, one)
     estimated = [(size, one) for size, one in found.items() if not isinstance(one, CannotEstimate)]
-    if not estimated:  # what all of them say, the first one says
+    if not estimated:  # all failed: the first error stands for all
         raise next(one for one in found.values() if isinstance(one, CannotEstimate))
     chosen = next((one for size, one in estimated if size == largest), estimated[-1][1])
     more, text = shared.write_files(options, chosen, questions)
@@ -140,15 +142,15 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _of_worlds(options: argparse.Namespace, card: Device) -> dict[int, Job]:
-    """Return the job on each number of ranks which is asked for.
+    """Return the job for each number of ranks on the command line.
 
     Raises:
-        UsageError: nothing says how, or it has a number of its own.
+        UsageError: The kind of parallelism is missing, or already sets its number of ranks.
     """
     if options.world_size is not None:
-        raise UsageError("--world-sizes and --world-size: give one of them.")
+        raise UsageError("--world-sizes and --world-size are both given: give one of them.")
     if options.parallel is None or options.parallel.startswith("hsdp:"):
-        said = "is missing" if options.parallel is None else f"is {options.parallel}, which has a number of ranks of its own"
+        said = "is missing" if options.parallel is None else f"is {options.parallel}, which sets its own number of ranks"
         raise UsageError(f"--parallel {said}: give ddp or fsdp with --world-sizes.")
     text, per_node = JobText.of(vars(options)), options.nproc_per_node
     sizes = parse_sizes(options.world_sizes, "--world-sizes")
@@ -160,14 +162,14 @@ def _of_worlds(options: argparse.Namespace, card: Device) -> dict[int, Job]:
 
 
 def _search(estimate: Callable[[int, int], Estimate | CannotEstimate]) -> int:
-    """Return the largest batch size which fits, by doubling and bisection; 0 when none does.
+    """Return the largest batch size that fits, by doubling and bisection; 0 if none does.
 
-    Takes it that a larger batch never needs less, which workspaces may break by a little: the answer fits, and the next
-    larger size tried did not. A model may refuse a batch of one and take two; another size which cannot be estimated is taken
-    as too large.
+    Assumes that a larger batch never needs less memory, which workspaces can violate slightly: the answer fits, and the
+    next larger size tried did not. A model may fail for a batch of one and accept two; any other size that cannot be
+    estimated counts as too large.
 
     Args:
-        estimate: Of a size; with it goes the size which is asked for next if it fits.
+        estimate: Returns the estimate of a size; its second argument is the size needed next if the first fits.
     """
 
     def fits_at(size: int, then: int) -> bool:

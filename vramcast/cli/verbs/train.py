@@ -1,10 +1,10 @@
-"""Train the learned correction on measured runs: your own history, ours, or both.
+"""Train the learned correction on measured runs: yours, ours, or both.
 
-vramcast train runs.jsonl history.parquet --out models/mine
-vramcast train runs/ --out models/mine --trials 40 --storage sqlite:///search.db
+vramcast train runs.jsonl history.parquet --out models/mine vramcast train runs/ --out models/mine --trials 40 --storage
+sqlite:///search.db
 
-Each run with a job (target and batch) is estimated once, which is remembered; then the learner takes seconds. Runs of one
-model are never split between learning and calibrating. The same runs and seed give the same artifact.
+Each run with a job (target and batch) is estimated once, and the estimate is cached; the learner itself takes seconds. Runs
+of one model are never split between training and calibration. The same runs and seed give the same artifact.
 """
 
 from __future__ import annotations
@@ -26,15 +26,23 @@ from vramcast.estimates.bounds.learned import named
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     learning_options.add_runs(parser)
-    parser.add_argument("--out", required=True, metavar="DIR", help="the artifact's folder")
+    parser.add_argument("--out", required=True, metavar="DIR", help="folder for the artifact")
     parser.add_argument(
-        "--trials", type=values.count(0), default=0, metavar="N", help="search the learner's parameters (default: 0)"
+        "--trials",
+        type=values.count(0),
+        default=0,
+        metavar="N",
+        help="trials of a search over the learner's parameters (default: 0)",
     )
-    parser.add_argument("--storage", metavar="URL", help="of the search, for several searchers: sqlite:///search.db")
+    parser.add_argument("--storage", metavar="URL", help="storage of the search, for several searchers: sqlite:///search.db")
     parser.add_argument("--seed", type=values.count(0), default=0)
-    parser.add_argument("--folds", type=values.count(2), default=5, help="by model (default: 5)")
-    parser.add_argument("--against", metavar="DIR", help="say how this older artifact does on the runs")
-    parser.add_argument("--engine", choices=("local", "dask"), default="local", help="who grows the trees (default: local)")
+    parser.add_argument(
+        "--folds", type=values.count(2), default=5, help="folds of the cross-validation, split by model (default: 5)"
+    )
+    parser.add_argument("--against", metavar="DIR", help="report how this older artifact performs on the runs")
+    parser.add_argument(
+        "--engine", choices=("local", "dask"), default="local", help="where the trees are grown (default: local)"
+    )
 
 
 def main(options: argparse.Namespace) -> int:
@@ -46,7 +54,9 @@ def main(options: argparse.Namespace) -> int:
     learned_from = learning_options.examples_of(runs, options)
     if not learned_from.examples:
         reasons = ", ".join(f"{count} {reason}" for reason, count in learned_from.left_out.items()) or "the sets are empty"
-        raise DatasetError(f"None of {len(runs)} runs can be learned from: {reasons}. Runs need a target, a batch and a peak.")
+        raise DatasetError(
+            f"None of {len(runs)} runs can be learned from: {reasons}. Each run needs a target, a batch and a peak."
+        )
     parameters: dict[str, Any] = {"n_jobs": options.jobs}
     if options.trials:
         from vramcast.learner.search import search
@@ -70,7 +80,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _text(said: dict[str, Any]) -> str:
-    lines = [f"learned from {said['runs']} runs of {said['groups']} models, {said['censored']} of them lower bounds"]
+    lines = [f"learned from {said['runs']} runs of {said['groups']} models; {said['censored']} peaks are lower bounds"]
     lines += [f"left out {count}: {reason}" for reason, count in said["left_out"].items()]
     for peak, segment, errors in ((peak, *row) for peak, by in said["by"].items() for row in by["segment"].items()):
         plain, corrected = (100 * errors[f"{kind}_median"] for kind in ("simulated", "corrected"))

@@ -1,1 +1,1 @@
-"""An admission webhook: pods and jobs which name their model get the GPU memory they need (docs/kubernetes.md)."""
+"""An admission webhook: pods and jobs that name their model get the GPU memory they need (docs/kubernetes.md)."""

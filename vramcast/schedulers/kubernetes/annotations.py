@@ -1,4 +1,4 @@
-"""What a pod says of its job, in annotations `vramcast.dev/...`, and what the webhook notes there."""
+"""Annotations `vramcast.dev/...` of a pod: those that describe its job, and those that the webhook writes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ WOULD_REQUEST_MIB: Final = PREFIX + "would-request-mib"
 CONTAINER: Final = PREFIX + "container"
 FORMAT: Final = PREFIX + "format"
 _NOTES: Final = frozenset({ESTIMATE_ID, VERDICT, REQUEST_MIB, PROCESS_MIB, WOULD_REQUEST_MIB, CONTAINER, FORMAT})
-# spec: github.com/NVIDIA/gpu-feature-discovery, the label of a node's card
+# spec: github.com/NVIDIA/gpu-feature-discovery, the node label with the card's name
 _PRODUCT: Final = "nvidia.com/gpu.product"
 _LONGEST: Final = 10_000  # arbitrary: characters of one annotation
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What a pod's annotations ask.
+    """The request in a pod's annotations.
 
     Attributes:
-        question: The body of a check, without how long its client waits.
-        container: Whose GPU it is about; "": the one which asks for a GPU, else the first.
-        format: Of which scheduler; "": the one which the pod names.
+        question: Body of the check, without the client's waiting time.
+        container: Name of the container that uses the GPU; "": the one that requests a GPU, else the first.
+        format: Request format of the scheduler; "": that of the scheduler named by the pod.
     """
 
     question: dict[str, Any]
@@ -40,13 +40,13 @@ class Named:
 
 
 def read(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> Named | None:
-    """Return what a pod names; None: it has no `vramcast.dev/target`.
+    """Return the request in a pod's annotations; None: it has no `vramcast.dev/target`.
 
-    A word `vramcast.dev/world-size: "8"` is the option `world_size` of the service. Several inputs of `batch` are separated by
-    blanks. Without `device` the node selector's card is taken.
+    The annotation `vramcast.dev/world-size: "8"` is the option `world_size` of the service. Several inputs of `batch` are
+    separated by blanks. Without `device`, the node selector's card is used.
 
     Raises:
-        UsageError: an annotation is no option's value, or no card is named.
+        UsageError: An annotation is not a valid option, or no card is named.
     """
     if TARGET not in annotations:
         return None
@@ -55,7 +55,9 @@ def read(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> Named | Non
         if not name.startswith(PREFIX) or name in _NOTES:
             continue
         if len(text) > _LONGEST:
-            raise UsageError(f"the annotation {name} has {len(text)} characters: at most {_LONGEST} are read")
+            raise UsageError(
+                f"the annotation {name} has {len(text)} characters, but at most {_LONGEST} are allowed: shorten it"
+            )
         key = name.removeprefix(PREFIX).replace("-", "_")
         question[key] = text.split() if key == "batch" else value_of(text)
     if "device" not in question:

@@ -1,4 +1,4 @@
-"""What becomes of a reviewed object: each of its pods which names a model is asked about, once."""
+"""Decision on a reviewed object: each of its pods that names a model is checked once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vramcast.schedulers.kubernetes.annotations import Named
 from vramcast.schedulers.kubernetes.gpu_requests import FORMATS, Container, Format, Pod, format_of, parts_of_cards
 from vramcast.schedulers.kubernetes.review import AdmissionRequest, admitted, denied
 
-# watch: notes what would be requested. fill: fills requests which are missing. enforce: refuses what cannot run.
+# watch: records what would be requested. fill: adds missing requests. enforce: rejects pods that cannot run.
 Mode: TypeAlias = Literal["watch", "fill", "enforce"]
 # Asks the service; raises NoAnswer or UsageError.
 Ask: TypeAlias = Callable[[dict[str, Any]], Awaitable[Answer]]
@@ -22,7 +22,7 @@ _SAYS: Final = "vramcast: "
 
 
 async def mutate(request: AdmissionRequest, ask: Ask, mode: Mode) -> dict[str, Any]:
-    """Return an object with the requests of its pods; without an answer it is as it was, with a warning."""
+    """Return an object with the requests of its pods; without an answer it is unchanged, with a warning."""
     changed = copy.deepcopy(request.object)
     warnings: list[str] = []
     for pod in request.pods(changed):
@@ -36,7 +36,7 @@ async def mutate(request: AdmissionRequest, ask: Ask, mode: Mode) -> dict[str, A
 
 
 async def validate(request: AdmissionRequest, ask: Ask, mode: Mode) -> dict[str, Any]:
-    """Return whether an object is admitted: in mode `enforce` not where it is certain that a pod of it cannot run."""
+    """Return whether an object is admitted; mode `enforce` rejects it if one of its pods certainly cannot run."""
     warnings: list[str] = []
     for pod in request.pods(copy.deepcopy(request.object)):
         try:
@@ -52,7 +52,7 @@ async def validate(request: AdmissionRequest, ask: Ask, mode: Mode) -> dict[str,
 
 
 async def _asked(pod: Pod, request: AdmissionRequest, ask: Ask) -> tuple[Named, Answer] | None:
-    """Return what a pod names and what is known of it; None: it names nothing. A job's own annotations hold for its pods."""
+    """Return a pod's annotations and the answer for it; None: it names no model. A job's own annotations apply to its pods."""
     annotations = {**request.annotations, **(pod["metadata"].get("annotations") or {})}
     found = names.read({str(name): str(text) for name, text in annotations.items()}, pod["spec"])
     if found is None:
@@ -61,7 +61,7 @@ async def _asked(pod: Pod, request: AdmissionRequest, ask: Ask) -> tuple[Named, 
 
 
 def _changed(pod: Pod, named: Named, answer: Answer, mode: Mode) -> list[str]:
-    """Write into a pod what it needs; return what its user should read."""
+    """Write the memory that a pod needs into it; return the messages for its user."""
     noted = pod["metadata"]["annotations"] = pod["metadata"].get("annotations") or {}
     request_mib = -(-answer.request_bytes // MIB)
     noted |= {names.ESTIMATE_ID: answer.id, names.PROCESS_MIB: str(-(-answer.process_bytes // MIB))}
@@ -77,38 +77,38 @@ def _changed(pod: Pod, named: Named, answer: Answer, mode: Mode) -> list[str]:
     how = _how(pod, named)
     cards = how.cards_of(pod, container)
     if cards > 1 and how is FORMATS["kai"]:
-        return [f"{_SAYS}the pod keeps its {cards} whole cards: gpu-memory is of one card"]
+        return [f"{_SAYS}the pod keeps its {cards} whole cards, because gpu-memory applies to a single card"]
     how.write(pod, container, request_mib)
     noted[names.REQUEST_MIB] = str(request_mib)
     return []
 
 
 def _kept(pod: Pod, parts: list[str], container: Container, named: Named, answer: Answer) -> list[str]:
-    """Return what to say of a pod that asks for a part of a card itself: it stays as it is."""
+    """Return the message for a pod that already requests part of a card; the pod stays unchanged."""
     how = format_of(pod, named.format)
     given = how.request_bytes(pod, container) if how is not None else None
     if given is None:
-        return [f"{_SAYS}the pod asks for {', '.join(parts)} itself and stays as it is; the job needs {_mib(answer)}"]
+        return [f"{_SAYS}the pod already requests {', '.join(parts)} and stays unchanged; the job needs {_mib(answer)}"]
     pod["metadata"]["annotations"][names.REQUEST_MIB] = str(given // MIB)
     return _compared(given, answer)
 
 
 def _cannot_run(pod: Pod, named: Named, answer: Answer) -> str:
-    """Return why a pod cannot run; "": it may."""
+    """Return the reason why a pod cannot run; "": it may run."""
     if not answer.may_run:
         return _too_large(answer)
     how = format_of(pod, named.format)
     given = how.request_bytes(pod, _container(pod, named)) if how is not None else None
     if given is not None and given < answer.process_bytes:
-        return f"the pod asks for {gib(given)} of the card and takes {gib(answer.process_bytes)}: ask for {_mib(answer)}"
+        return f"the pod requests {gib(given)} of the card but needs {gib(answer.process_bytes)}: request {_mib(answer)}"
     return ""
 
 
 def _compared(given: int, answer: Answer) -> list[str]:
     if given < answer.process_bytes:
-        return [f"{_SAYS}the pod asks for {gib(given)} and takes {gib(answer.process_bytes)}: ask for {_mib(answer)}"]
+        return [f"{_SAYS}the pod requests {gib(given)} but needs {gib(answer.process_bytes)}: request {_mib(answer)}"]
     if given < answer.request_bytes:
-        return [f"{_SAYS}the pod asks for {gib(given)}, which may be too little: {_mib(answer)} would hold it"]
+        return [f"{_SAYS}the pod requests {gib(given)}, which may be too little: {_mib(answer)} would be enough"]
     return []
 
 
@@ -116,23 +116,23 @@ def _how(pod: Pod, named: Named) -> Format:
     how = format_of(pod, named.format)
     if how is None:
         known = ", ".join(FORMATS)
-        raise UsageError(f"how its scheduler is asked is unknown: add {names.FORMAT}, one of {known}")
+        raise UsageError(f"the request format of its scheduler is unknown: add {names.FORMAT} with one of {known}")
     return how
 
 
 def _container(pod: Pod, named: Named) -> Container:
-    """Return the container which trains: as it is named, else the first that asks for a card, else the first."""
+    """Return the container that trains: the named one, else the first that requests a card, else the first."""
     containers: list[Container] = pod["spec"]["containers"]
     if named.container:
         containers = [one for one in containers if one.get("name") == named.container]
         if not containers:
-            raise UsageError(f"the pod has no container '{named.container}'")
+            raise UsageError(f"the pod has no container '{named.container}': name one of its containers")
     with_cards = (one for one in containers if any(how.cards_of(pod, one) for how in FORMATS.values()))
     return next(with_cards, containers[0])
 
 
 def _too_large(answer: Answer) -> str:
-    return f"the job takes {gib(answer.process_bytes)}, and the card has {gib(answer.capacity_bytes)}"
+    return f"the job needs {gib(answer.process_bytes)}, but the card has {gib(answer.capacity_bytes)}"
 
 
 def _mib(answer: Answer) -> str:

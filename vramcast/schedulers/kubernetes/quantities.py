@@ -1,4 +1,4 @@
-"""Quantities of Kubernetes, by the grammar of its API. # spec: kubernetes.io, API reference, Quantity"""
+"""Kubernetes quantities, by the grammar of its API. # spec: kubernetes.io, API reference, Quantity"""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ _SUFFIXES: Final[dict[str, Fraction]] = {
 }
 _SUFFIX: Final = "|".join(sorted(_SUFFIXES, key=len, reverse=True))
 _QUANTITY: Final = re.compile(rf"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:({_SUFFIX})|[eE]([+-]?[0-9]+))")
-_DIGITS: Final = 40  # arbitrary: more than 2^63 in nanos has; a longer number is capped, as the API does, or rounded up
+_DIGITS: Final = 40  # arbitrary: more digits than 2^63 in nanos; a longer number is capped, as in the API, or rounded up
 
 
 def quantity(value: Any) -> int | None:
-    """Return a quantity as a whole number, rounded up and capped at 2^63 - 1 like the API's own `Value`; None: it is none.
+    """Return a quantity as a whole number, rounded up and capped at 2^63 - 1 like the API's own `Value`; None: it is not
+    one.
 
     Args:
-        value: As JSON has it: text, or a number.
+        value: The JSON value: a string or a number.
     """
     text = str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
     match = _QUANTITY.fullmatch(text)

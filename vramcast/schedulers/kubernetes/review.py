@@ -1,4 +1,4 @@
-"""AdmissionReview `admission.k8s.io/v1`: what the API server sends, and what it wants back."""
+"""AdmissionReview `admission.k8s.io/v1`: the API server's request and its response."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from vramcast.schedulers.kubernetes.gpu_requests import Pod
 Version: TypeAlias = Literal["admission.k8s.io/v1"]
 Kind: TypeAlias = Literal["AdmissionReview"]
 _WARNING_CHARACTERS: Final = 256  # spec: kubernetes.io, Dynamic Admission Control: longer warnings may be cut
-_DEEPEST: Final = 100  # arbitrary: a PyTorchJob has about 12 levels; copies and patches take several calls each
-_FORBIDDEN: Final = 403  # spec: the status which the example of a denied request has
-# Where a kind keeps the templates of its pods. # spec: batch/v1 Job, apps/v1, kubeflow.org/v1 PyTorchJob
+_DEEPEST: Final = 100  # arbitrary: a PyTorchJob has about 12 levels; copies and patches recurse several calls per level
+_FORBIDDEN: Final = 403  # spec: the status in the documentation's example of a denied request
+# Path of the pod templates by kind. # spec: batch/v1 Job, apps/v1, kubeflow.org/v1 PyTorchJob
 _TEMPLATES: Final[dict[str, tuple[str, ...]]] = {
     "Pod": (),
     "Job": ("spec", "template"),
@@ -30,13 +30,13 @@ _TEMPLATES: Final[dict[str, tuple[str, ...]]] = {
 
 
 class AdmissionRequest(BaseModel):
-    """What the API server asks about."""
+    """The request in a review."""
 
     uid: str
-    object: dict[str, Any] = Field(description="what is created or changed")
+    object: dict[str, Any] = Field(description="the object that is created or changed")
 
     def pods(self, of: dict[str, Any]) -> Iterator[Pod]:
-        """Yield the pods in an object, or the templates from which they will be made."""
+        """Yield the pods in an object, or its pod templates."""
         places = [of]
         for step in _TEMPLATES.get(str(of.get("kind")), ("none",)):
             inner = [list(place.values()) if step == "*" else [place.get(step)] for place in places]
@@ -48,14 +48,14 @@ class AdmissionRequest(BaseModel):
 
     @property
     def annotations(self) -> dict[str, Any]:
-        """The object's own."""
+        """The object's own annotations."""
         metadata = self.object.get("metadata")
         found = metadata.get("annotations") if isinstance(metadata, dict) else None
         return found if isinstance(found, dict) else {}
 
 
 class AdmissionReview(BaseModel):
-    """A request of the API server, as far as it is read."""
+    """A request of the API server; unused fields are ignored."""
 
     apiVersion: Version
     kind: Kind
@@ -63,7 +63,7 @@ class AdmissionReview(BaseModel):
 
 
 class AdmissionResponse(BaseModel):
-    """What becomes of the object."""
+    """The decision on the object."""
 
     uid: str
     allowed: bool
@@ -82,7 +82,7 @@ class ReviewedAdmission(BaseModel):
 
 
 def _is_pod(found: dict[str, Any]) -> bool:
-    """Whether something has the form of a pod, as far as it is read here; a custom kind's template need not."""
+    """Return whether a value has the fields of a pod that are read here; a custom kind's template may lack them."""
 
     def is_map(value: Any) -> bool:
         return value is None or isinstance(value, dict)
@@ -102,10 +102,10 @@ def _is_pod(found: dict[str, Any]) -> bool:
 
 
 def read(body: bytes) -> AdmissionRequest:
-    """Return what the API server asks.
+    """Return the request of the API server.
 
     Raises:
-        UsageError: it is no AdmissionReview of version v1, or of a deletion.
+        UsageError: The body is not an AdmissionReview of version v1, or it is about a deletion.
     """
     try:
         found = json.loads(body)
@@ -115,16 +115,16 @@ def read(body: bytes) -> AdmissionRequest:
     except ValidationError as error:
         wrong = error.errors(include_input=False)[0]
         where = ".".join(map(str, wrong["loc"])) or "the body"
-        raise UsageError(f"This is no AdmissionReview of admission.k8s.io/v1 ({where}: {wrong['msg']}).") from None
+        raise UsageError(f"The body is not an AdmissionReview of admission.k8s.io/v1 ({where}: {wrong['msg']}).") from None
     except RecursionError:
-        raise UsageError("This is no AdmissionReview of admission.k8s.io/v1 (it is nested too deeply).") from None
-    except ValueError as error:  # no JSON, or a number of thousands of digits
+        raise UsageError("The body is not an AdmissionReview of admission.k8s.io/v1 (it is nested too deeply).") from None
+    except ValueError as error:  # not JSON, or a number of thousands of digits
         why = shorten(str(error).partition(";")[0])
-        raise UsageError(f"This is no AdmissionReview of admission.k8s.io/v1 (the body: {why}).") from None
+        raise UsageError(f"The body is not an AdmissionReview of admission.k8s.io/v1 ({why}).") from None
 
 
 def _depth(value: Any) -> int:
-    """Return how deeply a JSON value is nested."""
+    """Return the nesting depth of a JSON value."""
     depth, level = 0, [value]
     while level := [one for part in level if isinstance(part, dict | list) for one in _parts(part)]:
         depth += 1
@@ -136,7 +136,7 @@ def _parts(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
 
 
 def admitted(request: AdmissionRequest, changed: dict[str, Any] | None = None, warnings: Sequence[str] = ()) -> dict[str, Any]:
-    """Return that an object is admitted, with its changes as a JSON patch."""
+    """Return a response that admits an object, with its changes as a JSON patch."""
     response = AdmissionResponse(uid=request.uid, allowed=True)
     patch = jsonpatch.make_patch(request.object, changed).patch if changed is not None else []
     if patch:
@@ -145,7 +145,7 @@ def admitted(request: AdmissionRequest, changed: dict[str, Any] | None = None, w
 
 
 def denied(request: AdmissionRequest, why: str, warnings: Sequence[str] = ()) -> dict[str, Any]:
-    """Return that an object is not admitted, and why."""
+    """Return a response that rejects an object, with the reason."""
     status = {"code": _FORBIDDEN, "message": why}
     return _answer(AdmissionResponse(uid=request.uid, allowed=False, status=status), warnings)
 

@@ -11,23 +11,23 @@ from vramcast.schedulers.slurm.site_settings import PLACE, read_settings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one of the hooks; return its exit code: 0 also where it could do nothing, for Slurm goes on."""
+    """Run one of the hooks; return its exit code, which is 0 also if it did nothing, so that Slurm continues."""
     parser = argparse.ArgumentParser(
         prog="python -m vramcast.schedulers.slurm", description="The hooks of docs/slurm.md.", allow_abbrev=False
     )
     parser.add_argument("--settings", default=PLACE, metavar="FILE", help=f"the site's settings (default: {PLACE})")
     hooks = parser.add_subparsers(dest="hook", required=True)
-    submit = hooks.add_parser("submit", help="what Slurm shall be told of a submission; by cli_filter.lua")
+    submit = hooks.add_parser("submit", help="print what Slurm must change in a submission; called by cli_filter.lua")
     submit.add_argument("kind", help="sbatch, srun, ...")
-    submit.add_argument("options", help="of the submission, as JSON")
-    hooks.add_parser("peaks", help="sample what jobs take, until ended; on each node")
-    hooks.add_parser("epilog", help="tell the service how a job went; by the epilog")
-    back = hooks.add_parser("come-back", help="put a job back with a larger request; by the epilog")
+    submit.add_argument("options", help="options of the submission, as JSON")
+    hooks.add_parser("peaks", help="sample the memory of jobs until stopped; runs on each node")
+    hooks.add_parser("epilog", help="report to the service how a job went; called by the epilog")
+    back = hooks.add_parser("come-back", help="requeue a job with a larger request; called by the epilog")
     back.add_argument("job")
-    back.add_argument("ticket", help="the word in its comment")
-    note = hooks.add_parser("note-peak", help="write a job's peak where sacct has it; by the epilog")
+    back.add_argument("ticket", help="the word in the job's comment")
+    note = hooks.add_parser("note-peak", help="write a job's peak where sacct shows it; called by the epilog")
     note.add_argument("job")
-    note.add_argument("noted", help="the word for its AdminComment")
+    note.add_argument("noted", help="the word for the job's AdminComment")
     options = parser.parse_args(arguments)
     try:
         if options.hook == "submit":

@@ -1,4 +1,4 @@
-"""Asks the service, with nothing but Python's own library, and never for longer than said."""
+"""A client of the service that uses only Python's standard library and never exceeds its time limit."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from vramcast.core.errors import NoAnswer
 from vramcast.schedulers.answer import Answer, Unanswerable
 from vramcast.schedulers.slurm.site_settings import Settings
 
-_MOST_BYTES: Final = 1 << 20  # arbitrary: an answer has some kB
-_OF_THE_QUESTION: Final = (400, 403, 404, 413, 422)  # spec: docs/serving.md: what is asked is the reason
-_WORTH_ASKING_S: Final = 0.05  # arbitrary: of a shorter rest no answer comes
-# The service answers that it is still at work a little before the client gives up.
+_MOST_BYTES: Final = 1 << 20  # arbitrary: an answer has a few kB
+_OF_THE_QUESTION: Final = (400, 403, 404, 413, 422)  # spec: docs/serving.md: errors caused by the request itself
+_WORTH_ASKING_S: Final = 0.05  # arbitrary: no answer comes in less time
+# The service reports that it is still working shortly before the client gives up.
 _LEAD_S: Final = 0.3  # arbitrary
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One service.
+    """A client for one service.
 
     Attributes:
         address: http://host:port
-        token: Shown with each request; "": none.
+        token: Token sent with each request; "": none.
     """
 
     address: str
@@ -41,28 +41,28 @@ class Client:
         return cls(settings.service.rstrip("/"), settings.token())
 
     def check(self, path: str, job: Mapping[str, Any], latest: float) -> Answer:
-        """Return what the service says of a job.
+        """Return the service's answer for a job.
 
         Args:
             path: `/v1/checks` or `/v1/scripts`.
             job: The body.
-            latest: The moment (`time.monotonic`) until which it is waited for.
+            latest: The time (`time.monotonic`) at which to give up.
         Raises:
-            NoAnswer: there is none.
+            NoAnswer: There is none.
         """
         rest_s = latest - time.monotonic()
         status, found = self.post(path, {**job, "wait_s": max(0.0, rest_s - _LEAD_S)}, latest)
         if status == 202:
             raise NoAnswer("the estimate is not ready yet")
         if status == 429:
-            raise NoAnswer("the service has too many questions")
+            raise NoAnswer("the service has too many requests")
         if status != 200:
             kind = Unanswerable if status in _OF_THE_QUESTION else NoAnswer
-            raise kind(_message(found) or f"the service answered {status}")
+            raise kind(_message(found) or f"the service returned status {status}")
         return Answer.of(found)
 
     def check_each(self, path: str, jobs: Mapping[str, Mapping[str, Any]], timeout_s: float) -> dict[str, Answer | NoAnswer]:
-        """Return the answers to several questions, asked at once; each has the whole time."""
+        """Return the answers to several requests, sent at the same time; each has the whole timeout."""
         latest = time.monotonic() + timeout_s
 
         def ask(job: Mapping[str, Any]) -> Answer | NoAnswer:
@@ -75,14 +75,14 @@ class Client:
             return dict(zip(jobs, pool.map(ask, jobs.values()), strict=True))
 
     def post(self, path: str, body: Mapping[str, Any], latest: float) -> tuple[int, dict[str, Any]]:
-        """Return the status and the JSON which come back.
+        """Return the status and the JSON of the response.
 
         Raises:
-            NoAnswer: nothing did.
+            NoAnswer: There was no response.
         """
         rest_s = latest - time.monotonic()
         if not rest_s > _WORTH_ASKING_S or math.isinf(rest_s):
-            raise NoAnswer("there was no time left to ask")
+            raise NoAnswer("no time was left to ask the service")
         headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {self.token}"} if self.token else {})}
         request = urllib.request.Request(self.address + path, json.dumps(body).encode(), headers, method="POST")
         try:
@@ -93,10 +93,10 @@ class Client:
                 return error.code, _read(error)
         except (OSError, ValueError) as error:
             why = "it did not answer in time" if isinstance(error, TimeoutError) else str(getattr(error, "reason", error))
-            raise NoAnswer(f"the service at {self.address} is away ({why})") from None
+            raise NoAnswer(f"the service at {self.address} is unreachable ({why})") from None
 
 
-# A proxy of the user's environment knows nothing of the cluster's service.
+# A proxy from the user's environment does not reach the cluster's service.
 _DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 

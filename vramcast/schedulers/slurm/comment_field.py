@@ -1,4 +1,4 @@
-"""Which estimate a job was submitted with: a word in its comment, which Slurm keeps and hands to the epilog."""
+"""The id of the estimate that a job was submitted with: a word in its comment, which Slurm passes to the epilog."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _WORD: Final = re.compile(r"\s*\bvramcast=([0-9a-f]{64}):([0-9]{1,9}):([0-9]{1,9
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """One job's estimate.
+    """The estimate of one job.
 
     Attributes:
-        estimate_id: As the service gave it.
-        request_bytes: What was asked of Slurm, in whole MiB.
-        capacity_bytes: The card.
+        estimate_id: Id of the estimate, given by the service.
+        request_bytes: Memory requested from Slurm, in whole MiB.
+        capacity_bytes: Memory of the card.
     """
 
     estimate_id: str
@@ -35,5 +35,5 @@ class Ticket:
         return cls(match[1], int(match[2]) * MIB, int(match[3]) * MIB) if match else None
 
     def added_to(self, comment: str) -> str:
-        """Return a comment with this ticket, in the place of another one."""
+        """Return a comment with this ticket, which replaces an older one."""
         return f"{_WORD.sub('', comment)} {self}".strip()

@@ -1,4 +1,4 @@
-"""What becomes of a submission: which options change, what its user reads, and whether it is refused."""
+"""Decision on a submission: the options to change, the message for its user, and whether it is refused."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SAYS: Final = "vramcast: "
 
 @dataclass(slots=True)
 class Decision:
-    """What Slurm is told.
+    """A decision for Slurm.
 
     Attributes:
-        line: What the user reads; "": nothing.
-        is_refused: Whether the submission ends here.
-        changes: Options by long name; "" takes one back.
+        line: Message for the user; "": none.
+        is_refused: Whether the submission fails.
+        changes: New options by long name; "" removes one.
     """
 
     line: str = ""
@@ -34,34 +34,33 @@ class Decision:
 def decide(
     asked: Asked, answers: Mapping[str, Answer | NoAnswer], settings: Settings, *, steps_ask_for_cards: bool = False
 ) -> Decision:
-    """Return what becomes of a job.
+    """Return the decision on a job.
 
     Args:
-        asked: What it asks for.
-        answers: What is known of it on the card of each partition of the settings: an answer, or why
-            there is none.
-        settings: The site's.
-        steps_ask_for_cards: Whether its own `srun` ask for `gpu`.
+        asked: The resources it requests.
+        answers: By partition of the settings, the answer for its card, or the reason why there is none.
+        settings: The site's settings.
+        steps_ask_for_cards: Whether its own `srun` requests `gpu`.
     """
     wanted = [name for name in (asked.partitions or settings.partitions) if name in answers]
     if not wanted or len(wanted) < len(asked.partitions):
-        return Decision()  # a partition whose card is not known here
+        return Decision()  # the card of a partition is unknown here
     known = {name: answer for name in wanted if isinstance(answer := answers[name], Answer)}
     if not known:
         return unanswered(next(one for name in wanted if isinstance(one := answers[name], NoAnswer)), settings)
     roomy = [name for name, answer in known.items() if answer.may_run]
     if not roomy:
         if len(known) < len(wanted):
-            return Decision()  # a partition of which nothing is known may have room
+            return Decision()  # a partition without an answer may have room
         return _refused(known, answers, settings, asked.comment)
     return _granted(roomy, known, asked, settings, steps_ask_for_cards=steps_ask_for_cards)
 
 
 def unanswered(why: NoAnswer, settings: Settings) -> Decision:
-    """Return the decision on a job of which nothing is known: where the service is there, it is submitted as it is."""
+    """Return the decision on a job without an answer: unless the settings refuse it, it is submitted unchanged."""
     if settings.when_away == "refuse" and not isinstance(why, Unanswerable):
         return Decision(f"{_SAYS}refused: {why}. Submit again in a minute.", is_refused=True)
-    return Decision(f"{_SAYS}no estimate ({why}); the job is submitted as it is.")
+    return Decision(f"{_SAYS}no estimate ({why}); the job is submitted unchanged.")
 
 
 def _refused(
@@ -72,8 +71,8 @@ def _refused(
     )
     roomy = [name for name, answer in answers.items() if isinstance(answer, Answer) and answer.may_run]
     advice = f"It fits in partition {roomy[0]}." if roomy else "No partition has a larger card: make the job smaller."
-    line = f"the job takes {gib(min(one.process_bytes for one in known.values()))}, more than {cards}. {advice}"
-    if settings.mode == "watch":  # it runs, and how it ends is worth knowing
+    line = f"the job needs {gib(min(one.process_bytes for one in known.values()))}, more than {cards}. {advice}"
+    if settings.mode == "watch":  # it runs, and its end is worth recording
         one = next(iter(known.values()))
         return Decision(f"{_SAYS}{line}", changes=_ticket(one, one.capacity_bytes, comment))
     return Decision(f"{_SAYS}refused: {line}", is_refused=True)
@@ -82,7 +81,7 @@ def _refused(
 def _granted(
     roomy: list[str], known: Mapping[str, Answer], asked: Asked, settings: Settings, *, steps_ask_for_cards: bool
 ) -> Decision:
-    """Return the decision on a job for which partitions have room: of those asked for each may take it, else the first does."""
+    """Return the decision on a job that fits somewhere: any partition with room it requested, else the first with room."""
     possible = roomy if asked.partitions else roomy[:1]
     answer = max((known[name] for name in possible), key=lambda one: one.request_bytes)
     shards, most = shards_of(answer.request_bytes, settings), answer.capacity_bytes // settings.shard_bytes
@@ -94,7 +93,7 @@ def _granted(
         changes["partition"] = ",".join(roomy)
     granted_bytes = answer.capacity_bytes
     if asked.cards > 1:
-        line = f"{takes} of each card; {asked.cards} cards stay as asked for."
+        line = f"{takes} of each card; the request for {asked.cards} cards is unchanged."
     elif asked.shards:
         line, granted = _of_shards(asked.shards, min(shards, most), shards_of(answer.process_bytes, settings), takes)
         granted_bytes = min(granted * settings.shard_bytes, answer.capacity_bytes)
@@ -104,38 +103,38 @@ def _granted(
         line = f"{takes}: the whole card."
         changes |= {} if asked.cards else _gres(shards, most, asked)
     elif asked.cards and (answer.steps_ask_for_cards or steps_ask_for_cards or not settings.shrinks):
-        why = "its steps ask for gpu themselves" if settings.shrinks else "as it was asked for"
-        line = f"{takes}; the whole card stays, {why}."
+        why = "because its steps request gpu themselves" if settings.shrinks else "as requested"
+        line = f"{takes}; it keeps the whole card {why}."
     else:
         line = f"{takes}: {shards} of {most} shards{' instead of the whole card' if asked.cards else ''}."
         changes |= _gres(shards, most, asked)
         granted_bytes = shards * settings.shard_bytes
     comment = _ticket(answer, granted_bytes, asked.comment)
     if settings.mode == "watch":
-        return Decision(f"{line.rstrip('.')} (watching: nothing is changed).", changes=comment)
+        return Decision(f"{line.rstrip('.')} (watch mode: nothing is changed).", changes=comment)
     return Decision(line, changes=changes | comment)
 
 
 def _ticket(answer: Answer, granted_bytes: int, comment: str) -> dict[str, str]:
-    """Return a comment with a job's ticket; what overlaps has no estimate of its own, and no ticket."""
+    """Return a comment with a job's ticket; commands that overlap have no single estimate, and get no ticket."""
     return {"comment": Ticket(answer.id, granted_bytes, answer.capacity_bytes).added_to(comment)} if answer.id else {}
 
 
 def _of_shards(asked: int, needed: int, least: int, takes: str) -> tuple[str, int]:
-    """Return the remark on a job that asks for shards itself, and how many it gets."""
+    """Return the message for a job that requests shards itself, and the number of shards it gets."""
     if asked >= needed:
-        return f"{takes}: the {asked} shards hold it ({needed} would).", asked
+        return f"{takes}: the {asked} shards are enough ({needed} would be).", asked
     if asked >= least:
-        return f"{takes}: {asked} shards may be too few, {needed} would hold it.", asked
-    return f"{takes}: {asked} shards cannot hold it, it gets {needed}.", needed
+        return f"{takes}: {asked} shards may be too few, {needed} would be enough.", asked
+    return f"{takes}: {asked} shards are too few; the job gets {needed}.", needed
 
 
 def shards_of(size_bytes: int, settings: Settings) -> int:
-    """Return how many shards hold so many bytes."""
+    """Return the number of shards that hold this many bytes."""
     return max(1, -(-size_bytes // settings.shard_bytes))
 
 
 def _gres(shards: int, most: int, asked: Asked) -> dict[str, str]:
-    """Return the options which ask for shards, or for the whole card where these are all it has; others stay."""
+    """Return the options that request shards, or the whole card if these are all its shards; other resources stay."""
     wanted = "gpu:1" if shards >= most else f"shard:{shards}"
     return {"gres": ",".join((wanted, *asked.others)), **dict.fromkeys(CARD_OPTIONS, "")}

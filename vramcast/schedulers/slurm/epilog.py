@@ -1,6 +1,7 @@
-"""What the epilog runs at a job's end: tells the service how it went. It always ends well: else Slurm drains the node.
+"""The epilog's hook: reports a job's result to the service. It always exits with 0, because a failing epilog drains the
+node.
 
-An observation lies in the outbox until the service has acknowledged it: one which is away gets it at the next job's end.
+An observation stays in the outbox until the service acknowledges it; an unreachable service gets it at the next job's end.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from vramcast.schedulers.slurm.peaks import CardPeak, read_peaks
 from vramcast.schedulers.slurm.programs import ISOLATED
 from vramcast.schedulers.slurm.site_settings import Settings, read_settings
 
-_NO_USE: Final = range(400, 500)  # the service knows the estimate no more, or will never take this
+_NO_USE: Final = range(400, 500)  # the service no longer has the estimate, or will never accept the observation
 _AGAIN: Final = (408, 429)
 
 
 def main(settings_path: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Tell the service how the job went whose epilog this is, and start what comes after it.
+    """Report to the service the result of the job that this epilog belongs to, and start the hooks that follow it.
 
     Args:
-        settings_path: Of the site's settings.
-        environment: As Slurm gives it to an epilog.
+        settings_path: Path of the site's settings.
+        environment: The epilog's environment, set by Slurm.
     """
     try:
         job = read_environment(environment)
@@ -55,12 +56,12 @@ def main(settings_path: str, environment: Mapping[str, str] = os.environ) -> Non
 
 
 def outcome_as_user(job: EndedJob) -> Outcome:
-    """Return how a job ended, its files read with its user's rights: a link to a file of root's stays closed."""
+    """Return the outcome of a job, reading its files with its user's rights: a link to a file of root's cannot be read."""
     if os.geteuid() != 0 or job.exit_code == 0:
         return outcome_of(job)
     reader, writer = os.pipe()
     child = os.fork()
-    if child == 0:  # nothing of Python's own end is run twice
+    if child == 0:  # skip Python's own cleanup, which would run twice
         try:
             os.setgroups([])
             os.setgid(job.gid)
@@ -76,7 +77,7 @@ def outcome_as_user(job: EndedJob) -> Outcome:
 
 
 def observation_of(job: EndedJob, outcome: Outcome, peaks_bytes: Sequence[int]) -> dict[str, Any] | None:
-    """Return what the service is told; None: it has no estimate, nothing was seen, or nobody knows why the job failed."""
+    """Return the observation to send; None: the job has no estimate, no sample, or failed for an unknown reason."""
     if job.ticket is None or outcome == "unknown" or (outcome == "finished" and not peaks_bytes):
         return None
     told: dict[str, Any] = {
@@ -89,10 +90,10 @@ def observation_of(job: EndedJob, outcome: Outcome, peaks_bytes: Sequence[int]) 
 
 
 def keep(outbox: Path, name: str, observation: Mapping[str, Any]) -> None:
-    """Put an observation where it waits for the service.
+    """Store an observation until it is sent to the service.
 
     Raises:
-        OutputError: it cannot be written.
+        OutputError: It cannot be written.
     """
     outbox.mkdir(parents=True, exist_ok=True, mode=0o700)
     with atomic_write(outbox / f"{name}.json") as file:
@@ -100,7 +101,7 @@ def keep(outbox: Path, name: str, observation: Mapping[str, Any]) -> None:
 
 
 def send_all(settings: Settings) -> int:
-    """Send what waits, oldest first, until it is all gone or the time is over; return how many were acknowledged."""
+    """Send stored observations, oldest first, until all are sent or time is up; return how many were acknowledged."""
     client, latest, sent = Client.of(settings), time.monotonic() + settings.timeout_s, 0
     for path in sorted(settings.outbox.glob("*.json"), key=_age):
         try:
@@ -123,7 +124,9 @@ def _age(path: Path) -> float:
 
 
 def _start_afterwards(settings_path: str, job: EndedJob, fullest: CardPeak | None, *, comes_back: bool) -> None:
-    """Start what calls Slurm itself in a session of its own: an epilog must not wait for the controller, which waits for it."""
+    """Start the hooks that call Slurm in a session of their own: an epilog must not wait for the controller, which waits
+    for it.
+    """
     noted = fullest and NotedPeak.of(fullest.peak_bytes, fullest.capacity_bytes, fullest.name)
     words = ["come-back", job.id, str(job.ticket)] if comes_back else ["note-peak", job.id, str(noted)]
     subprocess.Popen(

@@ -1,4 +1,4 @@
-"""How a job ended, as Slurm's epilog is told it in variables; and whether its own output says that the card was full."""
+"""Exit status of a job, from the variables that Slurm sets for the epilog, and whether its output reports a full card."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vramcast.schedulers.slurm.comment_field import Ticket
 
 Outcome: TypeAlias = Literal["finished", "out_of_memory", "unknown"]
 _READ_BYTES: Final = 256 * 1024  # arbitrary: a traceback is at the end; several ranks write several
-# spec: torch.OutOfMemoryError's message, torch 2.6 to 2.11; JAX and TensorFlow say theirs in another way
+# spec: torch.OutOfMemoryError's message, torch 2.6 to 2.11; JAX and TensorFlow use other messages
 _FULL: Final = re.compile(rb"CUDA out of memory\. Tried to allocate ")
 _PATTERN: Final = re.compile(r"%([0-9]*)([%AajJNnstuxb])")
 _WIDEST: Final = 10  # spec: sbatch(1): "the specified zero padding ... with a maximum of 10"
@@ -25,16 +25,16 @@ _LONGEST_PATH: Final = 4096  # spec: Linux, PATH_MAX
 
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """One job, at its end.
+    """A finished job.
 
     Attributes:
-        id: Slurm's.
-        restarts: How often it was requeued before.
+        id: Slurm's job id.
+        restarts: Number of earlier requeues.
         ticket: Its estimate; None: it was submitted without one.
-        exit_code: 0: it ended well.
-        uid: Its user's.
-        gid: Its user's.
-        outputs: Files which it wrote.
+        exit_code: Exit code; 0: success.
+        uid: User id of its owner.
+        gid: Group id of its owner.
+        outputs: Files that it wrote.
     """
 
     id: str
@@ -47,12 +47,12 @@ class EndedJob:
 
     @property
     def attempt(self) -> str:
-        """The id of this run of the job: a requeued one has another."""
+        """The id of this run of the job; a requeued job has a new one."""
         return f"{self.id}.{self.restarts}"
 
 
 def read_environment(environment: Mapping[str, str]) -> EndedJob | None:
-    """Return the job whose epilog has these variables; None: there is none.
+    """Return the job that an epilog with these variables belongs to; None: there is none.
 
     # spec: slurm.schedmd.com/prolog_epilog.html
     """
@@ -72,14 +72,14 @@ def read_environment(environment: Mapping[str, str]) -> EndedJob | None:
 
 
 def outcome_of(job: EndedJob) -> Outcome:
-    """Return how a job ended. The caller must have the job's user's rights: the files are that user's choice."""
+    """Return the outcome of a job. The caller must have the rights of the job's user, who chose the files."""
     if job.exit_code == 0:
         return "finished"
     return "out_of_memory" if any(_says_full(path) for path in job.outputs) else "unknown"
 
 
 def _exit_code(environment: Mapping[str, str]) -> int:
-    """Return the job's exit code; a job of which Slurm does not say it is taken for failed."""
+    """Return the job's exit code; a job without one from Slurm counts as failed."""
     said = environment.get("SLURM_JOB_EXIT_CODE", "")
     derived = _number(environment.get("SLURM_JOB_DERIVED_EC", "0"))
     code = decimal(said)
@@ -117,7 +117,9 @@ def _path(pattern: str, environment: Mapping[str, str]) -> str:
 
 
 def _says_full(path: Path) -> bool:
-    """Whether the end of a file has torch's message; a pattern with an unknown part takes the only file that matches."""
+    """Return whether the end of a file has torch's message; a pattern with an unknown part stands for the only file that
+    matches.
+    """
     try:
         if "*" in path.name:
             found = [one for one in os.scandir(path.parent) if fnmatch(one.name, path.name)]

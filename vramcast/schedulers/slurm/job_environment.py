@@ -1,4 +1,4 @@
-"""The variables of a job that its script or its code names, as `sbatch` will hand them over."""
+"""Environment variables of a job that its script or its code names, as `sbatch` will pass them."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Final
 from vramcast.core.text import encodable
 
 _WORD: Final = re.compile(r"[A-Za-z_]\w*")
-# What torch and its libraries read, whether or not the job's own code names it.
+# Variables that torch and its libraries read, whether or not the job's own code names them.
 _READ_BY_TORCH: Final = re.compile(
     r"PYTORCH_\w*|TORCH_\w*|TORCHDYNAMO_\w*|CUBLAS_\w*|CUDNN_\w*|NVIDIA_TF32_OVERRIDE|ACCELERATE_\w*|HOME"
 )
-# A value that nobody but the job may see: only that there is one is told.
+# Secrets of the job: only the fact that they are set is sent.
 _SECRET: Final = re.compile(r"(?i)(\w*_)?(TOKEN|KEY|SECRET|PASSWORD|PASSWD|CREDENTIALS?|AUTH|COOKIE)(_\w*)?")
 _ALL_OR_NONE: Final = frozenset({"ALL", "NONE", "NIL"})
 _SLURMS: Final = ("SLURM", "SBATCH_", "SRUN_")  # Slurm sets them anew
 
 
 def job_environment(submitted: Mapping[str, str], export: str, texts: Iterable[str]) -> dict[str, str | None]:
-    """Return the variables of a job by name; None: it has one whose value is not told, or is not known.
+    """Return the variables of a job by name; None: the value is secret or unknown.
 
     Args:
         submitted: The environment of the submission.
         export: The option `--export`; "": it was not given. # spec: sbatch(1)
-        texts: The script and the code. Variables that none of them names stay where they are.
+        texts: The script and the code. Variables that none of them names are left out.
     """
     mentioned = {name for text in texts for name in _WORD.findall(text)}
     parts = [part for part in export.split(",") if part]
@@ -33,7 +33,7 @@ def job_environment(submitted: Mapping[str, str], export: str, texts: Iterable[s
     found: dict[str, str | None] = {}
     if not parts or "ALL" in words:
         found |= submitted
-    elif "NIL" not in words:  # the shell starts like one after a login, which sets what nobody knows here
+    elif "NIL" not in words:  # the shell starts as after a login, which sets unknown variables
         found |= dict.fromkeys(submitted)
     for part in parts:
         name, equals, value = part.partition("=")

@@ -1,4 +1,4 @@
-"""What a submission asks Slurm for, read from its options as cli_filter has them."""
+"""Resources that a submission requests, from its options in cli_filter's form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from vramcast.core.checks import decimal
 
-# spec: sbatch(1); each may say cards, of a job, a node, a socket or a task
+# spec: sbatch(1); each may give cards, per job, node, socket or task
 CARD_OPTIONS: Final = ("gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket")
 _COUNTED: Final = re.compile(r"(?:gres[:/])?(gpu|shard)(?:[:/=][A-Za-z_][\w.-]*)?(?:[:=]([0-9]{1,9}))?(?:\(.*\))?")
 
@@ -19,16 +19,16 @@ _THOUSANDS: Final = {"": 1, "k": 1024, "m": 1024**2}  # spec: sbatch(1), --nodes
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a job asks for.
+    """The resources that a job requests.
 
     Attributes:
-        cards: Whole cards, of all nodes; 0: none.
-        shards: Of one node; 0: none.
-        partitions: Named ones; empty: Slurm's default.
-        nodes: Machines.
-        tasks: Processes which `srun` starts.
-        others: Other generic resources, which stay.
-        comment: The user's.
+        cards: Whole cards, on all nodes; 0: none.
+        shards: Shards on one node; 0: none.
+        partitions: Partitions named; empty: Slurm's default.
+        nodes: Number of nodes.
+        tasks: Number of processes that `srun` starts.
+        others: Other generic resources, which stay unchanged.
+        comment: The user's comment.
     """
 
     cards: int
@@ -41,15 +41,15 @@ class Asked:
 
     @property
     def is_of_gpus(self) -> bool:
-        """Whether the job asks for cards, whole or in parts."""
+        """Return whether the job requests cards, whole or in parts."""
         return bool(self.cards or self.shards)
 
 
 def read_options(options: Mapping[str, Any]) -> Asked:
-    """Return what options ask for.
+    """Return the resources that options request.
 
     Args:
-        options: By long name, as `slurm.json_cli_options` writes them.
+        options: Options by long name, in the form of `slurm.json_cli_options`.
     """
 
     def text(name: str) -> str:
@@ -75,6 +75,6 @@ def read_options(options: Mapping[str, Any]) -> Asked:
 
 
 def _first_number(text: str) -> int:
-    """Return the smallest number of nodes or tasks in `2`, `2-4`, `2k` or `1m`; 0 where there is none. # spec: sbatch(1)"""
+    """Return the smallest number of nodes or tasks in `2`, `2-4`, `2k` or `1m`; 0 if there is none. # spec: sbatch(1)"""
     match = _NODES.match(text)
     return int(match[1]) * _THOUSANDS[match[2].lower()] if match else 0

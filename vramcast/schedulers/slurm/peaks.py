@@ -1,10 +1,10 @@
-"""What each job takes of each card, sampled on its node: the largest sum of its processes so far, one small file a job.
+"""Memory of each job on each card, sampled on its node: the largest sum of its processes so far, in one small file per job.
 
     {"cards": {"GPU-4f...": {"peak_bytes": 5056233472, "capacity_bytes": 15637086208, "name": "Tesla T4"}}, "samples": 120}
 
-nvidia-smi says which process holds how much; Slurm's cgroup says which job's process it is, else the variable with which it
-was started. A peak between two samples is missed. Torch's caching allocator keeps what it took, so that a training job's
-process peak lasts.
+nvidia-smi lists each process with its memory; Slurm's cgroup identifies the process's job, or else the job variable in its
+environment. A peak between two samples is missed, but torch's caching allocator keeps the memory it reserved, so that a
+training job's process peak lasts.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from vramcast.core.units import MIB
 from vramcast.schedulers.slurm.programs import absolute
 
 _INTERVAL_S: Final = 1.0  # arbitrary: a job's first step takes longer
-_SMI_S: Final = 10.0  # arbitrary: nvidia-smi takes some 0.1 s, on a node in trouble for ever
-_KEPT_S: Final = 7 * 86_400  # arbitrary: an epilog which reads it comes within seconds
+_SMI_S: Final = 10.0  # arbitrary: nvidia-smi takes about 0.1 s, but can hang on a failing node
+_KEPT_S: Final = 7 * 86_400  # arbitrary: an epilog reads it within seconds
 _CGROUP: Final = re.compile(r"/job_([0-9]+)(?:/|$)", re.MULTILINE)
 _STARTED: Final = re.compile(rb"(?:^|\0)SLURM_JOB_ID=([0-9]+)(?:\0|$)")
 _PROCESSES: Final = ("--query-compute-apps=gpu_uuid,pid,used_gpu_memory", "--format=csv,noheader,nounits")
@@ -36,7 +36,7 @@ _CARDS: Final = ("--query-gpu=uuid,memory.total,name", "--format=csv,noheader,no
 
 @dataclass(frozen=True, slots=True)
 class CardPeak:
-    """What a job took of one card; of the card None and "" where nvidia-smi does not say."""
+    """The peak of a job on one card; None and "" for facts of the card that nvidia-smi does not report."""
 
     peak_bytes: int
     capacity_bytes: int | None = None
@@ -45,11 +45,11 @@ class CardPeak:
 
 @dataclass(slots=True)
 class JobPeaks:
-    """One job's.
+    """The peaks of one job.
 
     Attributes:
-        cards: By uuid.
-        samples: How often it was seen.
+        cards: Peaks by the card's UUID.
+        samples: Number of samples that saw the job.
     """
 
     cards: dict[str, CardPeak] = field(default_factory=dict)
@@ -57,10 +57,10 @@ class JobPeaks:
 
 
 def sample_for_ever(folder: Path) -> None:
-    """Sample until the process is ended.
+    """Sample until the process is stopped.
 
     Raises:
-        OutputError: the folder cannot be written.
+        OutputError: The folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     jobs: dict[str, JobPeaks] = {}
@@ -74,13 +74,13 @@ def sample_for_ever(folder: Path) -> None:
 def take_sample(
     jobs: dict[str, JobPeaks], cards: Mapping[str, CardPeak], folder: Path, job_of: Callable[[int], str | None]
 ) -> None:
-    """Take one sample: add it to `jobs`, and write the files of those whose peak grew.
+    """Take one sample: add it to `jobs`, and write the files of the jobs whose peak grew.
 
     Args:
-        jobs: What was seen so far, by job id.
-        cards: Of the node, by uuid.
-        folder: Of the files.
-        job_of: A process's job.
+        jobs: Peaks so far, by job id.
+        cards: Cards of the node, by UUID.
+        folder: Folder for the files.
+        job_of: Returns the job of a process.
     """
     now: dict[tuple[str, str], int] = {}
     for card, pid, used_bytes in processes():
@@ -107,7 +107,7 @@ def take_sample(
 
 
 def read_peaks(folder: Path, job_id: str) -> list[CardPeak]:
-    """Return a job's peak on each of its cards; empty where nothing was seen."""
+    """Return a job's peak on each of its cards; empty if no sample saw it."""
     try:
         values = json_value((folder / f"{job_id}.json").read_bytes(), "peaks")
         return [*from_plain(JobPeaks, values).cards.values()]
@@ -116,7 +116,7 @@ def read_peaks(folder: Path, job_id: str) -> list[CardPeak]:
 
 
 def processes() -> Iterator[tuple[str, int, int]]:
-    """Yield card, process and bytes of each process that holds memory, as nvidia-smi says it; nothing where it fails."""
+    """Yield card, process and bytes for each process that holds memory, from nvidia-smi; nothing if it fails."""
     for cells in _smi(_PROCESSES):
         pid, used_mib = (decimal(cell) for cell in cells[1:]) if len(cells) == 3 else (None, None)
         if pid is not None and used_mib is not None:
@@ -124,7 +124,7 @@ def processes() -> Iterator[tuple[str, int, int]]:
 
 
 def node_cards() -> dict[str, CardPeak]:
-    """Return the node's cards by uuid, of which nothing is taken yet."""
+    """Return the node's cards by UUID, each with a peak of 0."""
     rows = [cells for cells in _smi(_CARDS) if len(cells) == 3]
     return {uuid: CardPeak(0, found * MIB if (found := decimal(size)) is not None else None, name) for uuid, size, name in rows}
 
@@ -139,7 +139,9 @@ def _smi(arguments: tuple[str, ...]) -> Iterator[list[str]]:
 
 
 def _job_of(pid: int) -> str | None:
-    """Return the Slurm job of a process. The cgroup is Slurm's own word; without cgroups the start's environment is taken."""
+    """Return the Slurm job of a process: from its cgroup, which only Slurm sets, or without cgroups from its initial
+    environment.
+    """
     try:
         match = _CGROUP.search(Path(f"/proc/{pid}/cgroup").read_text())
         if match:

@@ -1,4 +1,4 @@
-"""The question that a submission is: the job that its script names, or the script with the code around it."""
+"""The request for a submission: the job that its script names, or the script with the code around it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vramcast.schedulers.slurm.script_marks import Marks
 
 _SCRIPT_BYTES: Final = 4 << 20  # spec: slurm.conf(5), max_script_size
 _ENDINGS: Final = frozenset({".py", ".json", ".yaml", ".yml", ".toml", ".txt", ".cfg", ".ini", ".sh", ".bash"})
-_MOST_BYTES: Final = 4 * MIB  # arbitrary: code and configs; what is larger is data
+_MOST_BYTES: Final = 4 * MIB  # arbitrary: code and configs; larger files are data
 _MOST_FILE_BYTES: Final = MIB  # arbitrary
 _MOST_FILES: Final = 500  # arbitrary
 _DEEPEST: Final = 5  # arbitrary: folders below the job's
@@ -28,12 +28,12 @@ _PASSED_OVER: Final = frozenset({"__pycache__", "node_modules", "site-packages",
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What is submitted.
+    """A submission.
 
     Attributes:
-        text: Of the script.
-        arguments: Of the script.
-        folder: In which the job runs.
+        text: Text of the script.
+        arguments: Arguments of the script.
+        folder: Folder in which the job runs.
     """
 
     text: str
@@ -42,12 +42,12 @@ class Submission:
 
 
 def submission_of(kind: str, options: Mapping[str, Any], folder: Path) -> Submission | None:
-    """Return what is submitted; None: it cannot be read (a script that comes through a pipe is Slurm's alone).
+    """Return the submission; None: it cannot be read (only Slurm reads a script from a pipe).
 
     Args:
         kind: `sbatch` or `srun`.
-        options: As cli_filter has them.
-        folder: In which it is submitted.
+        options: The options in cli_filter's form.
+        folder: Folder in which it is submitted.
     """
     said = options.get("argv")
     words = tuple(str(word) for word in said) if isinstance(said, list) else ()
@@ -61,7 +61,9 @@ def submission_of(kind: str, options: Mapping[str, Any], folder: Path) -> Submis
 
 
 def _regular_file(path: Path) -> str | None:
-    """Return the text of a file; None where there is none: a pipe would wait for its writer, and a device has no end."""
+    """Return the text of a regular file; None: it is not one. A pipe would wait for its writer, and a device may have no
+    end.
+    """
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
@@ -73,16 +75,16 @@ def _regular_file(path: Path) -> str | None:
 def question(
     submission: Submission, marks: Marks, asked: Asked, submitted: Mapping[str, str], export: str
 ) -> tuple[str, dict[str, Any]]:
-    """Return where a question about a job goes, and its body without the card.
+    """Return the path for the request about a job, and its body without the card.
 
     Args:
         submission: The job.
-        marks: What its script says of itself.
-        asked: What it asks for.
+        marks: The `#VRAMCAST` lines of its script.
+        asked: The resources it requests.
         submitted: The environment of the submission.
         export: The option `--export`.
     Raises:
-        NoAnswer: there is too much code around it.
+        NoAnswer: There is too much code around the script.
     """
     if marks.named is not None:
         return "/v1/checks", dict(marks.named)
@@ -102,7 +104,7 @@ def question(
 
 
 def _code_in(folder: Path) -> dict[str, str]:
-    """Return the text of the code and the configs in a folder and below, by relative path; the data stays."""
+    """Return the text of code and configs in a folder and below, by relative path, without data."""
     found: dict[str, str] = {}
     rest = _MOST_BYTES
     for path in _paths(folder):
@@ -116,13 +118,14 @@ def _code_in(folder: Path) -> dict[str, str]:
         rest -= len(text)
         if rest < 0 or len(found) > _MOST_FILES:
             raise Unanswerable(
-                f"{folder} holds more than {_MOST_FILES} files or {_MOST_BYTES // MIB} MiB of code: name the model"
+                f"{folder} holds more than {_MOST_FILES} files or {_MOST_BYTES // MIB} MiB of code: name the model in a "
+                "#VRAMCAST line instead"
             )
     return found
 
 
 def _paths(folder: Path) -> Iterator[Path]:
-    """Yield files which may be code; links out of the folder are not followed."""
+    """Yield files that may be code; links that leave the folder are not followed."""
     for place, folders, names in os.walk(folder):
         here = Path(place)
         deep = len(here.relative_to(folder).parts) >= _DEEPEST

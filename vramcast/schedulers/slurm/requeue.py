@@ -1,4 +1,4 @@
-"""What follows a job's end and calls Slurm itself: its peak for sacct, and its way back after it ran out of memory."""
+"""Hooks that follow a job's end and call Slurm: they record its peak for sacct, or requeue it after it ran out of memory."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _CALL_S: Final = 30.0  # arbitrary
 
 
 def come_back(job: str, ticket: Ticket, settings: Settings) -> bool:
-    """Put a job back into the queue with a larger request; return whether it is there.
+    """Requeue a job with a larger request; return whether it is queued.
 
-    The request becomes half as large again, at most the whole card. A job which had the whole card does not come back, nor one
-    which its user submitted with --no-requeue: Slurm refuses that.
+    The request grows by half, up to the whole card. A job that had the whole card is not requeued, and neither is a job
+    submitted with --no-requeue: Slurm refuses it.
     """
     larger_bytes = grown(ticket.request_bytes, ticket.capacity_bytes)
     if larger_bytes is None:
@@ -42,29 +42,29 @@ def come_back(job: str, ticket: Ticket, settings: Settings) -> bool:
         return False
     comment = replace(ticket, request_bytes=request_bytes).added_to(_before(ticket, shown))
     updated = call_slurm(["scontrol", "update", f"JobId={job}", f"Gres={gres}", f"Comment={comment}"])[0]
-    released = call_slurm(["scontrol", "release", job])[0]  # also where it stays as it was: a held job waits for ever
+    released = call_slurm(["scontrol", "release", job])[0]  # also if it is unchanged: a held job would wait forever
     return updated and released
 
 
 def note_peak(job: str, noted: str) -> bool:
-    """Write a job's peak into its AdminComment, for sacct; return whether it is there."""
+    """Write a job's peak into its AdminComment, for sacct; return whether that succeeded."""
     order = ["sacctmgr", "--immediate", "modify", "job", "where", f"jobid={job}", "set", f"AdminComment={noted}"]
     for _ in range(_TRIES):
         done, shown = call_slurm(order)
         if done and job in shown:
             return True
-        time.sleep(_PAUSE_S)  # the database has the job only once all epilogs ended
+        time.sleep(_PAUSE_S)  # the database has the job only after all epilogs have ended
     return False
 
 
 def _before(ticket: Ticket, shown: str) -> str:
-    """Return a job's comment up to its ticket, which is its last word, in `scontrol --oneliner show job`."""
+    """Return a job's comment up to its ticket, its last word, from the output of `scontrol --oneliner show job`."""
     comment, found, _ = shown.partition(" Comment=")[2].partition(str(ticket))
     return comment.strip() if found else ""
 
 
 def call_slurm(words: list[str]) -> tuple[bool, str]:
-    """Call one of Slurm's commands; return whether it ended well, and what it printed."""
+    """Run one of Slurm's commands; return whether it succeeded, and its output."""
     try:
         command = [absolute(words[0]), *words[1:]]
         done = subprocess.run(command, capture_output=True, text=True, timeout=_CALL_S, check=False, stdin=subprocess.DEVNULL)

@@ -1,7 +1,6 @@
-"""What a batch script says of itself in `#VRAMCAST` lines. Its commands are the service's to read.
+"""`#VRAMCAST` lines of a batch script, which describe its job. The service reads the script's commands.
 
-#VRAMCAST target=hf:bert batch=input_ids=8x128:int64<30522 optimizer=adamw
-#VRAMCAST off
+#VRAMCAST target=hf:bert batch=input_ids=8x128:int64<30522 optimizer=adamw #VRAMCAST off
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ _CARDS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What the lines of a script say.
+    """The content of a script's `#VRAMCAST` lines.
 
     Attributes:
-        named: The job, as the body of a question; None: no line names one.
-        is_off: Whether the script asks to be left alone.
-        steps_ask_for_cards: Whether an `srun` in it may ask for `gpu` itself: such a step fails in a job that has shards.
+        named: The job, as the body of a request; None: no line names one.
+        is_off: Whether the script opts out.
+        steps_ask_for_cards: Whether an `srun` in it may request `gpu` itself: such a step fails in a job that has shards.
         unknown: A word that is not understood; "": none.
     """
 
@@ -39,7 +38,7 @@ class Marks:
 
 
 def read_marks(script: str) -> Marks:
-    """Return what a script says of itself."""
+    """Return the `#VRAMCAST` lines of a script."""
     named: dict[str, Any] | None = None
     for rest in (line.removeprefix(MARK) for line in script.splitlines() if line.startswith(MARK)):
         if rest.strip() == "off":
@@ -60,6 +59,8 @@ def read_marks(script: str) -> Marks:
 
 
 def _asks_for_cards(script: str) -> bool:
-    """Whether a script has `srun`, and an option that asks for cards, anywhere but in comments: more than one that does."""
+    """Return whether a script has `srun` and an option for cards anywhere outside comments; this includes some scripts
+    whose steps request none.
+    """
     said = "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("#"))
     return "srun" in said and bool(_CARDS.search(said))

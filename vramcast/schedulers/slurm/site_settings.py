@@ -1,4 +1,4 @@
-"""The site's settings, in one TOML file that all hooks read."""
+"""The site's settings, in a TOML file that all hooks read."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ _EXAMPLE: Final = "contrib/slurm/vramcast.toml is an example"
 PLACE: Final = "/etc/slurm/vramcast.toml"
 Mode: TypeAlias = Literal["watch", "fill"]
 WhenAway: TypeAlias = Literal["submit", "refuse"]
-_MOST_S: Final = 600.0  # arbitrary: nobody waits longer at a prompt
+_MOST_S: Final = 600.0  # arbitrary: the longest acceptable wait at a prompt
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a site decides.
+    """The choices of a site.
 
     Attributes:
-        service: Where `vramcast serve` listens.
-        partitions: The card of each partition, smallest first; jobs of other partitions pass.
-        token_file: Holds the service's token; "": it asks for none.
-        mode: `watch` writes the estimate's id beside the job and changes nothing else; `fill` fills and corrects requests.
-        when_away: What becomes of a job when there is no answer in time.
-        timeout_s: By then an answer must be there.
-        shard_bytes: What one `shard` of Slurm stands for.
-        level: Of requests.
-        shrinks: Whether a job that asks for one whole card gets the shards which it needs instead.
-        requeues: Whether a job which ran out of the card's memory comes back with a larger request.
+        service: Address of `vramcast serve`.
+        partitions: The card of each partition, smallest first; jobs of other partitions are ignored.
+        token_file: File with the service's token; "": the service needs none.
+        mode: `watch` writes the estimate's id into the job's comment and changes nothing else; `fill` adds and corrects
+            requests.
+        when_away: Whether a job is submitted or refused if there is no answer in time.
+        timeout_s: Time limit for an answer.
+        shard_bytes: Memory that one `shard` of Slurm stands for.
+        level: Confidence level of requests.
+        shrinks: Whether a job that requests one whole card gets only the shards it needs.
+        requeues: Whether a job that ran out of the card's memory is requeued with a larger request.
         writes_admin_comment: Whether a job's peak is written into its AdminComment, for sacct.
-        peaks_folder: Where the sampler leaves what it saw.
-        outbox: Where observations wait for the service.
+        peaks_folder: Folder for the sampler's files.
+        outbox: Folder for observations that wait for the service.
     """
 
     service: str
@@ -54,24 +55,26 @@ class Settings:
     outbox: Path = Path("/var/spool/vramcast")
 
     def token(self) -> str:
-        """Return the token; "" where none is asked for.
+        """Return the token; "" if the service needs none.
 
         Raises:
-            UsageError: its file cannot be read.
+            UsageError: Its file cannot be read.
         """
         if not self.token_file:
             return ""
         try:
             return Path(self.token_file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"token_file '{self.token_file}' cannot be read ({error}): give a file of this user's.") from None
+            raise UsageError(
+                f"token_file '{self.token_file}' cannot be read ({error}): give a file that this user can read."
+            ) from None
 
 
 def read_settings(path: str | Path = PLACE) -> Settings:
     """Return the settings in a TOML file.
 
     Raises:
-        UsageError: it cannot be read, or a value is wrong.
+        UsageError: It cannot be read, or a value is wrong.
     """
     try:
         values = tomllib.loads(Path(path).read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What cli_filter.lua runs at each submission: prints what Slurm shall be told, a word a line.
+"""The hook that cli_filter.lua runs at each submission: prints instructions for Slurm, one per line.
 
     python -I -P -m vramcast.schedulers.slurm submit sbatch '{"gres": "gres:gpu:1", "argv": ["job.sh"]}'
 
@@ -6,7 +6,8 @@
     set gres shard:6
     say vramcast: 4.71 GiB, at most 5.60 GiB at 0.99: 6 of 14 shards instead of the whole card.
 
-The first word is `set OPTION VALUE`, `say TEXT` or `refuse TEXT`. It ends by itself shortly after the time in the settings.
+An instruction is `set OPTION VALUE`, `say TEXT` or `refuse TEXT`. The hook exits shortly after the time limit in the
+settings.
 """
 
 from __future__ import annotations
@@ -31,30 +32,30 @@ from vramcast.schedulers.slurm.site_settings import Settings, read_settings
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _IN_A_JOB: Final = "SLURM_JOB_ID"
-_REST_S: Final = 0.5  # arbitrary: after the settings' time, to end by itself
+_REST_S: Final = 0.5  # arbitrary: after the settings' time limit, to exit by itself
 
 
 def main(kind: str, text: str, settings_path: str) -> None:
-    """Print what Slurm shall be told of one submission; what goes wrong is a line for the user.
+    """Print the instructions for one submission; an error becomes a message for the user.
 
     Args:
         kind: `sbatch`, `srun`, ...
         text: The options, as JSON.
-        settings_path: Of the site's settings.
+        settings_path: Path of the site's settings.
     """
     try:
         settings = read_settings(settings_path)
     except VramcastError as error:
         _tell(Decision(f"vramcast: {error}"))
         return
-    _end_after(settings.timeout_s + _REST_S, lambda: _tell(unanswered(NoAnswer("the time is over"), settings)))
+    _end_after(settings.timeout_s + _REST_S, lambda: _tell(unanswered(NoAnswer("the time limit has passed"), settings)))
     try:
-        options = from_plain(dict, json_value(text, "What cli_filter gives"), "What cli_filter gives")
+        options = from_plain(dict, json_value(text, "The options from cli_filter"), "The options from cli_filter")
         decision = decision_on(kind, options, Path.cwd(), os.environ, settings)
     except NoAnswer as missing:
         decision = unanswered(missing, settings)
     except (VramcastError, ValueError) as error:
-        decision = Decision(f"vramcast: {error}; the job is submitted as it is.")
+        decision = Decision(f"vramcast: {error}; the job is submitted unchanged.")
     signal.setitimer(signal.ITIMER_REAL, 0)
     _tell(decision)
 
@@ -62,11 +63,11 @@ def main(kind: str, text: str, settings_path: str) -> None:
 def decision_on(
     kind: str, options: Mapping[str, Any], folder: Path, environment: Mapping[str, str], settings: Settings
 ) -> Decision:
-    """Return what becomes of a submission.
+    """Return the decision on a submission.
 
     Raises:
-        NoAnswer: nothing is known of it.
-        UsageError: the settings are wrong.
+        NoAnswer: There is no estimate.
+        UsageError: The settings are wrong.
     """
     if kind not in ("sbatch", "srun") or (kind == "srun" and _IN_A_JOB in environment):
         return Decision()
@@ -78,14 +79,17 @@ def decision_on(
     if marks.is_off or not _is_ours(marks, asked, settings):
         return Decision()
     if marks.unknown:
-        return unanswered(Unanswerable(f"'{marks.unknown[:60]}' in its #VRAMCAST line is not understood"), settings)
+        return unanswered(
+            Unanswerable(f"'{marks.unknown[:60]}' in its #VRAMCAST line is not understood: write option=value (docs/slurm.md)"),
+            settings,
+        )
     path, body = question(submission, marks, asked, environment, str(options.get("export") or ""))
     answers = _answers(path, body, settings)
     return decide(asked, answers, settings, steps_ask_for_cards=marks.steps_ask_for_cards)
 
 
 def _is_ours(marks: Marks, asked: Asked, settings: Settings) -> bool:
-    """Whether anything is asked about a job: it uses cards, on partitions that are known."""
+    """Return whether the service is asked about a job: it uses cards, on known partitions."""
     known = not asked.partitions or all(name in settings.partitions for name in asked.partitions)
     return known and (asked.is_of_gpus or marks.named is not None)
 
@@ -98,7 +102,7 @@ def _answers(path: str, body: Mapping[str, Any], settings: Settings) -> dict[str
 
 
 def _tell(decision: Decision) -> None:
-    # A line is an instruction: a comment of the user's stays on one.
+    # A line is an instruction: a comment of the user must stay on one line.
     lines = [f"set {name} {_CONTROL.sub(' ', value)}" for name, value in decision.changes.items()]
     if decision.line:
         lines.append(f"{'refuse' if decision.is_refused else 'say'} {' '.join(decision.line.split())}")
@@ -106,7 +110,7 @@ def _tell(decision: Decision) -> None:
 
 
 def _end_after(seconds: float, last: Callable[[], None]) -> None:
-    """End this process after so many seconds, whatever it does by then; threads which wait for an answer do not hold it."""
+    """Exit this process after this many seconds whatever it does then; threads that wait for an answer do not delay it."""
 
     def end(_: int, __: FrameType | None) -> None:
         last()

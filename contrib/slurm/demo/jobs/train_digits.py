@@ -1,4 +1,4 @@
-"""A training script as people write it; the service runs it on its null GPU to know what it takes."""
+"""An ordinary training script, which the service runs on its null GPU to estimate its memory."""
 
 import argparse
 
