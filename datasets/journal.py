@@ -1,7 +1,7 @@
-"""Append-only JSON lines: what is written while a set is being made.
+"""Append-only JSON lines, for data that is collected over time.
 
-One object a line, each handed to the kernel in one write and forced to disk. A process which is killed at any byte leaves at
-most one torn line, at the end; the next writer closes it off, and readers count it and keep it aside.
+Each line is an object, passed to the kernel in one write and forced to disk. A process killed at any byte leaves at most
+one torn line, at the end; the next writer terminates it, and readers reject and count it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vramcast.datasets.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """What could not be read: where, why, and its beginning."""
+    """A row that could not be read: its place, the reason, and its beginning."""
 
     where: str
     reason: str
@@ -34,7 +34,7 @@ class Rejected:
 
 @dataclass(slots=True)
 class Reading:
-    """What a file gave: runs, what was kept aside, and what a reader of the numbers should know."""
+    """The content of a file: runs, rejected rows, and remarks that a reader of the numbers needs."""
 
     runs: list[Run] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
@@ -42,11 +42,11 @@ class Reading:
 
 
 _SHOWN_CHARACTERS = 200  # arbitrary: enough to find the line again
-_REASON_CHARACTERS = 120  # arbitrary: by which reasons are told apart
+_REASON_CHARACTERS = 120  # arbitrary: the part of a reason that distinguishes it from others
 
 
 def counted_reasons(rejected: Iterable[Rejected]) -> Counter[str]:
-    """Return how many rows were kept aside why; values are left out of the reasons."""
+    """Return the number of rejected rows by reason; values are left out of the reasons."""
     return Counter(re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "..", one.reason)[:_REASON_CHARACTERS] for one in rejected)
 
 
@@ -54,7 +54,7 @@ class Journal:
     """A file of JSON lines, open for appending by this process alone.
 
     Raises:
-        DatasetError: another process writes to it, or it cannot be opened.
+        DatasetError: Another process writes to it, or it cannot be opened.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -77,18 +77,18 @@ class Journal:
             os.write(self._fd, b"\n")
 
     def append(self, values: dict[str, Any]) -> None:
-        """Write one object; when this returns it survives a kill and a power cut.
+        """Write one object; once this returns, it survives a kill and a power failure.
 
         Raises:
-            DatasetError: the disk is full.
+            DatasetError: The disk is full.
         """
         self.append_all([values])
 
     def append_all(self, many: Iterable[dict[str, Any]]) -> None:
-        """Write objects and force them to disk together; a kill leaves some of them, each whole but perhaps the last.
+        """Write objects and force them to disk together; after a kill, some are there, and only the last may be torn.
 
         Raises:
-            DatasetError: the disk is full.
+            DatasetError: The disk is full.
         """
         try:
             for values in many:
@@ -98,7 +98,10 @@ class Journal:
                     written += os.write(self._fd, line[written:])
             os.fsync(self._fd)
         except OSError as error:
-            raise DatasetError(f"'{self.path}' cannot be written ({error.strerror}): what was written before stays.") from None
+            raise DatasetError(
+                f"'{self.path}' cannot be written ({error.strerror}): earlier lines are intact. Free disk "
+                "space or check the permissions."
+            ) from None
 
     def close(self) -> None:
         """Close the file."""
@@ -115,7 +118,7 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
     """Yield (place, object or Rejected) of each line of a journal, also gzipped; blank lines are left out.
 
     Raises:
-        DatasetError: the file cannot be read.
+        DatasetError: The file cannot be read.
     """
     path = Path(path)
     try:
@@ -135,14 +138,14 @@ def _parsed(raw: bytes, where: str) -> Any:
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
-        return Rejected(where, "not JSON: torn, or not of this file", shown)
+        return Rejected(where, "not JSON: torn, or not from this file", shown)
 
 
 def read_runs(path: str | os.PathLike[str]) -> Reading:
-    """Return the runs of a journal; what is damaged is kept aside, and of equal ids the last line holds.
+    """Return the runs of a journal; damaged lines are rejected, and of equal ids the last line counts.
 
     Raises:
-        DatasetError: the file cannot be read at all.
+        DatasetError: The file cannot be read at all.
     """
     found: dict[str, Run] = {}
     reading = Reading()

@@ -1,6 +1,7 @@
-"""One measured run: what ran, who measured it on what, and what came out. Plain data; `datasets/DATASHEET.md` has the schema.
+"""One measured run: the workload, the measuring machine, and the results. Plain data; `datasets/DATASHEET.md` has the
+schema.
 
-Unknown is None, never 0. Bytes are int. The three peaks are those of the contract: `allocated`, `reserved`, `process`.
+Unknown is None, never 0. Bytes are int. The three peaks are those of an estimate: `allocated`, `reserved`, `process`.
 """
 
 from __future__ import annotations
@@ -19,29 +20,29 @@ from vramcast.jobs.targets import inlined, refusal
 from vramcast.jobs.text import JobText
 
 SCHEMA = 1
-DRY_RUN = "vramcast measure --dry-run"  # a passport's `measured_by` of what must never pass for a measurement
+DRY_RUN = "vramcast measure --dry-run"  # the passport's `measured_by` for rows that must never pass for measurements
 Status = Literal["ok", "oom", "error", "killed", "timeout", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class Workload(KnownTraining):
-    """What ran, as far as it is known.
+    """The job that ran, as far as it is known.
 
     Attributes:
-        name: How a person calls it: a target, a script, a cluster's job name.
-        family: What groups are split by: `mlp`, `cnn`, `transformer`, `torchvision`, `timm`, `hf`, `script`, ...
+        name: Name for people: a target, a script, a cluster's job name.
+        family: Group for evaluations: `mlp`, `cnn`, `transformer`, `torchvision`, `timm`, `hf`, `script`, ...
         target: As in `Job`.
         script: The script and its arguments.
-        script_sha256: Of the script's text.
-        model_sha256: Of the modules' and parameters' names, types, shapes: the structure, not the weights.
-        features: Of the model: `parameters`, `parameter_bytes`, `buffer_bytes`, `layers.Conv2d`, ...
-        batch: Input tensors as the command line writes them: `32x3x224x224`, `input_ids=8x128:int64<30522`.
-        labels: What the loss compares with, in the same way.
-        cap_bytes: The allocator's limit in this run (`set_per_process_memory_fraction`): stands for a smaller card.
-        user: Who submitted it, where a history says so.
-        gpus: How many cards the peaks are summed over; None: unknown.
-        batch_size: Where the tensors themselves are not known.
-    The other fields are `Job`'s and `Training`'s; None: unknown.
+        script_sha256: Hash of the script's text.
+        model_sha256: Hash of the modules' and parameters' names, types, shapes: the structure, not the weights.
+        features: Features of the model: `parameters`, `parameter_bytes`, `buffer_bytes`, `layers.Conv2d`, ...
+        batch: Input tensors in the form of the command line: `32x3x224x224`, `input_ids=8x128:int64<30522`.
+        labels: Labels for the loss, in the same form.
+        cap_bytes: The allocator's limit in this run (`set_per_process_memory_fraction`), which simulates a smaller card.
+        user: The user who submitted it, if a history has it.
+        gpus: Number of cards that the peaks are summed over; None: unknown.
+        batch_size: Used if the tensors themselves are unknown.
+    The other fields are those of `Job` and `Training`; None: unknown.
     """
 
     name: str
@@ -63,24 +64,27 @@ class Workload(KnownTraining):
     def __post_init__(self) -> None:
         for what, known in CHOICES.items():
             if (value := getattr(self, what)) is not None and value not in known:
-                raise DatasetError(f"workload.{what} is {value!r}: one of {', '.join(known)} is expected.")
+                raise DatasetError(f"workload.{what} is {value!r}, but must be one of {', '.join(known)}.")
         for what, count in (("steps", self.steps), ("gpus", self.gpus), ("batch_size", self.batch_size)):
             if count is not None and count < 1:
-                raise DatasetError(f"workload.{what} is {count}: at least 1 is expected, or null where it is unknown.")
+                raise DatasetError(f"workload.{what} is {count}, but must be at least 1, or null if it is unknown.")
         _check("workload", {"cap_bytes": self.cap_bytes}, may_be_zero=True)
 
     def job(self, device: Device, *, trust: bool = False, stack: Stack | None = None) -> Job:
-        """Return this workload as a job for `device`; what is unknown takes `Job`'s defaults.
+        """Return this workload as a job for `device`; unknown fields get the defaults of `Job`.
 
         Args:
             device: The card to estimate for.
-            trust: Whether the target may be code, or open files. A data set is a file which people share: the user says so.
-            stack: Software of the card's machine; None: what is installed here.
+            trust: Whether the target may be code, or open files. Data sets are shared files, so this is the user's
+                decision.
+            stack: Software of the card's machine; None: the software installed here.
         Raises:
-            UsageError: it has no target or no batch, so nothing can be run; or its target is not trusted.
+            UsageError: It has no target or no batch, so nothing can be run; or its target is not trusted.
         """
         if self.target is None or not self.batch:
-            raise UsageError(f"'{self.name}' has no target and batch: only the peaks of this run are known, not its job.")
+            raise UsageError(
+                f"'{self.name}' has no target and batch: only the peaks of this run are known, so it cannot be run again."
+            )
         if not trust and (reason := refusal(self.target)):
             raise UsageError(f"'{self.name}' is not run: {reason}")
         return JobText(
@@ -91,19 +95,20 @@ class Workload(KnownTraining):
 
 @dataclass(frozen=True, slots=True)
 class Passport:
-    """Who measured, on what, when and how.
+    """The machine, the program and the method of a measurement.
 
     Attributes:
         measured_by: The program: `vramcast measure`, `sacct`, `jobstats`, ...
-        how: What the process peak is: `nvml process`, `nvml device minus before`, `nvidia-smi device`, `slurm gpumem`, ...
+        how: Source of the process peak: `nvml process`, `nvml device minus before`, `nvidia-smi device`, `slurm gpumem`,
+            ...
         period_ms: Time between two samples of the process peak.
         date: ISO 8601, UTC.
-        gpu: As torch or nvidia-smi prints it.
-        gpu_total_bytes: As torch sees it.
-        libraries: Name -> version of what the job used beside torch.
+        gpu: Name of the card in the form of torch or nvidia-smi.
+        gpu_total_bytes: Memory of the card, as reported by torch.
+        libraries: Name -> version of the libraries that the job used besides torch.
         host: A name for the machine, or a hash of one.
-        source: File or address which the row was read from.
-        licence: Of the source, where it is not the site's own.
+        source: File or address that the row was read from.
+        licence: License of the source, if it is not the site's own.
     """
 
     measured_by: str
@@ -126,7 +131,7 @@ class Passport:
 
     @property
     def stack(self) -> Stack | None:
-        """torch, CUDA and cuDNN of the machine; what it does not say of them is that of its torch's default wheel.
+        """The machine's torch, CUDA and cuDNN; missing versions are those of its torch's default wheel.
 
         None: nothing is known.
         """
@@ -139,27 +144,27 @@ class Passport:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What came out.
+    """The results of a run.
 
     Attributes:
-        status: `ok`; `oom`: torch or the cluster said so; `error`: the job's own code raised; `killed`, `timeout`: from
-            outside; `unknown`: the source does not say.
+        status: `ok`; `oom`: reported by torch or the cluster; `error`: the job's own code raised; `killed`, `timeout`:
+            ended from outside; `unknown`: not in the source.
         allocated_bytes: Peak of live blocks, `max_memory_allocated`.
         reserved_bytes: Peak of segments, `max_memory_reserved`.
-        process_bytes: Peak which the driver charges to the job.
-        device_bytes: Peak of the whole card's used memory, others included.
+        process_bytes: Peak that the driver attributes to the job.
+        device_bytes: Peak of the whole card's used memory, including other processes.
         context_bytes: The process's memory before the first tensor.
-        censored: The peaks are lower bounds: the job wanted more (out of memory), or was not watched to its peak.
-        oom_requested_bytes: The request which failed.
+        censored: The peaks are lower bounds: the job needed more (out of memory), or was not observed up to its peak.
+        oom_requested_bytes: The request that failed.
         retries, ooms, segments: The allocator's counters; `segments` is a peak.
         steps: Steps done.
-        step_ms: Time of each, the card synchronised.
-        samples: How often the process peak was sampled.
-        repeat_of: The run which this one repeats.
-        workers: Jobs which shared the card at the time, this one included.
-        workspaces: (operator, bytes) of blocks which convolutions took and gave back at once, in order, repeats left out.
-        seconds: Of the whole run.
-        message: The error's text; or what a reader of the source should know.
+        step_ms: Time of each step, with the card synchronized.
+        samples: Number of samples of the process peak.
+        repeat_of: The run that this one repeats.
+        workers: Number of jobs that shared the card at the time, including this one.
+        workspaces: (operator, bytes) of blocks that convolutions allocated and freed at once, in order, without repeats.
+        seconds: Duration of the whole run.
+        message: The error's text, or a remark for a reader of the source.
     """
 
     status: Status
@@ -189,11 +194,14 @@ class Measurement:
         ):
             _check("measurement", {name: getattr(self, name) for name in names}, may_be_zero=may_be_zero)
         if self.status == "oom" and not self.censored:
-            raise DatasetError("measurement.status is 'oom' and censored is false: what ran out of memory wanted more.")
+            raise DatasetError(
+                "measurement.status is 'oom' and censored is false, but a run that ran out of memory needed "
+                "more: set censored to true."
+            )
         allocated, reserved = self.allocated_bytes, self.reserved_bytes
         if allocated is not None and reserved is not None and allocated > reserved:
             raise DatasetError(
-                f"measurement.allocated_bytes {allocated} is above reserved_bytes {reserved}: they are mixed up."
+                f"measurement.allocated_bytes {allocated} is above reserved_bytes {reserved}: check whether they are swapped."
             )
 
 
@@ -213,29 +221,29 @@ class Run:
 
     @classmethod
     def from_dict(cls, values: Any) -> Run:
-        """Return the run which `to_dict` of this or an older version wrote.
+        """Return the run that `to_dict` of this or an older version wrote.
 
         Raises:
-            DatasetError: not such a row; the message names the field.
+            DatasetError: It is not such a row; the message names the field.
         """
         if not isinstance(values, dict):
-            raise DatasetError(f"A run is an object, this is {str(values)[:60]!r}.")
+            raise DatasetError(f"A run must be an object, but this is {str(values)[:60]!r}.")
         return from_plain(cls, upgraded(values), "run")
 
 
 def upgraded(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a row of any schema so far in today's schema.
+    """Return a row of any earlier schema in the present one.
 
-    A new version adds its step here: old rows stay readable for ever.
+    A new version adds its step here: old rows stay readable forever.
 
     Raises:
-        DatasetError: the row is newer than this vramcast, or says no version.
+        DatasetError: The row is newer than this vramcast, or has no version.
     """
     version = values.get("schema")
     if isinstance(version, bool) or not isinstance(version, int) or not version >= 1:
-        raise DatasetError(f"run.schema is {str(version)[:40]!r}: 1 to {SCHEMA} is expected.")
+        raise DatasetError(f"run.schema is {str(version)[:40]!r}, but must be 1 to {SCHEMA}.")
     if version > SCHEMA:
-        raise DatasetError(f"run.schema is {version}, this vramcast reads up to {SCHEMA}: install a newer one.")
+        raise DatasetError(f"run.schema is {version}, but this vramcast reads up to {SCHEMA}: install a newer one.")
     return values
 
 
@@ -245,15 +253,15 @@ def with_source(run: Run, source: str) -> Run:
 
 
 def with_config(run: Run, folder: Path) -> Run:
-    """Return a run whose target names a config in `folder` with the config itself: the same wherever it is read."""
+    """Return a run with the config file that its target names included, so that it is the same wherever it is read."""
     if run.workload.target is None:
         return run
     return replace(run, workload=replace(run.workload, target=inlined(run.workload.target, folder)))
 
 
 def _check(where: str, values: dict[str, Any], *, may_be_zero: bool) -> None:
-    """Refuse numbers which are negative, infinite, or 0 where that says that nothing was measured."""
+    """Reject numbers that are negative, infinite, or 0 where 0 would mean that nothing was measured."""
     for name, value in values.items():
         if value is not None and not (0 < value < math.inf or (may_be_zero and value == 0)):
             least = "0 or more" if may_be_zero else "more than 0"
-            raise DatasetError(f"{where}.{name} is {value}: {least} is expected, or null where it is unknown.")
+            raise DatasetError(f"{where}.{name} is {value}, but must be {least}, or null if it is unknown.")

@@ -1,8 +1,9 @@
-"""Sets of runs as Parquet files: one row a run, one column a field, named `workload.batch`, `measurement.reserved_bytes`, ...
+"""Sets of runs as Parquet files: one row per run, one column per field, named `workload.batch`,
+`measurement.reserved_bytes`, ...
 
-The columns' types come from the fields of `Run`. Features and libraries are maps, workspaces lists of (op, bytes). The file's
-metadata has the schema's version; a column which is missing is unknown in every row, so that older files stay readable.
-Needs pyarrow (`pip install vramcast[datasets]`); measuring does not.
+The columns' types come from the fields of `Run`. Features and libraries are maps, workspaces lists of (op, bytes). The
+file's metadata has the schema's version; a missing column is unknown in every row, so that older files stay readable. Needs
+pyarrow (`pip install vramcast[datasets]`), unlike measuring.
 """
 
 from __future__ import annotations
@@ -67,16 +68,16 @@ def _type_of(kind: Any) -> Any:
 
 
 def write_runs(runs: Iterable[Run], path: str | os.PathLike[str]) -> None:
-    """Write a set; the file appears whole or not at all.
+    """Write a set; the file appears complete or not at all.
 
     Raises:
-        DatasetError: two runs have the same id, pyarrow is not installed, or the file cannot be written.
+        DatasetError: Two runs have the same id, pyarrow is not installed, or the file cannot be written.
     """
     arrow = _arrow()
     rows: dict[str, dict[str, Any]] = {}
     for run in runs:
         if run.id in rows:
-            raise DatasetError(f"Two runs have the id '{run.id}': ids name the runs of a set, give each its own.")
+            raise DatasetError(f"Two runs have the id '{run.id}', but ids must be unique in a set: rename one of them.")
         rows[run.id] = dict(_cells(run))
     table = arrow.Table.from_pylist(list(rows.values()), schema=schema())
     with atomic_write(path, raises=DatasetError) as file:
@@ -95,10 +96,10 @@ def _cells(run: Run) -> Iterator[tuple[str, Any]]:
 
 
 def read_runs(path: str | os.PathLike[str]) -> Reading:
-    """Return the runs of a Parquet file; rows which are not runs are kept aside with the reason.
+    """Return the runs of a Parquet file; rows that are not runs are rejected with the reason.
 
     Raises:
-        DatasetError: not a Parquet file of runs, damaged, too large, or of a newer version.
+        DatasetError: It is not a Parquet file of runs, damaged, too large, or of a newer version.
     """
     arrow = _arrow()
     path = Path(path)
@@ -108,7 +109,9 @@ def read_runs(path: str | os.PathLike[str]) -> Reading:
         table = arrow.parquet.read_table(path, partitioning=None)
         rows = table.to_pylist()
     except (OSError, arrow.ArrowException, UnicodeDecodeError) as error:
-        raise DatasetError(f"'{path}' cannot be read as Parquet ({str(error).splitlines()[0][:200]}).") from None
+        raise DatasetError(
+            f"'{path}' cannot be read as Parquet ({str(error).splitlines()[0][:200]}): give a .parquet file of runs."
+        ) from None
     version = (table.schema.metadata or {}).get(_VERSION_KEY, b"")
     if not version.isdigit():
         raise DatasetError(f"'{path}' is a Parquet file, but not of vramcast's runs: see datasets/DATASHEET.md.")
@@ -144,7 +147,7 @@ def read_set(path: str | os.PathLike[str]) -> Reading:
     """Return the runs of a `.parquet` file, of a `.jsonl` or `.jsonl.gz` journal, or of a folder's `runs.*`.
 
     Raises:
-        DatasetError: nothing of these is there, or it cannot be read.
+        DatasetError: The file or folder has none of these, or cannot be read.
     """
     from vramcast.datasets import journal
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A repository with two jobs and a branch on which one of them grows: what `vramcast check` says of it. Needs git.
+# Demo of `vramcast check` on a repository with two jobs and a branch on which one of them grows. Needs git.
 # usage: demo.sh VRAMCAST    the command, .venv/bin/vramcast
 set -euo pipefail
 vramcast=$(realpath "$1")
@@ -17,7 +17,7 @@ def mixer(width=512, depth=12):
 END
 cat > pyproject.toml <<'END'
 [tool.vramcast]
-device = "rtx4060"                        # of all jobs which do not say another one
+device = "rtx4060"                        # for all jobs that name no other card
 level = 0.95
 
 [tool.vramcast.jobs.resnet50]

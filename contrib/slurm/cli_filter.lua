@@ -1,18 +1,18 @@
--- Slurm's cli_filter: asks vramcast what a job takes of a card, before it is queued (docs/slurm.md).
--- It lies beside slurm.conf on every host where jobs are submitted; slurm.conf has CliFilterPlugins=lua.
+-- Slurm's cli_filter: gets a job's GPU memory from vramcast before it is queued (docs/slurm.md).
+-- Put it next to slurm.conf on every submit host, and set CliFilterPlugins=lua in slurm.conf.
 --
--- A submission never waits for longer than the settings' timeout_s and a second, and never fails for want of an answer: whatever
--- goes wrong here, the job is submitted as it is. It runs as the user, who can go around it: it is a courtesy, not a wall.
+-- A submission waits at most for the settings' timeout_s plus one second, and never fails without an answer: after any error
+-- here, the job is submitted unchanged. The filter runs as the user, who can bypass it: it is a service, not a barrier.
 
-local PYTHON = "/opt/vramcast/bin/python" -- of a folder which every user can read; it needs no torch
+local PYTHON = "/opt/vramcast/bin/python" -- in a folder that every user can read; it needs no torch
 local SETTINGS = "/etc/slurm/vramcast.toml"
-local LAST_S = 60 -- the hook ends itself before; this ends a Python that does not
+local LAST_S = 60 -- the hook exits earlier; this ends a Python that does not
 
 local function quoted(text)
     return "'" .. text:gsub("'", "'\\''") .. "'"
 end
 
--- Return what the hook says, a line each. -I -P: nothing of the folder where somebody submits, and nothing of PYTHONPATH, is run.
+-- Return the lines of the hook's output. -I -P: Python imports nothing from the submission's folder or from PYTHONPATH.
 local function said(options)
     local words = { "/usr/bin/timeout", tostring(LAST_S), quoted(PYTHON), "-I -P -m vramcast.schedulers.slurm --settings", quoted(SETTINGS),
         "submit", quoted(options["type"] or ""), quoted(slurm.json_cli_options(options)), "2>/dev/null </dev/null" }

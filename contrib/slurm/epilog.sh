@@ -1,5 +1,6 @@
 #!/bin/sh
-# Slurm's Epilog on each node: tells vramcast how the job went (docs/slurm.md). It always ends well: else the node is drained.
+# Slurm's Epilog on each node: reports the job's result to vramcast (docs/slurm.md). It always exits with 0, because a failing
+# epilog drains the node.
 PYTHON=/opt/vramcast/bin/python
 SETTINGS=/etc/slurm/vramcast.toml
 cd / || exit 0

@@ -1,9 +1,10 @@
-"""One row a run from a trainer's own callbacks, at no cost to the job: torch's counters are read when training has ended.
+"""Callbacks for trainers that record one row per run, at no cost to the job: torch's counters are read when training has
+ended.
 
     Trainer(..., callbacks=[hugging_face("runs/")])            # transformers
     Trainer(..., callbacks=[lightning("runs/")])               # lightning.pytorch or pytorch_lightning
 
-On several cards the row is the first process's own; `gpus` stays 1, because its counters are of one card.
+With several cards, the row describes the first process; `gpus` stays 1, because its counters cover one card.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from vramcast.datasets.run import Measurement, Passport, Run, Status, Workload
 
 
 class RunRecorder:
-    """What both callbacks do: `begin()` before training, `end(...)` after it.
+    """The common part of both callbacks: `begin()` before training, `end(...)` after it.
 
     Args:
         out: Folder of the data set; gets runs.jsonl.
-        name: Of the job; default: the program's file name.
+        name: Name of the job; default: the program's file name.
     """
 
     def __init__(self, out: str | os.PathLike[str], name: str | None = None) -> None:
@@ -39,10 +40,10 @@ class RunRecorder:
         self._workload: Workload | None = None
 
     def begin(self, model: Any, **workload: Any) -> None:
-        """Forget the peaks of what came before, and note what the job is.
+        """Reset the peaks, and record what the job is.
 
         Args:
-            model: The module to train; only its structure is looked at.
+            model: The module to train; only its structure is read.
             workload: Further fields of `Workload`.
         """
         import torch
@@ -62,7 +63,7 @@ class RunRecorder:
         self._started = time.perf_counter()
         if torch.cuda.is_initialized():
             torch.cuda.reset_peak_memory_stats()
-        # Training which raises may never say so: what ran out of memory is worth most to a learner.
+        # Training that raises may never call `end`, and runs that ran out of memory are worth most to a learner.
         atexit.register(self._at_exit)
 
     def _at_exit(self) -> None:
@@ -70,12 +71,12 @@ class RunRecorder:
         self.end(status="oom" if ran_out else "unknown", message="the program ended before the training did")
 
     def end(self, *, status: Status = "ok", steps: int | None = None, message: str = "") -> None:
-        """Append the run's row, once. A row which cannot be written is a warning: it must not cost the trained model.
+        """Append the run's row, once. A failed write is only a warning, so that the trained model is not lost.
 
         Args:
             status: As in `Measurement`.
             steps: Optimizer steps done.
-            message: Of the error which ended it.
+            message: Message of the error that ended it.
         """
         if self._workload is None:
             return
@@ -100,7 +101,9 @@ class RunRecorder:
 
 
 def _process_bytes() -> tuple[int | None, str]:
-    """Return the process peak from one look at NVML: what it takes now, and what torch has given back since its peak."""
+    """Return the process peak from a single NVML reading: the present memory, plus the memory torch has released since its
+    peak.
+    """
     import torch
 
     if not torch.cuda.is_initialized():
@@ -117,18 +120,18 @@ def _process_bytes() -> tuple[int | None, str]:
 
 
 def hugging_face(out: str | os.PathLike[str], name: str | None = None) -> Any:
-    """Return a `transformers.TrainerCallback` which records one row a run.
+    """Return a `transformers.TrainerCallback` that records one row per run.
 
     Args:
         out: Folder of the data set.
-        name: Of the job.
+        name: Name of the job.
     """
     from transformers import TrainerCallback
 
     recorder = RunRecorder(out, name)
 
     class VramcastCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
-        """Records one row a run."""
+        """Records one row per run."""
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.is_world_process_zero:
@@ -147,11 +150,11 @@ def hugging_face(out: str | os.PathLike[str], name: str | None = None) -> Any:
 
 
 def lightning(out: str | os.PathLike[str], name: str | None = None) -> Any:
-    """Return a Lightning `Callback` which records one row a fit, also of one which raises.
+    """Return a Lightning `Callback` that records one row per fit, even if it raises.
 
     Args:
         out: Folder of the data set.
-        name: Of the job.
+        name: Name of the job.
     """
     try:
         from lightning.pytorch import Callback
@@ -161,7 +164,7 @@ def lightning(out: str | os.PathLike[str], name: str | None = None) -> Any:
     recorder = RunRecorder(out, name)
 
     class VramcastCallback(Callback):  # type: ignore[misc,unused-ignore]
-        """Records one row a fit."""
+        """Records one row per fit."""
 
         def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
             if trainer.is_global_zero:

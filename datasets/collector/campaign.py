@@ -1,10 +1,11 @@
-"""A campaign: the seeded list of jobs, measured one after the other until the list or the time is used up.
+"""A campaign: the seeded list of jobs, measured one after another until the list or the time is used up.
 
     OUT/passport.json     the machine; device properties, cuDNN's device record, context by library
-    OUT/runs.jsonl        a `Run` a line
+    OUT/runs.jsonl        one `Run` per line
     OUT/histories.jsonl   {"id", "first", "last"}: the request sizes of a run's first and last step, see `child.packed`
 
-A campaign which was stopped, by whatever, goes on when it is started again with the same OUT: what has a line is not run again.
+A campaign that was stopped for any reason resumes if it is started again with the same OUT: jobs with a line are not run
+again.
 """
 
 from __future__ import annotations
@@ -34,23 +35,23 @@ from vramcast.datasets.workloads import workload_list
 
 CHILD: Final = "vramcast.datasets.collector.measured_job"
 PASSPORT: Final = "vramcast.datasets.collector.machine_info"
-_CAP_RUNS: Final = 6  # arbitrary: the smallest card to 1/64 of what lies between allocated and reserved
-_LAST_SHARE: Final = 0.85  # arbitrary: of the time, after which only jobs are run which need the card for themselves
+_CAP_RUNS: Final = 6  # arbitrary: bisects from the smallest card down to 1/64 of the range between allocated and reserved
+_LAST_SHARE: Final = 0.85  # arbitrary: share of the time after which only jobs run that need the card for themselves
 _PORTION: Final = 2000  # arbitrary: jobs drawn at a time, about a second
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of the list, and how.
+    """The part of the list to run, and the way to run it.
 
     Attributes:
-        seed: Of the list.
+        seed: Seed of the list.
         first: Index of the first job.
-        count: How many; None: until the time is used.
-        budget_s: Time for the whole campaign.
-        workers: Jobs at a time on the card.
-        job_timeout_s: A job is stopped after so long.
-        sample_ms: Wanted time between two samples of NVML.
+        count: Number of jobs; None: until the time is used up.
+        budget_s: Time limit of the whole campaign.
+        workers: Number of jobs on the card at the same time.
+        job_timeout_s: Time limit of each job.
+        sample_ms: Requested time between two samples of NVML.
     """
 
     seed: int = 1
@@ -64,13 +65,13 @@ class Limits:
 
 @dataclass(slots=True)
 class Summary:
-    """What a campaign did.
+    """The result of a campaign.
 
     Attributes:
-        by_status: Runs written, capped ones and repeats among them.
-        skipped: Jobs which cannot run here, by reason.
-        already: Jobs which had a line before.
-        next_index: Where the next shard begins.
+        by_status: Runs written, including capped ones and repeats.
+        skipped: Jobs that cannot run here, by reason.
+        already: Number of jobs that had a line before.
+        next_index: Index of the first job of the next shard.
     """
 
     by_status: Counter[str] = field(default_factory=Counter)
@@ -80,13 +81,13 @@ class Summary:
     seconds: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the summary as JSON values."""
         return {"runs": sum(self.by_status.values()), **to_plain(self), "seconds": round(self.seconds, 1)}
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One job of the list. `alone`: it is to have the card for itself."""
+    """One job of the list. `alone`: it needs the card for itself."""
 
     index: int
     id: str
@@ -95,16 +96,16 @@ class Task:
 
 
 class Campaign:
-    """Runs the list.
+    """A run of the list.
 
     Args:
-        out: Folder of the files; another campaign must not be writing there.
-        limits: How much, and how.
+        out: Folder of the files, which no other campaign may be writing.
+        limits: The part of the list, and the way to run it.
         machine: Makes a machine for each worker.
-        say: Takes lines of progress.
+        say: Called with lines of progress.
     Raises:
-        DatasetError: the folder cannot be written, or holds runs of another machine.
-        CannotEstimate: there is no GPU here.
+        DatasetError: The folder cannot be written, or holds runs of another machine.
+        CannotEstimate: There is no GPU here.
     """
 
     def __init__(self, out: Path, limits: Limits, machine: MakeMachine, say: Callable[[str], None] = lambda line: None) -> None:
@@ -113,13 +114,13 @@ class Campaign:
         self._lock = threading.Lock()
         self._alone: queue.SimpleQueue[Task] = queue.SimpleQueue()
         self._idle: list[Machine] = []
-        self._open: set[int] = set()  # jobs which were begun and have no line yet
+        self._open: set[int] = set()  # jobs that were begun and have no line yet
         self._reached = limits.first
         self._stop = threading.Event()
         self._failure: BaseException | None = None
 
     def run(self) -> Summary:
-        """Measure until the list or the time is used up, and return what was done."""
+        """Measure until the list or the time is used up, and return a summary."""
         started = time.perf_counter()
         self._end = started + self._limits.budget_s
         self._late = started + _LAST_SHARE * self._limits.budget_s
@@ -148,20 +149,23 @@ class Campaign:
     # ------------------------------------------------------------------------------------------- the machine
     def _passport(self) -> dict[str, Any]:
         machine = self._machine()
-        self._idle.append(machine)  # it measures too; whoever opened it, `run` closes it
+        self._idle.append(machine)  # it measures jobs too; `run` closes it
         facts: dict[str, Any] = machine.run(PASSPORT, None, self._limits.job_timeout_s)
         if "absent" in facts:
-            raise CannotEstimate(f"{facts['absent']}: nothing can be measured. --dry-run h200 tries the list on the null GPU.")
+            raise CannotEstimate(
+                f"{facts['absent']}: nothing can be measured. Run this on a machine with a GPU, or test "
+                "the list on the null GPU with --dry-run h200."
+            )
         facts["passport"]["measured_by"] = machine.measured_by
         return facts
 
     def _machine(self) -> Machine:
-        """Return a machine which has nothing to do, or a new one."""
+        """Return an idle machine, or a new one."""
         with self._lock:
             return self._idle.pop() if self._idle else self._make_machine()
 
     def _check_same_machine(self) -> None:
-        """Write the passport's file, or hold this machine against the one there."""
+        """Write the passport's file, or compare this machine with the one in it."""
         path = self._out / "passport.json"
         if not path.exists():
             with atomic_write(path, raises=DatasetError) as file:
@@ -170,17 +174,20 @@ class Campaign:
         try:
             before = dict(json.loads(path.read_text())["passport"])
         except (OSError, ValueError, KeyError, TypeError):
-            raise DatasetError(f"'{path}' is damaged: move the folder's files away, or choose another --out.") from None
+            raise DatasetError(
+                f"'{path}' is damaged: move the files of the folder elsewhere, or choose another --out."
+            ) from None
         now = self._facts["passport"]
         for name in ("measured_by", "gpu", "gpu_total_bytes", "driver", "cuda", "cudnn", "torch", "libraries"):
             if before.get(name) != now[name]:
                 raise DatasetError(
-                    f"'{path}' is of a machine with {name} {before.get(name)!r}, now {now[name]!r}: choose another --out."
+                    f"'{path}' is from a machine with {name} {before.get(name)!r}, but here it is {now[name]!r}: choose "
+                    "another --out."
                 )
 
     def _sampling(self) -> Any:
         if self._facts["passport"]["measured_by"] == DRY_RUN:
-            return nullcontext(None)  # a card which is really here has nothing to do with it
+            return nullcontext(None)  # a card in this machine is not the one of a dry run
         return sampling(self._facts["uuid"], self._limits.sample_ms, self._say)
 
     # ------------------------------------------------------------------------------------------- the list
@@ -208,7 +215,7 @@ class Campaign:
 
     def _next_shared(self) -> Task | None:
         with self._lock:
-            # What must be run alone comes at the end, and is to have its share of the time.
+            # Jobs that must run alone come last, and get their share of the time.
             if self._limits.workers > 1 and time.perf_counter() > self._late:
                 return None
             return next(self._tasks, None)
@@ -244,7 +251,7 @@ class Campaign:
             return
         measured = run.measurement
         if not task.alone and (measured.status in ("oom", "killed") or measured.retries):
-            # The card was full of others' jobs: what this one needs shows only when it has the card for itself.
+            # Other jobs filled the card: the need of this one only shows if it has the card for itself.
             self._alone.put(replace(task, alone=True))
             return
         self._write(run, history)
@@ -257,12 +264,13 @@ class Campaign:
             self._measure_smallest_card(machine, task, measured)
 
     def _measure_smallest_card(self, machine: Machine, task: Task, free: Measurement) -> None:
-        """Run the job with the allocator capped, by bisection between what it cannot do without and what it took."""
+        """Run the job with a capped allocator, by bisection between its allocated and its reserved peak."""
         low, high = free.allocated_bytes, free.reserved_bytes
         if low is None or high is None:
             return
         for number in range(_CAP_RUNS):
-            if time.perf_counter() >= self._end or high - low <= 2 << 20:  # spec: a small segment, the least the allocator asks
+            # spec: a small segment, the smallest request of the allocator
+            if time.perf_counter() >= self._end or high - low <= 2 << 20:
                 return
             cap = (low + high) // 2
             workload = replace(task.workload, cap_bytes=cap)
@@ -275,7 +283,7 @@ class Campaign:
     def _one(
         self, machine: Machine, task: Task, id_: str, workload: Workload, *, recorded: bool = True
     ) -> tuple[Run | None, dict[str, str]]:
-        """Run one job; return None when the campaign's time ended it."""
+        """Run one job; return None if the campaign's time ended it."""
         left = self._end - time.perf_counter()
         limit = min(self._limits.job_timeout_s, left)
         if limit <= 0:
@@ -316,7 +324,7 @@ class Campaign:
 
     def _write(self, run: Run, history: dict[str, str]) -> None:
         with self._lock:
-            # The history first: a run's line says that everything of it is there.
+            # Write the history first: a run's line means that all its data is there.
             if history:
                 self._histories.append({"id": run.id, **history})
             self._runs.append(run.to_dict())
@@ -329,7 +337,7 @@ class Campaign:
 
 
 def say_on_stderr(interval_s: float = 10.0) -> Callable[[str], None]:
-    """Return a `say` which shows at most a line in `interval_s` seconds."""
+    """Return a `say` that shows at most one line per `interval_s` seconds."""
     last = -interval_s
 
     def say(line: str) -> None:

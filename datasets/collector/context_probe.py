@@ -1,8 +1,10 @@
-"""What a process takes of this machine's card beside PyTorch's segments: bare, and after kernels of torch, cuBLAS and cuDNN.
+"""Memory of a process on this machine's card outside PyTorch's segments: bare, and after kernels of torch, cuBLAS and
+cuDNN.
 
-    the card's part of this process by NVML - what torch has reserved
+    memory of this process by NVML - memory reserved by torch
 
-Each question is asked in a process of its own: which card it is, and then, before that process has touched it, what it takes.
+Two processes run, one for each question: the first identifies the card, and the second measures from before it touches the
+card.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ from vramcast.datasets.collector.machine_info import touches
 from vramcast.datasets.collector.nvml import Nvml, NvmlAbsent, Window
 
 MATMULS, CONVOLUTIONS = ("matmul_fp32", "matmul_bf16"), ("convolution",)
-# What a training does; linear algebra and FFT load libraries which few trainings use.
+# Operations that a training uses; linear algebra and FFT load libraries that few trainings use.
 _TRAINING = ("tensor", *MATMULS, *CONVOLUTIONS, "attention", "adam")
 
 
 def _start() -> None:
-    """Make a context, and launch nothing."""
+    """Create a context, and launch nothing."""
     import torch
 
     torch.cuda.init()
@@ -27,7 +29,7 @@ def _start() -> None:
 
 
 def _launch() -> dict[str, str]:
-    """Launch what a training launches; return what failed, by name, and why."""
+    """Launch the operations of a training; return the reasons of those that failed, by name."""
     import torch
 
     failed = {}
@@ -36,7 +38,7 @@ def _launch() -> dict[str, str]:
         try:
             every[name]()
             torch.cuda.synchronize()
-        except Exception as error:  # bfloat16 on an old card: one which fails must not cost the others
+        except Exception as error:  # bfloat16 on an old card: one failure must not prevent the others
             failed[name] = f"{type(error).__name__}: {error}"[:120]
     return failed
 
@@ -48,14 +50,15 @@ def _reserved_bytes() -> int:
 
 
 def warm_up() -> None:
-    """Nothing: asked twice."""
+    """Do nothing: the process answers twice only."""
 
 
 def run_job(uuid: str | None) -> dict[str, Any]:
-    """Return the card's `uuid`, `gpu` and `torch`; given the uuid, what `measured` returns. If it cannot: `absent`, and why.
+    """Return the card's `uuid`, `gpu` and `torch`; given the uuid, the result of `measured`. On failure: `absent`, with the
+    reason.
 
     Args:
-        uuid: As torch has it.
+        uuid: In torch's form.
     """
     import torch
 
@@ -71,10 +74,11 @@ def run_job(uuid: str | None) -> dict[str, Any]:
 
 
 def measured(nvml: Nvml, pid: int) -> dict[str, Any]:
-    """Return `bare_bytes` and `kernels_bytes` of the process, which libraries `failed`, the `driver` and `how` it was found.
+    """Return `bare_bytes` and `kernels_bytes` of the process, the libraries that `failed`, the `driver`, and `how` it was
+    measured.
 
     Raises:
-        NvmlAbsent: NVML does not tell, or what it tells can be no context: others came or went.
+        NvmlAbsent: NVML does not report it, or its numbers cannot be a context because other processes started or ended.
     """
     before_bytes, before = nvml.used_bytes(), frozenset(nvml.by_process())
 
@@ -90,6 +94,7 @@ def measured(nvml: Nvml, pid: int) -> dict[str, Any]:
     kernels, how = taken()
     if not 0 < bare <= kernels:
         raise NvmlAbsent(
-            f"{bare} bytes before kernels and {kernels} after are no context ({how}): let nothing else use the card meanwhile"
+            f"{bare} bytes before kernels and {kernels} after them cannot be a context ({how}): let nothing else use the "
+            "card meanwhile"
         )
     return {"bare_bytes": bare, "kernels_bytes": kernels, "failed": failed, "driver": nvml.driver(), "how": how}

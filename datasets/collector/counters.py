@@ -1,4 +1,4 @@
-"""What torch's allocator counted in this process, and on which stack: read at a job's end, at no cost to it."""
+"""Counters of torch's allocator in this process, and the stack: read at a job's end, at no cost to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def counters(message: str = "") -> dict[str, Any]:
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return {}
-    with suppress(Exception):  # after a CUDA error nothing more can be asked
+    with suppress(Exception):  # after a CUDA error nothing more can be read
         statistics = torch.cuda.memory_stats()
         return {
             "allocated_bytes": statistics.get("allocated_bytes.all.peak") or None,
@@ -40,13 +40,13 @@ def counters(message: str = "") -> dict[str, Any]:
 
 
 def requested_bytes(message: str) -> int | None:
-    """Return the request which torch says failed, to its two decimals; None where the message names none."""
+    """Return the failed request in torch's message, to its two decimals; None: the message names none."""
     match = _ASKED.search(message)
     return round(float(match[1]) * _UNIT_BYTES[match[2]]) if match else None
 
 
 def stack() -> dict[str, Any]:
-    """Return the fields of `Passport` which this process knows; those of the card only where it was used."""
+    """Return the fields of `Passport` that this process knows; those of the card only if it was used."""
     found: dict[str, Any] = {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "python": platform.python_version(),

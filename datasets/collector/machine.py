@@ -1,4 +1,6 @@
-"""Where measured jobs run: the real GPU of this machine, or the null GPU for a dry run. Each job has a process of its own."""
+"""Machines for measured jobs: the real GPU of this machine, or the null GPU for a dry run. Each job has a process of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ _ADVICE = ": raise --job-timeout."
 
 
 class RealGpu:
-    """The card which torch finds on this machine; `measured_by` goes into the passports."""
+    """The card that torch finds on this machine; `measured_by` goes into the passports."""
 
     measured_by = "vramcast measure"
 
@@ -25,14 +27,14 @@ class RealGpu:
         self._workers: dict[str, WarmWorker] = {}
 
     def run(self, module: str, argument: Any, timeout_s: float) -> Any:
-        """Return what `run_job(argument)` of a module answers beside torch and the card, in a process of its own.
+        """Return the result of a module's `run_job(argument)`, run with torch and the card in a process of its own.
 
         Raises:
-            TimeLimit: it did not end in time.
-            WorkerError: its process died.
+            TimeLimit: It did not end in time.
+            WorkerError: Its process died.
         """
-        # Packages which ask for a GPU while they are imported must not start the driver: the worker forks afterwards, and a
-        # driver does not outlive that. With this torch answers by NVML.
+        # Packages that query the GPU at import must not initialize the driver, because the worker forks afterwards and a
+        # driver does not survive a fork. With this setting torch answers from NVML.
         environment = {**os.environ, "PYTHONPATH": python_path(), "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
         worker = self._workers.get(module)
         if worker is None or not worker.is_alive:
@@ -46,7 +48,7 @@ class RealGpu:
 
 
 class DryRun:
-    """The null GPU as `device`: the same collector and the same jobs, and nothing of it may pass for a measurement."""
+    """The null GPU as `device`: the same collector and the same jobs, but its rows must never pass for measurements."""
 
     measured_by = DRY_RUN
 
@@ -55,7 +57,7 @@ class DryRun:
         self._tracer: NullGpuTracer | None = None
 
     def run(self, module: str, argument: Any, timeout_s: float) -> Any:
-        """Return what `run_job(argument)` of a module answers beside the null GPU; likewise."""
+        """Return the result of a module's `run_job(argument)`, run on the null GPU in a process of its own."""
         if self._tracer is None or not self._tracer.is_alive:
             self.close()
             self._tracer = NullGpuTracer()

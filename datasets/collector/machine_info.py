@@ -1,4 +1,4 @@
-"""The measuring machine's passport: what is asked of it once, in a process of its own."""
+"""The measuring machine's passport, read once in a process of its own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEVICE_DESCRIPTOR, _ATTRIBUTE_DEVICE, _ATTRIBUTE_JSON, _TYPE_INT32, _TYPE_CHAR 
 def run_job(argument: None) -> dict[str, Any]:
     """Return the facts of this process's card as JSON values: `passport`, `properties`, `context_bytes`, `cudnn_record`.
 
-    Where torch finds no card: `absent`, with the reason.
+    If torch finds no card: `absent`, with the reason.
     """
     import torch
 
@@ -42,7 +42,7 @@ def run_job(argument: None) -> dict[str, Any]:
 
 
 def warm_up() -> None:
-    """Nothing: asked once."""
+    """Do nothing: the process answers only once."""
 
 
 def _driver() -> str | None:
@@ -53,7 +53,7 @@ def _driver() -> str | None:
 
 
 def _context_by_library() -> dict[str, int | str]:
-    """Return the card's use beyond the allocator's segments after each library was touched, one after the other."""
+    """Return the card's memory outside the allocator's segments after the first use of each library in turn."""
     import torch
 
     found: dict[str, int | str] = {}
@@ -63,13 +63,13 @@ def _context_by_library() -> dict[str, int | str]:
             torch.cuda.synchronize()
             free, total = torch.cuda.mem_get_info()
             found[name] = total - free - torch.cuda.memory_reserved()
-        except Exception as error:  # one library that fails must not cost the others
+        except Exception as error:  # one failing library must not prevent the others
             found[name] = f"failed: {error}"[:120]
     return found
 
 
 def touches() -> dict[str, Callable[[], Any]]:
-    """Return what makes a process load kernels and libraries, in the order of a training; by name."""
+    """Return functions, by name, that make a process load kernels and libraries, in the order of a training."""
     import torch
     from torch.nn import functional
 
@@ -102,7 +102,7 @@ def touches() -> dict[str, Callable[[], Any]]:
 
 
 def _cudnn_record() -> str | None:
-    """Return cuDNN's own record of the device as JSON text (cuDNN >= 9.11); None where it gives none."""
+    """Return cuDNN's own record of the device as JSON text (cuDNN >= 9.11); None: it returns none."""
     with suppress(OSError, AttributeError):
         return _ask_cudnn(ctypes.CDLL("libcudnn.so.9"))
     return None

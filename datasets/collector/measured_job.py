@@ -1,4 +1,4 @@
-"""One measured job in a process of its own: what runs where the GPU is, a real one or the null GPU."""
+"""One measured job in a process of its own, on the GPU or the null GPU."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from vramcast.tracer.hooks import torch_api
 if TYPE_CHECKING:
     from vramcast.tracer.format.trace import Trace
 
-_MESSAGE_CHARACTERS = 500  # arbitrary: torch's out-of-memory messages have some 400
+_MESSAGE_CHARACTERS = 500  # arbitrary: torch's out-of-memory messages have about 400
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to run, and how to watch it.
+    """A job to run, and the way to observe it.
 
     Attributes:
-        recorded: Whether the allocator's history is recorded; a bare run shows that this moves no number.
-        alone: Whether no other job is on the card, so that its rise in use is this job's.
-        uuid: Of the card, for NVML.
+        recorded: Whether the allocator's history is recorded; a bare run shows that recording changes no number.
+        alone: Whether no other job is on the card, so that any increase in its use is this job's.
+        uuid: The card's UUID, for NVML.
     """
 
     workload: Workload
@@ -43,7 +43,7 @@ class Request:
 
 @dataclass(slots=True)
 class Answer:
-    """What came out: the fields of `Measurement` and `Workload` which only the job's own process knows.
+    """The result: the fields of `Measurement` and `Workload` that only the job's own process knows.
 
     Attributes:
         history: {"first", "last"}: `packed` request sizes of the build and first step, and of the last step.
@@ -62,15 +62,15 @@ class Answer:
 
 
 def warm_up() -> None:
-    """Import what most jobs need; none of it may touch CUDA, because the worker forks."""
+    """Import the packages most jobs need; none of them may touch CUDA, because the worker forks."""
 
     for package in ("torchvision", "timm", "transformers"):
-        with suppress(ImportError, OSError, RuntimeError):  # not there, or not for this torch
+        with suppress(ImportError, OSError, RuntimeError):  # not installed, or not for this torch
             __import__(package)
 
 
 def run_job(request: Request) -> Answer:
-    """Run the job and return what was seen; the job's own failures are part of the answer."""
+    """Run the job and return the observations; the job's own failures are part of them."""
     import torch
 
     answer = Answer(os.getpid())
@@ -102,7 +102,7 @@ def run_job(request: Request) -> Answer:
 
 
 def _context_bytes(request: Request) -> int | None:
-    """Initialise CUDA and return what that took of the card; None where others use it too, or nobody counts."""
+    """Initialize CUDA and return the memory it took on the card; None: other processes use the card too, or NVML is absent."""
     import torch
 
     try:
@@ -125,7 +125,7 @@ def _run(workload: Workload, answer: Answer) -> None:
         answer.model_sha256, answer.features = model_facts.model_sha256(model), model_facts.features(model)
         model_program.fill_weights(model)
 
-    # The card is the one that is there; the job's own device only says for which to estimate. The list is our own.
+    # The card is the real one; the job's own device only matters for estimates. The list is our own.
     job = workload.job(DEVICES["h200"], trust=True)
     host_batch = functools.partial(model_program.host_batch, write=model_program.write_input)
     model_program.run(job, torch.device("cuda"), model_program.Hooks(host_batch=host_batch, on_model=look))
@@ -133,7 +133,7 @@ def _run(workload: Workload, answer: Answer) -> None:
 
 @contextmanager
 def _timed_steps(answer: Answer) -> Iterator[None]:
-    """Time steps, with the card synchronised at the end of each; the first has the model's way to the card in it."""
+    """Time steps, synchronizing the card at the end of each; the first includes moving the model to the card."""
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -156,7 +156,7 @@ def _timed_steps(answer: Answer) -> Iterator[None]:
 
 # ------------------------------------------------------------------------------------------------ the history
 def _keep(trace: Trace, answer: Answer) -> None:
-    """Put of the trace into the answer what a data set keeps."""
+    """Copy the parts of the trace that a data set stores into the answer."""
     import numpy as np
 
     from vramcast.tracer.format.trace import Action
@@ -189,10 +189,10 @@ def packed(sizes: Any) -> str:
 
 
 def workspaces(trace: Trace) -> list[tuple[str, int]]:
-    """Return (operator, bytes) of blocks which a convolution took and gave back before anything else happened, in order.
+    """Return (operator, bytes) of blocks that a convolution allocated and freed with nothing in between, in order.
 
-    That is how PyTorch handles a workspace: asked for after the outputs, freed when the kernel is queued. Each pair is
-    named once.
+    PyTorch handles a workspace that way: it is allocated after the outputs, and freed when the kernel is queued. Each pair
+    is listed once.
     """
     from vramcast.tracer.format.trace import Action
 

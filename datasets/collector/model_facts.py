@@ -1,4 +1,4 @@
-"""What a model is, in a hash and in numbers: the structure, not the weights."""
+"""Facts of a model, as a hash and as numbers: its structure, not its weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vramcast.core.files import digest
 def model_sha256(model: torch.nn.Module) -> str:
     """Return a hash of the module tree and of every parameter's and buffer's name, type and shape.
 
-    Two models with the same hash make the same requests on the same batch, as far as their code is the same.
+    Two models with the same hash make the same requests on the same batch, provided that their code is the same.
     """
     lines = [f"{name} {type(module).__name__}({module.extra_repr()})" for name, module in model.named_modules()]
     for kind, named in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
@@ -21,7 +21,7 @@ def model_sha256(model: torch.nn.Module) -> str:
 
 
 def features(model: torch.nn.Module) -> dict[str, float]:
-    """Return counts: parameters, their bytes, buffers' bytes, modules, and `layers.CLASS` of every kind of leaf module."""
+    """Return counts: parameters, their bytes, buffers' bytes, modules, and `layers.CLASS` for every kind of leaf module."""
     parameters = list(model.parameters())
     layers = Counter(type(module).__name__ for module in model.modules() if not list(module.children()))
     return {

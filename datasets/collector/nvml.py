@@ -1,8 +1,7 @@
-"""NVIDIA's management library, as far as a memory sampler needs it: used bytes of one card, in all and by process.
+"""NVIDIA's management library, the part for a memory sampler: used bytes of one card, in total and by process.
 
-Called through ctypes, so that nothing has to be installed on the measuring machine. Absent (no driver, a null GPU): the
-collector goes by torch's counters alone and says so.
-Source: nvml.h, NVML API reference, "Device Queries".
+It is called through ctypes, so that nothing has to be installed on the measuring machine. If it is absent (no driver, a
+null GPU), the collector uses only torch's counters and reports that. Source: nvml.h, NVML API reference, "Device Queries".
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from types import TracebackType
 from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
-COUNTERS_ONLY = "torch counters only"  # how a run was measured whose process peak nobody saw
+COUNTERS_ONLY = "torch counters only"  # the value of `how` without a process peak
 _NOT_AVAILABLE = 2**64 - 1  # spec: NVML_VALUE_NOT_AVAILABLE
 _MOST_PROCESSES = 256  # arbitrary: more jobs than share any card
 
 
 class NvmlAbsent(Exception):
-    """NVML cannot be used here; the text says why."""
+    """NVML cannot be used here; the text gives the reason."""
 
 
 class _Memory(ctypes.Structure):
@@ -44,9 +43,9 @@ class Nvml:
     """One card.
 
     Args:
-        uuid: torch's `get_device_properties(0).uuid` as text; None takes the first card which NVML lists.
+        uuid: torch's `get_device_properties(0).uuid` as text; None takes the first card that NVML lists.
     Raises:
-        NvmlAbsent: no library, no such card.
+        NvmlAbsent: There is no library, or no such card.
     """
 
     def __init__(self, uuid: str | None = None) -> None:
@@ -59,7 +58,7 @@ class Nvml:
             else:
                 self._call("nvmlDeviceGetHandleByUUID", f"GPU-{uuid.removeprefix('GPU-')}".encode(), ctypes.byref(self._device))
         except (OSError, AttributeError) as error:
-            raise NvmlAbsent(f"NVML is not usable here ({error})") from None
+            raise NvmlAbsent(f"NVML cannot be used here ({error})") from None
 
     def _call(self, name: str, *arguments: object) -> None:
         code = getattr(self._library, name)(*arguments)
@@ -67,13 +66,13 @@ class Nvml:
             raise NvmlAbsent(f"NVML's {name} failed with code {code}")
 
     def used_bytes(self) -> int:
-        """Return what of the card is in use, by anybody."""
+        """Return the memory in use on the card, by all processes."""
         memory = _Memory()
         self._call("nvmlDeviceGetMemoryInfo", self._device, ctypes.byref(memory))
         return int(memory.used)
 
     def by_process(self) -> dict[int, int]:
-        """Return the bytes of each process which computes on the card; empty where the driver does not say (containers)."""
+        """Return the bytes of each process that computes on the card; empty if the driver does not list them (containers)."""
         count = ctypes.c_uint(_MOST_PROCESSES)
         entries = (_Process * _MOST_PROCESSES)()
         self._call("nvmlDeviceGetComputeRunningProcesses_v3", self._device, ctypes.byref(count), entries)
@@ -88,13 +87,13 @@ class Nvml:
 
 @dataclass(slots=True)
 class Window:
-    """What the sampler saw between `open` and `close`.
+    """The observations of the sampler between `open` and `close`.
 
     Attributes:
         before_bytes: The card's use when it was opened.
         device_bytes: The card's highest use.
-        by_process: Highest use of each process which was not there before.
-        samples: How many.
+        by_process: Highest use of each process that was not there before.
+        samples: Number of samples.
     """
 
     before_bytes: int
@@ -104,14 +103,14 @@ class Window:
     samples: int = 0
 
     def process_bytes(self, pids: set[int], *, alone: bool) -> tuple[int | None, str]:
-        """Return the peak of processes `pids`, and how it was found.
+        """Return the peak of processes `pids`, and how it was measured.
 
-        In a container the driver's process numbers are not ours. A job which has the card to itself is then the one new
-        process; where the driver names none, it is what the card's use rose by.
+        In a container the driver's process ids differ from ours. A job with the card to itself is then the only new
+        process; if the driver lists none, it is the increase in the card's use.
         """
         seen = [self.by_process[pid] for pid in pids & self.by_process.keys()]
         if seen:
-            # Peaks of several processes need not fall together: their sum is an upper bound.
+            # Peaks of several processes need not coincide: their sum is an upper bound.
             return sum(seen), "nvml process" if len(seen) == 1 else "nvml processes, sum of their peaks"
         if alone and len(self.by_process) == 1:
             return next(iter(self.by_process.values())), "nvml process"
@@ -121,11 +120,11 @@ class Window:
 
 
 def observed(window: Window | None, pid: int, *, alone: bool) -> tuple[dict[str, Any], str]:
-    """Return the fields of `Measurement` which a closed window gives for the job `pid`, and how its process peak was found.
+    """Return the fields of `Measurement` from a closed window for the job `pid`, and how its process peak was measured.
 
     Args:
-        window: None where nobody sampled: nothing is known.
-        pid: 0 where the job's process is not known.
+        window: None: there was no sampler, and nothing is known.
+        pid: 0: the job's process is unknown.
         alone: Whether the job had the card to itself.
     """
     if window is None:
@@ -139,20 +138,20 @@ def observed(window: Window | None, pid: int, *, alone: bool) -> tuple[dict[str,
 
 
 def sampling(uuid: str | None, interval_ms: float, say: Callable[[str], None]) -> AbstractContextManager[Sampler | None]:
-    """Return a sampler of a card; None, after saying why, where NVML does not tell."""
+    """Return a sampler of a card; None, after a message with the reason, if NVML is absent."""
     try:
         return Sampler(Nvml(uuid), interval_ms)
     except NvmlAbsent as error:
-        say(f"{error}: the process peak is not measured, only torch's counters are.")
+        say(f"{error}: only torch's counters are measured, not the process peak.")
         return nullcontext(None)
 
 
 class Sampler:
-    """A thread which asks NVML again and again; any number of windows may be open at once.
+    """A thread that samples NVML repeatedly; any number of windows may be open at once.
 
     Args:
         nvml: The card.
-        interval_ms: Time between two samples; what was reached is `interval_ms` of the passport.
+        interval_ms: Requested time between two samples; the passport's `interval_ms` is the actual one.
     """
 
     def __init__(self, nvml: Nvml, interval_ms: float = 5.0) -> None:
@@ -174,7 +173,7 @@ class Sampler:
         self._thread.join()
 
     def open(self) -> Window:
-        """Return a window which watches from now on."""
+        """Return a window that observes from now on."""
         window = Window(self._nvml.used_bytes(), frozenset(self._nvml.by_process()))
         with self._lock:
             self._windows.append(window)
@@ -187,7 +186,7 @@ class Sampler:
 
     @property
     def period_ms(self) -> float | None:
-        """Mean time between two samples so far; None before the second."""
+        """The mean time between two samples so far; None before the second."""
         return 1000 * self._seconds / self._samples if self._samples else None
 
     def _loop(self) -> None:
@@ -206,7 +205,7 @@ class Sampler:
     def _sample(self) -> None:
         try:
             used, processes = self._nvml.used_bytes(), self._nvml.by_process()
-        except NvmlAbsent:  # one failed call must not end the watch; the count of samples tells
+        except NvmlAbsent:  # one failed call must not end the sampling; the number of samples shows it
             return
         with self._lock:
             for window in self._windows:

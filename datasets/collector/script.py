@@ -1,7 +1,7 @@
-"""Any training script, measured as it runs: `vramcast measure -- python train.py`.
+"""Measurement of any training script as it runs: `vramcast measure -- python train.py`.
 
-The script's process is this Python with the script in it (`script_process.py`), which costs it nothing until it ends: it then
-writes torch's own counters down. NVML is sampled from outside.
+The script runs inside this Python (`script_process.py`), at no cost until its end, when torch's own counters are written
+down. NVML is sampled from outside.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def measure_script(command: list[str], out: Path, *, sample_ms: float) -> int:
     Args:
         command: `python train.py args`, `python -m module args`, or `train.py args`.
         out: Folder of the data set.
-        sample_ms: Wanted time between two samples of NVML.
+        sample_ms: Requested time between two samples of NVML.
     Raises:
-        UsageError: the command is neither, or the script does not exist.
-        DatasetError: the row cannot be written; said before the script is started.
+        UsageError: The command has another form, or the script does not exist.
+        DatasetError: The row cannot be written; raised before the script starts.
     """
     interpreter, arguments = _python(command)
     script = None if arguments[0] == "-m" else Path(arguments[0])
@@ -76,7 +76,7 @@ def measure_script(command: list[str], out: Path, *, sample_ms: float) -> int:
         )
         passport = Passport("vramcast measure", how=how, period_ms=period_ms, **told["passport"])
         runs.append(Run(f"script-{uuid.uuid4().hex[:12]}", workload, passport, measurement).to_dict())
-    return code if code >= 0 else 128 - code  # spec: how a shell says that a signal ended it
+    return code if code >= 0 else 128 - code  # spec: the shell's exit code for a process that a signal ended
 
 
 def _python(command: list[str]) -> tuple[str, list[str]]:
@@ -86,7 +86,7 @@ def _python(command: list[str]) -> tuple[str, list[str]]:
     else:
         interpreter, arguments = sys.executable, command
     if not arguments or (arguments[0] == "-m" and len(arguments) < 2):
-        raise UsageError("No script: write vramcast measure --out FOLDER -- python train.py args.")
+        raise UsageError("No script is given: write vramcast measure --out FOLDER -- python train.py args.")
     if arguments[0] != "-m" and not arguments[0].endswith(".py"):
         raise UsageError(
             f"'{' '.join(command[:3])}' is not a Python script: write vramcast measure --out FOLDER -- python train.py."

@@ -1,4 +1,4 @@
-"""The process of a measured script: runs it as `python script.py` would, and at its end writes torch's counters down.
+"""The process of a measured script: runs it as `python script.py` would, and at its end writes torch's counters to a file.
 
 python -m vramcast.datasets.collector.script_process ANSWER.json train.py args     (or: ANSWER.json -m module args)
 """
@@ -16,7 +16,7 @@ from vramcast.datasets.collector.counters import counters, stack
 
 
 def main(answer: Path, arguments: list[str]) -> None:
-    """Run the script; whatever ends it, the answer is written first and its own exit stays its own."""
+    """Run the script; whatever ends it, write the answer first and keep its own exit code."""
     told: dict[str, Any] = {"status": "ok", "message": ""}
     try:
         if arguments[0] == "-m":

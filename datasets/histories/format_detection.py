@@ -1,4 +1,4 @@
-"""Which format a history is of, where its beginning tells."""
+"""Detection of a history's format from its beginning."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from vramcast.datasets.histories import plain_csv, series
 from vramcast.datasets.histories.reader import opened
 
 SET: Final = "runs"
-_LOOKED_AT: Final = 65_536  # arbitrary: bytes; a header stands in the first ones
+_LOOKED_AT: Final = 65_536  # arbitrary: bytes; a header is among the first ones
 _PAI: Final = "pai_sensor_table"  # spec: the name of Alibaba's file, which has no header
 
 
 def format_of(path: str | os.PathLike[str]) -> str:
-    """Return the name of the format of a file, as `formats.FORMATS` has it; a folder and a Parquet file are sets of runs.
+    """Return the name of a file's format, as in `formats.FORMATS`; a folder or a Parquet file is a set of runs.
 
     Raises:
-        DatasetError: the file cannot be read.
-        UsageError: its beginning does not tell.
+        DatasetError: The file cannot be read.
+        UsageError: Its format cannot be detected.
     """
     path = Path(path)
     if path.is_dir() or path.suffix == ".parquet":
@@ -30,8 +30,8 @@ def format_of(path: str | os.PathLike[str]) -> str:
     head = _head(path)
     text = head.decode(errors="replace").lstrip("\ufeff")
     if not text.strip():
-        raise DatasetError(f"'{path}' is empty: a history has rows. Was its query right?")
-    if head[:1] == b"\x80":  # spec: the opcode by which a pickle of protocol 2 and later begins
+        raise DatasetError(f"'{path}' is empty, but a history has rows: check the query that wrote it.")
+    if head[:1] == b"\x80":  # spec: the first opcode of a pickle of protocol 2 and later
         return "snapshot"
     if _PAI in path.name:
         return "pai"
@@ -39,7 +39,7 @@ def format_of(path: str | os.PathLike[str]) -> str:
     first = next((line for line in lines if not line.startswith("#")), lines[0])
     found = _of_json(text, first) or _of_table(text, first)
     if found is None:
-        raise UsageError(f"'{path}' begins with {first[:60]!r}, which tells no format: say it with --format.")
+        raise UsageError(f"'{path}' begins with {first[:60]!r}, which matches no format: name the format with --format.")
     return found
 
 

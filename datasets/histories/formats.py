@@ -1,4 +1,4 @@
-"""The formats which `vramcast import` knows: name -> reader."""
+"""The formats of `vramcast import`: name -> reader."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vramcast.datasets.journal import Reading, read_runs
 class Format:
     """A format: `read` takes a path and returns a Reading, or raises DatasetError or TraceFileError.
 
-    `takes_script`: it also takes the script which wrote the file, as `script`.
+    `takes_script`: it also takes the script that wrote the file, as `script`.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Format:
 
 
 def _reader(module: str) -> Callable[..., Reading]:
-    """Return the reader in a module of this folder, imported when it is first called."""
+    """Return the reader in a module of this folder, which is imported at its first call."""
 
     def read(path: str | os.PathLike[str], **options: str) -> Reading:
         reading: Reading = importlib.import_module(f"vramcast.datasets.histories.{module}").read(path, **options)
@@ -36,11 +36,11 @@ def _reader(module: str) -> Callable[..., Reading]:
 
 
 def read_journal(path: str | os.PathLike[str]) -> Reading:
-    """Return the runs of one of our own journals; of equal ids the last line holds."""
+    """Return the runs of one of our own journals; of equal ids the last line counts."""
     reading = read_runs(path)
     name = os.path.basename(os.fspath(path))
     reading.notes.insert(
-        0, f"{name}: {len(reading.runs)} runs, {len(reading.rejected)} kept aside; of equal ids the last holds"
+        0, f"{name}: {len(reading.runs)} runs, {len(reading.rejected)} rejected; of equal ids the last line counts"
     )
     return reading
 
@@ -48,17 +48,17 @@ def read_journal(path: str | os.PathLike[str]) -> Reading:
 FORMATS: Final = {
     one.name: one
     for one in (
-        Format("sacct", "Slurm: sacct -P, one run a job", _reader("sacct")),
-        Format("sacct-json", "Slurm: sacct --json, one run a job", _reader("sacct_json")),
-        Format("jobstats", "Princeton Jobstats in sacct's AdminComment, one run a card", _reader("jobstats")),
-        Format("series", "nvidia-smi, NVML or DCGM samples (CSV, Prometheus), one run a job and card", _reader("series")),
+        Format("sacct", "Slurm: sacct -P, one run per job", _reader("sacct")),
+        Format("sacct-json", "Slurm: sacct --json, one run per job", _reader("sacct_json")),
+        Format("jobstats", "Princeton Jobstats in sacct's AdminComment, one run per card", _reader("jobstats")),
+        Format("series", "nvidia-smi, NVML or DCGM samples (CSV, Prometheus), one run per job and card", _reader("series")),
         Format("pai", "Alibaba PAI 2020, pai_sensor_table.csv", _reader("pai")),
-        Format("snapshot", "PyTorch memory snapshots, one run a device", _reader("memory_history")),
+        Format("snapshot", "PyTorch memory snapshots, one run per device", _reader("memory_history")),
         Format(
-            "logged", "logs of training scripts which print torch's peaks, one run a log", _reader("logged"), takes_script=True
+            "logged", "logs of training scripts that print torch's peaks, one run per log", _reader("logged"), takes_script=True
         ),
-        Format("csv", "our plain table (docs/histories.md)", _reader("plain_csv")),
-        Format("runs", "our own journals (.jsonl, .jsonl.gz)", read_journal),
+        Format("csv", "vramcast's plain table (docs/histories.md)", _reader("plain_csv")),
+        Format("runs", "vramcast's journals (.jsonl, .jsonl.gz)", read_journal),
     )
 }
 
@@ -67,7 +67,7 @@ def find(name: str, formats: Mapping[str, Format] = FORMATS) -> Format:
     """Return a format by its name.
 
     Raises:
-        UsageError: there is none of this name.
+        UsageError: There is none with this name.
     """
     if name not in formats:
         raise UsageError(f"Format '{name}' is unknown: use one of {', '.join(formats)}.")

@@ -1,10 +1,10 @@
-"""What ran, for histories which do not say it: rules which match jobs by the script's text or by their names.
+"""Rules that map jobs of a history to workloads, by the script's text or by the job's name.
 
     [{"script_sha256": "9f86d0...", "target": "torchvision:resnet50", "batch": ["32x3x224x224"], "optimizer": "sgdm"},
      {"name": "bert-*", "target": "hf:bert", "batch": ["input_ids=8x128:int64<30522"]}]
 
-The first rule that matches fills the fields which the history leaves open; what the history says stays. Runs which no rule
-matches keep their peaks: they serve as a baseline only.
+The first matching rule fills the fields that the history leaves empty; fields in the history stay. Runs that match no rule
+keep their peaks: they serve only as a baseline.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from vramcast.jobs.job import TensorSpec, parse_batch
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A known workload and which jobs it stands for: those of a script, or those whose name matches a pattern (fnmatch)."""
+    """A known workload and the jobs it describes: those of a script, or those whose name matches a pattern (fnmatch)."""
 
     known: Workload
     script_sha256: str | None = None
     name: str | None = None
 
     def matches(self, workload: Workload) -> bool:
-        """Tell whether a job is of this rule."""
+        """Return whether a job matches this rule."""
         if self.script_sha256 is not None:
             return self.script_sha256 == workload.script_sha256
         return self.name is not None and fnmatch.fnmatchcase(workload.name, self.name)
@@ -41,20 +41,20 @@ def read_rules(path: str | os.PathLike[str]) -> list[Rule]:
     """Return the rules in a JSON file.
 
     Raises:
-        DatasetError: the file cannot be read, or a rule is wrong; the message names it.
+        DatasetError: The file cannot be read, or a rule is wrong; the message names it.
     """
     values = json_value(whole_text(path), f"'{path}'")
     if not isinstance(values, list):
-        raise DatasetError(f"'{path}' is not a JSON list of rules: docs/histories.md has an example.")
+        raise DatasetError(f"'{path}' is not a JSON list of rules: see the example in docs/histories.md.")
     return [_rule(value, f"'{path}' rule {place}") for place, value in enumerate(values)]
 
 
 def _rule(value: Any, where: str) -> Rule:
     if not isinstance(value, dict):
-        raise DatasetError(f"{where} is {str(value)[:40]!r}: an object is expected.")
+        raise DatasetError(f"{where} is {str(value)[:40]!r}, but must be an object.")
     keys = [key for key in ("script_sha256", "name") if key in value]
     if len(keys) != 1 or not isinstance(value[keys[0]], str):
-        raise DatasetError(f"{where} has {' and '.join(keys) or 'no key'}: one of name and script_sha256 is expected.")
+        raise DatasetError(f"{where} has {' and '.join(keys) or 'no key'}: give exactly one of name and script_sha256.")
     known = from_plain(Workload, {"name": "*", **value}, where)
     try:
         if known.batch:
@@ -67,10 +67,10 @@ def _rule(value: Any, where: str) -> Rule:
 
 
 def join(runs: Sequence[Run], known: Sequence[Rule]) -> tuple[list[Run], int]:
-    """Return the runs with what the first matching rule knows filled in, and how many runs matched.
+    """Return the runs, completed by the first matching rule, and the number of runs that matched.
 
     Args:
-        runs: Of a history.
+        runs: Runs of a history.
         known: Rules, in order of preference.
     """
     joined = []
@@ -83,6 +83,6 @@ def join(runs: Sequence[Run], known: Sequence[Rule]) -> tuple[list[Run], int]:
 
 
 def _filled(workload: Workload, known: Workload) -> Workload:
-    """Return `workload` with its open fields (None, empty) taken from `known`."""
+    """Return `workload` with its empty fields (None, empty) taken from `known`."""
     names = [field.name for field in fields(Workload) if field.name not in ("name", "user", "gpus")]
     return replace(workload, **{name: getattr(workload, name) or getattr(known, name) for name in names})

@@ -4,7 +4,7 @@
 
     {"nodes": {HOST: {"gpu_total_memory": {INDEX: bytes}, "gpu_used_memory": {INDEX: bytes}, ...}}, "gpus": 2, "total_time": 60}
 
-One run a card: `gpu_used_memory` is the card's peak over the job, as the site's exporter sampled it.
+There is one run per card: `gpu_used_memory` is the card's peak over the job, as sampled by the site's exporter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vramcast.datasets.histories.slurm import STATES, parsable_rows, split_id, s
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 
-MAX_JSON_BYTES: Final = 2**24  # arbitrary: a summary of 1,000 nodes has some 500 kB
+MAX_JSON_BYTES: Final = 2**24  # arbitrary: a summary of 1,000 nodes has about 500 kB
 _SUMMARY: Final = re.compile(r"JS1:([A-Za-z0-9+/=]*)")
 _GZIP: Final = 31  # spec: zlib, window bits for a gzip header
 
@@ -32,7 +32,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
     """Return one run for each card of each job.
 
     Raises:
-        DatasetError: the file cannot be read.
+        DatasetError: The file cannot be read.
     """
     tally = Tally(path)
     cards = 0
@@ -52,7 +52,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
             for k, run in enumerate(runs):
                 tally.run([(number, text)], lambda run=run: run, more=k > 0)
             cards += len(runs)
-    tally.note(f"{cards} cards: one run a card; the sampling period is the site's and not in this file")
+    tally.note(f"{cards} cards: one run per card; the sampling period is the site's, and not in this file")
     return tally.done()
 
 
@@ -60,7 +60,7 @@ def unpacked(text: str) -> Any:
     """Return the JSON in a summary.
 
     Raises:
-        DatasetError: it is damaged, or unpacks to more than MAX_JSON_BYTES.
+        DatasetError: It is damaged, or unpacks to more than MAX_JSON_BYTES.
     """
     try:
         packed = base64.b64decode(text, validate=True)
@@ -69,9 +69,9 @@ def unpacked(text: str) -> Any:
     except (binascii.Error, ValueError, zlib.error) as error:
         raise DatasetError(f"The Jobstats summary is damaged ({error}).") from None
     if inflater.unconsumed_tail:
-        raise DatasetError(f"The Jobstats summary unpacks to more than {MAX_JSON_BYTES:,} bytes: it is refused.")
+        raise DatasetError(f"The Jobstats summary unpacks to more than {MAX_JSON_BYTES:,} bytes, the limit.")
     if not inflater.eof:
-        raise DatasetError("The Jobstats summary is cut off.")
+        raise DatasetError("The Jobstats summary is truncated.")
     return json_value(data.decode(errors="replace"), "The Jobstats summary")
 
 
@@ -90,7 +90,7 @@ def _facts(header: list[str] | None, cells: list[str]) -> dict[str, str]:
 def _runs(facts: dict[str, str], summary: Any) -> list[Run]:
     identity = split_id(facts["jobid"])
     if identity is None:
-        raise DatasetError("It has no job id beside the summary: give sacct -P with the column JobID.")
+        raise DatasetError("The row has a summary but no job id: add the column JobID to sacct -P.")
     nodes = summary.get("nodes") if isinstance(summary, dict) else None
     if not isinstance(nodes, dict):
         raise DatasetError("The Jobstats summary has no 'nodes'.")
@@ -126,9 +126,9 @@ def _run(facts: dict[str, str], job: str, host: str, index: str, peak: int | Non
 
 
 def _bytes(value: Any) -> int | None:
-    """Return bytes; None where there are none, or 0."""
+    """Return bytes; None if they are missing or 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if not 0 <= value < 2**63:
-        raise DatasetError(f"gpu memory is {value!r:.40}: bytes below 2^63 are expected.")
+        raise DatasetError(f"gpu memory is {value!r:.40}, but must be a number of bytes below 2^63.")
     return int(value) or None

@@ -1,7 +1,7 @@
-"""What a training script printed: the peaks of torch's allocator, its settings and versions; one run a log.
+"""Logs of training scripts: the peaks of torch's allocator, settings and versions; one run per log.
 
-A log may begin with the source of its script and a line of `=` signs (llm.c, modded-nanogpt and parameter-golf write so). The
-lines which say a peak are known to `peak_lines.py`. Of several the largest counts, and what no line says is None.
+A log may begin with the source of its script and a line of `=` signs (llm.c, modded-nanogpt and parameter-golf write such
+logs). `peak_lines.py` recognizes the lines with a peak. Of several peaks the largest counts; a value in no line is None.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from vramcast.datasets.histories.reader import Tally, near_capacity, whole_bytes
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 
-RULE: Final = "=" * 100  # spec: what the scripts of the three projects print between source and log
+RULE: Final = "=" * 100  # spec: the line that the scripts of the three projects print between source and log
 _IMPORT: Final = re.compile(r"^(?:import \w|from [\w.]+ import )", re.MULTILINE)
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
-_LONGEST: Final = 10_000  # arbitrary: characters; no line that says a peak or a setting has more
+_LONGEST: Final = 10_000  # arbitrary: characters; no line with a peak or a setting has more
 
 # Settings -----------------------------------------------------------------------------------------------------------
 _SETTING: Final = re.compile(r"(?<![\w/\\])([A-Za-z_]\w+)[:=](\[[\d., ]*\]|[^\s:=,;|()]+)(?=[\s,;|)]|$)")
 _STEP: Final = re.compile(r"(warmup_)?step:\d")
 _MOST_SETTINGS: Final = 300  # arbitrary: the known logs have at most 140
-_LARGEST: Final = 1e15  # arbitrary: above any count of parameters or tokens; what is larger is an address
+_LARGEST: Final = 1e15  # arbitrary: above any count of parameters or tokens; a larger number is an address
 _BATCH_SIZES: Final = ("batch_size", "local_batch_size", "per_device_train_batch_size", "micro_batch_size")
 _PARAMETERS: Final = ("model_params", "total_params", "num_params", "n_params")
 
-# Who ran ------------------------------------------------------------------------------------------------------------
+# Software and hardware ----------------------------------------------------------------------------------------------
 _TORCH: Final = re.compile(r"\b(?:py)?torch(?:[ _.]?version)?[_ ]*[:= ]{1,3}v?(\d+\.\d+\.\d+[\w.+]*)", re.IGNORECASE)
 _PYTHON: Final = re.compile(r"\bpython(?:[ _]?version)?[:= ]{1,2}(\d+\.\d+\.\d+)", re.IGNORECASE)
 _CUDA: Final = re.compile(r"compiled for CUDA (\d+\.\d+)|\bcu(\d\d)(\d)\b|torch\.version\.cuda[:= ]+(\d+\.\d+)")
@@ -52,13 +52,13 @@ _WINDOWS: Final = "MSC v."  # spec: the compiler in sys.version of Python for Wi
 
 
 def read(path: str | os.PathLike[str], script: str | os.PathLike[str] | None = None) -> Reading:
-    """Return one run a log, or one a batch size where the script tries several.
+    """Return one run per log, or one per batch size if the script tries several.
 
     Args:
         path: The log.
-        script: The source of what wrote it, where it is not in the log.
+        script: The source of the script, if it is not in the log.
     Raises:
-        DatasetError: a file cannot be read.
+        DatasetError: A file cannot be read.
     """
     tally = Tally(path)
     blob = whole_bytes(path)
@@ -78,15 +78,13 @@ def read(path: str | os.PathLike[str], script: str | os.PathLike[str] | None = N
         tally.run([(peak.place, peak.text) for peak in peaks], _run, peaks, facts)
     if not tally.rows:
         tally.rows = 1
-        tally.reject(
-            "all", "No line says a peak of torch's allocator: docs/histories.md lists those which are known.", text[:200]
-        )
-    tally.note("sizes are as they were printed: whole MiB are rounded down, decimals to the nearest")
+        tally.reject("all", "No line has a peak of torch's allocator: docs/histories.md lists the known forms.", text[:200])
+    tally.note("sizes are as printed: whole MiB are rounded down, decimals to the nearest")
     return tally.done()
 
 
 def _peaks(lines: Sequence[str], base: Base | None, tally: Tally) -> Iterator[Peak]:
-    """Yield what the lines say; those whose unit is not sure are kept aside."""
+    """Yield the peaks in lines; reject those with an ambiguous unit."""
     for place, line in enumerate(lines, 1):
         try:
             peak = peak_of(place, line, base)
@@ -101,7 +99,7 @@ def _peaks(lines: Sequence[str], base: Base | None, tally: Tally) -> Iterator[Pe
 
 # The file -----------------------------------------------------------------------------------------------------------
 def split(blob: bytes) -> tuple[bytes, str]:
-    """Return the source which a log begins with, and what the script printed; an empty source where there is none."""
+    """Return the source at the beginning of a log, and the script's output; the source is empty if there is none."""
     rule = RULE.encode()
     source, _, rest = blob.removeprefix(rule).partition(rule)
     if not rest or not _IMPORT.search(source.decode(errors="replace")):
@@ -110,15 +108,15 @@ def split(blob: bytes) -> tuple[bytes, str]:
 
 
 def _lines(text: str, tally: Tally) -> list[str]:
-    """Return the lines without colours, each state of a progress bar one; very long ones are empty, with a note."""
+    """Return the lines without colors, with each state of a progress bar as a line; overlong ones are empty, with a note."""
     lines = re.split(r"\r\n|\n|\r", text)
     if any(len(line) > _LONGEST for line in lines):
-        tally.note(f"lines above {_LONGEST:,} characters are passed over")
+        tally.note(f"lines above {_LONGEST:,} characters are ignored")
     return [_COLOUR.sub("", line).replace("\0", "\ufffd").strip() if len(line) <= _LONGEST else "" for line in lines]
 
 
 def settings_of(lines: Iterable[str]) -> dict[str, str]:
-    """Return what stands as `name:value` or `name=value` before the first step; the first of a name counts."""
+    """Return the settings written as `name:value` or `name=value` before the first step; the first of a name counts."""
     settings: dict[str, str] = {}
     for line in lines:
         if _STEP.match(line):
@@ -131,7 +129,7 @@ def settings_of(lines: Iterable[str]) -> dict[str, str]:
 # The run ------------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Facts:
-    """What a log says beside its peaks."""
+    """Facts in a log apart from its peaks."""
 
     digest: str
     name: str
@@ -144,23 +142,23 @@ class _Facts:
         return "\n".join(self.lines)
 
     def settings(self, place: int) -> dict[str, str]:
-        """Return those of the run which printed a peak in this line: several may have written into one file."""
+        """Return the settings of the run that printed a peak in this line: several runs may have written into one file."""
         start = next((i for i in range(place - 1, -1, -1) if RULE in self.lines[i]), 0)
         return settings_of(self.lines[start:place])
 
     def first(self, pattern: re.Pattern[str]) -> str | None:
-        """Return the first group which the pattern finds, None where it finds nothing."""
+        """Return the first group that the pattern matches, None without a match."""
         found = pattern.search(self.text)
         return next((group for group in found.groups() if group), None) if found else None
 
     def count(self, pattern: re.Pattern[str]) -> int | None:
-        """Return the first count which the pattern finds."""
+        """Return the first count that the pattern matches."""
         found = (self.first(pattern) or "").replace(",", "")
         return int(found) if found.isdigit() and 0 < int(found) < _LARGEST else None
 
     @property
     def cuda(self) -> str | None:
-        """torch's CUDA; nvidia-smi's is what the driver can do at most."""
+        """torch's CUDA; nvidia-smi's version is only the driver's maximum."""
         found = _CUDA.search(self.text)
         if found is None:
             return None
@@ -168,14 +166,14 @@ class _Facts:
 
     @property
     def total_bytes(self) -> int | None:
-        """The card's memory: as torch printed it, else as nvidia-smi did."""
+        """The card's memory, as printed by torch, else by nvidia-smi."""
         if (titan := _TITAN_CARD.search(self.text)) is not None:
             return round(float(titan[2].replace(",", "").replace("_", "")) * GIB) or None
         return (self.count(_SMI_TOTAL) or 0) * MIB or None
 
     @property
     def ranks(self) -> int | None:
-        """How many there are."""
+        """The number of ranks."""
         if (mesh := self.first(_MESH)) is not None:
             sizes = [int(size) for size in mesh.split(",") if size.strip().isdigit()]
             return math.prod(sizes) if sizes and all(0 < size < _LARGEST for size in sizes) else None
@@ -223,13 +221,13 @@ def _run(peaks: Sequence[Peak], facts: _Facts) -> Run:
 
 
 def _setting(settings: Mapping[str, str], names: Sequence[str]) -> int | None:
-    """Return the first of these settings which is a count."""
+    """Return the first of these settings that is a count."""
     found = (settings.get(name, "").replace(",", "") for name in names)
     return next((int(value) for value in found if value.isdecimal() and 0 < int(value) < _LARGEST), None)
 
 
 def _features(settings: Mapping[str, str], facts: _Facts) -> dict[str, float]:
-    """Return counts of the model, the ranks, and each setting which is a number as `setting.NAME`."""
+    """Return counts of the model, the ranks, and each numeric setting as `setting.NAME`."""
     known = {
         "parameters": _setting(settings, _PARAMETERS) or facts.count(_TITAN_PARAMETERS),
         "ranks": facts.ranks,

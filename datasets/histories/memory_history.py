@@ -1,7 +1,7 @@
-"""PyTorch's memory snapshots (pickles, also gzipped): the peaks of a recorded history, one run a device.
+"""PyTorch's memory snapshots (pickles, also gzipped): the peaks of a recorded history, one run per device.
 
-Nothing in the file is executed (`tracer.snapshot`). The history is played through the simulator: reserved is what the record
-says of its segments; allocated is the simulator's where every event was predicted, because a history has requests, not blocks.
+Nothing in the file is executed (`tracer.snapshot`). The history is replayed in the simulator: reserved is the recorded peak
+of its segments; allocated is the simulator's if every event was predicted, because a history has requests, not blocks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
     """Return one run for each device with a history.
 
     Raises:
-        TraceFileError: the file cannot be read, or is no snapshot.
+        TraceFileError: The file cannot be read, or is not a snapshot.
     """
     tally = Tally(path)
     snapshot = read_snapshot(path)
@@ -35,8 +35,8 @@ def read(path: str | os.PathLike[str]) -> Reading:
         with tally.guarded(f"device {index}"):
             tally.run([(f"device {index}", "")], _run, trace_from_snapshot(snapshot, index), tally, name, index)
     if not snapshot["device_traces"]:
-        tally.note("the file has segments only: without a history its peaks are not known")
-    tally.note("a snapshot says neither which card nor which torch it was, nor whether the job went on")
+        tally.note("the file has only segments: without a history its peaks are unknown")
+    tally.note("a snapshot records neither the card nor the version of torch, nor whether the job continued")
     return tally.done()
 
 
@@ -48,7 +48,7 @@ def _run(trace: Trace, tally: Tally, name: str, index: int) -> Run:
     except UsageError:  # neither segment events nor a layout
         allocated, reserved, cold, exact = trace.peak_live()[0], 0, True, False
     ooms = trace.size_bytes[trace.action == Action.OOM].tolist()
-    messages = [] if cold else ["the history starts late: what was before is rebuilt from the end"]
+    messages = [] if cold else ["the history starts late: earlier allocations are rebuilt from the end"]
     messages += [] if exact else ["allocated counts the requests, not the blocks"]
     return Run(
         id=f"snapshot-{name}-{index}",

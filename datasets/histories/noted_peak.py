@@ -1,7 +1,7 @@
-"""A job's peak as our epilog notes it in Slurm's AdminComment: `vramcast-peak=3250:14913:tesla-t4`.
+"""A job's peak as written by our epilog to Slurm's AdminComment: `vramcast-peak=3250:14913:tesla-t4`.
 
-It is the fullest card's peak and the card's size, in MiB, and its name. Slurm 22.05's sacctmgr makes small letters of what it
-is given: Jobstats' summaries would not survive that, this does.
+It has the peak of the fullest card, the card's size, both in MiB, and its name. Slurm 22.05's sacctmgr converts its input
+to lowercase, which this form survives and Jobstats' summaries would not.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class NotedPeak:
     """The peak of a job's fullest card.
 
     Attributes:
-        peak_bytes: Of all of its processes on that card, in whole MiB.
-        capacity_bytes: The card; None: nvidia-smi did not say it.
-        card: Its name in small letters, `-` for blanks; "": unknown.
+        peak_bytes: Peak of all its processes on that card, in whole MiB.
+        capacity_bytes: Memory of the card; None: nvidia-smi did not report it.
+        card: Its name in lowercase, `-` for blanks; "": unknown.
     """
 
     peak_bytes: int
@@ -32,7 +32,7 @@ class NotedPeak:
 
     @classmethod
     def of(cls, peak_bytes: int, capacity_bytes: int | None, card: str) -> NotedPeak:
-        """Return the note of a card with a name as nvidia-smi writes it."""
+        """Return the note for a card with a name in nvidia-smi's form."""
         return cls(peak_bytes, capacity_bytes, re.sub(r"[^a-z0-9._-]+", "-", card.lower())[:80])
 
     @classmethod

@@ -1,7 +1,8 @@
-"""Alibaba PAI 2020: the sensor table, a headerless CSV with a row an instance; the columns are in the `.header` file beside it.
+"""Alibaba PAI 2020: the sensor table, a headerless CSV with one row per instance; its `.header` file lists the columns.
 
-Beside `pai_sensor_table.csv`, `pai_task_table.csv` and `pai_instance_table.csv` are read where they are: GPU type, GPUs asked
-for, and what became of the instance. They hold millions of rows: cut them to the jobs in question first.
+If `pai_task_table.csv` and `pai_instance_table.csv` are in the same folder as `pai_sensor_table.csv`, they are read for the
+GPU type, the GPUs requested, and the status of the instance. They hold millions of rows: cut them to the jobs in question
+first.
 """
 
 from __future__ import annotations
@@ -30,35 +31,37 @@ INSTANCE: Final = (
     "job_name", "task_name", "inst_name", "worker_name", "inst_id", "status", "start_time", "end_time", "machine",
 )  # fmt: skip
 UNIT_NOTE: Final = (
-    "max_gpu_wrk_mem is documented as GB and taken as 2^30 bytes: the example in the trace's description, 2.3994140625, is a "
-    "whole number of MiB (2457) only so"
+    "max_gpu_wrk_mem is documented as GB and read as 2^30 bytes: only then is the example in the trace's description, "
+    "2.3994140625, a whole number of MiB (2457)"
 )
 LICENCE: Final = "Alibaba cluster-trace-gpu-v2020: CC BY 4.0"
 _STATUS: Final[dict[str, Status]] = {"Terminated": "ok", "Failed": "error", "Interrupted": "killed"}
 
 
 def read(path: str | os.PathLike[str]) -> Reading:
-    """Return one run an instance.
+    """Return one run per instance.
 
     Raises:
-        DatasetError: the file cannot be read.
+        DatasetError: The file cannot be read.
     """
     tally = Tally(path)
     tasks = {(row["job_name"], row["task_name"]): row for row in _beside(tally, "task", TASK)}
     instances = {row["worker_name"]: row for row in _beside(tally, "instance", INSTANCE)}
-    # Someone may have put the header on top.
+    # A user may have put the header on top.
     rows = (row for row in csv_rows(lines(path)) if tuple(cell.strip() for cell in row[1]) != SENSOR)
     for place, cells in by_column(rows, SENSOR, tally, "pai_sensor_table"):
         row = {name: cell.strip() for name, cell in cells.items()}
         task, instance = tasks.get((row["job_name"], row["task_name"]), {}), instances.get(row["worker_name"], {})
         tally.run([(place, ",".join(cells.values()))], _run, row, task, instance)
     tally.note(UNIT_NOTE)
-    tally.note("instances may share a card (plan_gpu below 100): peaks are of the instance, the period is not published")
+    tally.note(
+        "instances may share a card (plan_gpu below 100): peaks belong to the instance; the sampling period is not published"
+    )
     return tally.done()
 
 
 def _beside(tally: Tally, kind: str, columns: tuple[str, ...]) -> Iterator[dict[str, str]]:
-    """Yield the rows of another table in the same folder; damaged rows of it are counted in a note."""
+    """Yield the rows of another table in the same folder; a note counts its damaged rows."""
     name = tally.path.name.replace("sensor", kind)
     path = Path(tally.path.parent / name)
     if name == tally.path.name or not path.is_file():
@@ -76,10 +79,10 @@ def _run(row: dict[str, str], task: dict[str, str], instance: dict[str, str]) ->
     peak = size_bytes(row["max_gpu_wrk_mem"], "max_gpu_wrk_mem", GIB)
     planned = number(task.get("plan_gpu", ""), "plan_gpu")
     if planned is not None and not 0 <= planned < 1e6:
-        raise DatasetError(f"plan_gpu is {planned}: percent of a card are expected.")
+        raise DatasetError(f"plan_gpu is {planned}, but must be a percentage of a card.")
     if is_missing(row["job_name"]) or is_missing(row["worker_name"]):
-        raise DatasetError("It has no job_name or worker_name: a row of pai_sensor_table is expected.")
-    # A task's word counts only where the instance's own is not known.
+        raise DatasetError("The row has no job_name or worker_name, which pai_sensor_table has in each row.")
+    # A task's status counts only if the instance's own is unknown.
     status = _STATUS.get(instance.get("status") or task.get("status", ""), "unknown")
     gpu = task.get("gpu_type", "")
     return Run(
@@ -99,6 +102,6 @@ def _run(row: dict[str, str], task: dict[str, str], instance: dict[str, str]) ->
             status=status,
             process_bytes=peak,
             censored=status in ("error", "killed"),
-            message="" if planned is None or not planned % 100 > 0 else f"asked for {planned:g} % of a card",
+            message="" if planned is None or not planned % 100 > 0 else f"requested {planned:g} % of a card",
         ),
     )

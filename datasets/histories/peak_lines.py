@@ -1,6 +1,6 @@
-"""Which lines of a log say a peak of torch's allocator: whose they are, and in which unit.
+"""Lines of a log with a peak of torch's allocator: the quantity and its unit.
 
-A line counts where its unit is sure: KiB, MiB, GiB and bytes are what they say, MB and GB are what the source divides by.
+A line counts only if its unit is certain: KiB, MiB, GiB and bytes are exact, MB and GB are the source's divisor.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from vramcast.core.units import GIB, KIB, MIB
 
 Base: TypeAlias = Literal[1000, 1024]
 
-_BLOCK: Final = 512  # spec: c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize: every count of torch's is a multiple
+_BLOCK: Final = 512  # spec: c10/cuda/CUDACachingAllocator.cpp, kMinBlockSize: every count of torch is a multiple
 _SURE: Final = {"b": 1, "byte": 1, "bytes": 1, "kib": KIB, "mib": MIB, "gib": GIB, "tib": 1024 * GIB}
 _POWER: Final = {"k": 1, "m": 2, "g": 3, "t": 4}
 NUMBER: Final = r"(\d[\d,_]{0,30}(?:\.\d{1,30})?)"
 _UNIT: Final = r"(bytes?|[kmgt](?:i?b)?|b)"
 _SIZE: Final = rf"{NUMBER}(?:\s?{_UNIT})?(?![\w.%])"
-# What a source divides its peaks by before it prints them
+# Divisors of peaks in a source
 _DIVIDED: Final = re.compile(r"max_memory_(?:allocated|reserved)\([^()]*\)\s*\)*\s*/{1,2}\s*([\w\s*./()<]{1,40})")
 _BINARY: Final = re.compile(r"^\(?\s*(1024|1048576|1073741824|2\s*\*\*|1\s*<<)")
 _DECIMAL: Final = re.compile(r"^\(?\s*(1000|1_000|1e[369]\b|1\.0?e[369]\b|10\s*\*\*)")
 
 # Lines --------------------------------------------------------------------------------------------------------------
-_GAP: Final = r"[\s_]{1,4}"  # bounded, as all of them: a hostile line costs no more than an honest one
+_GAP: Final = r"[\s_]{1,4}"  # bounded, like all of them: a hostile line costs no more than a normal one
 _OF: Final = r"(?:gpu|cuda|vram|device|mem|memory)"
 # `max_memory_allocated: 3.2 GiB`, `Peak GPU memory reserved (MiB): 900`, `"peak_cuda_allocated_gb": 5`, and what follows
 _PLAIN: Final = re.compile(
@@ -53,7 +53,7 @@ _FULL_SAYS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """One line of a log which says peaks, in bytes; of a run of its own where it says a batch size."""
+    """One line of a log with peaks, in bytes; it is a run of its own if it has a batch size."""
 
     place: int
     text: str
@@ -67,7 +67,9 @@ class Peak:
 
 
 def base_of(source: str) -> Base | None:
-    """Return whether a source's MB are of 1000 or of 1024, by what divides its peaks; None: it does not say, or says both."""
+    """Return whether a source's MB are 1000-based or 1024-based, from the divisor of its peaks; None: there is none, or
+    there are both.
+    """
     divisors = [divisor.strip() for divisor in _DIVIDED.findall(source)]
     is_binary = any(_BINARY.match(divisor) for divisor in divisors)
     is_decimal = any(_DECIMAL.match(divisor) for divisor in divisors)
@@ -75,10 +77,10 @@ def base_of(source: str) -> Base | None:
 
 
 def _bytes(number: str, unit: str, base: Base | None = None) -> int | None:
-    """Return a printed size, None where it is 0.
+    """Return a printed size, None if it is 0.
 
     Raises:
-        DatasetError: its unit is not sure.
+        DatasetError: Its unit is not certain.
     """
     digits = number.replace(",", "").replace("_", "")
     value, named = float(digits), unit.lower()
@@ -86,18 +88,21 @@ def _bytes(number: str, unit: str, base: Base | None = None) -> int | None:
         return None
     if not named:
         if not digits.isdigit() or int(digits) % _BLOCK or int(digits) < MIB:
-            raise DatasetError(f"{number[:40]} has no unit, and is no count of torch's in bytes: it may be any.")
+            raise DatasetError(
+                f"{number[:40]} has no unit, and is not a count of bytes as torch prints it (a multiple of "
+                "512, at least 1 MiB): the unit is unknown."
+            )
         return int(digits)
     unit_bytes = _SURE.get(named)
     if unit_bytes is None:
         if base is None:
             raise DatasetError(
-                f"{unit} may be of 1000 or of 1024, and no source says by what it divides: give the script (--script FILE)."
+                f"{unit} may be based on 1000 or 1024, and no source shows the divisor: give the script (--script FILE)."
             )
         unit_bytes = base ** _POWER[named[0]]
     size = int(digits) * unit_bytes if digits.isdigit() else value * unit_bytes
     if not size < 2**63:
-        raise DatasetError(f"{number[:40]} {unit} is more than any card has.")
+        raise DatasetError(f"{number[:40]} {unit} exceeds the memory of any card.")
     return round(size)
 
 
@@ -109,7 +114,7 @@ def _plain(place: int, line: str, base: Base | None) -> Peak | None:
     kind, named, number, unit, second, second_unit = found.groups()
     first = _bytes(number, unit or named or "", base)
     after = _bytes(second, second_unit or "", base) if second else None
-    # spec: modded-nanogpt's first scripts call max_memory_allocated their consumption
+    # spec: modded-nanogpt's first scripts print max_memory_allocated as "consumption"
     return Peak(place, line, reserved=first) if kind.lower() == "reserved" else Peak(place, line, first, after)
 
 
@@ -127,12 +132,12 @@ def _nanovlm(place: int, line: str, base: Base | None) -> Peak | None:
     found = _NANOVLM.search(line)
     if found is None:
         return None
-    # spec: huggingface/nanoVLM, measure_vram.py: its MB are of 1024 ** 2
+    # spec: huggingface/nanoVLM, measure_vram.py: its MB are 1024 ** 2 bytes
     return Peak(place, line, _bytes(found[3], "MiB"), batch_size=int(found[1]), is_full=bool(found[2]))
 
 
 def _full(place: int, line: str, base: Base | None) -> Peak | None:
-    """torch's out-of-memory message, of today and of torch before 2.1: what is there then is a lower bound."""
+    """Return the peak in torch's out-of-memory message, from 2.1 on or before: the memory held then is a lower bound."""
     if not _FULL.search(line):
         return None
     said: dict[str, int | None] = {}
@@ -151,13 +156,13 @@ _SHAPES: Final = (_full, _nanovlm, _qlora, _titan, _plain)
 
 
 def peak_of(place: int, line: str, base: Base | None) -> Peak | None:
-    """Return the peaks which a line says, None where it says none.
+    """Return the peaks in a line, None if it has none.
 
     Args:
         place: Its number.
-        line: Without colours.
-        base: Of its MB and GB; None: unknown.
+        line: Its text without colors.
+        base: Base of its MB and GB; None: unknown.
     Raises:
-        DatasetError: its unit is not sure.
+        DatasetError: Its unit is not certain.
     """
     return next((peak for shape in _SHAPES if (peak := shape(place, line, base)) is not None), None)

@@ -1,9 +1,9 @@
-"""Our own plain table: a CSV whose columns are named as the fields of a run.
+"""Our own plain table: a CSV whose columns have the names of the fields of a run.
 
     name,batch_size,optimizer,gpu,gpu_total_bytes,process_mib,status
     resnet50,32,sgdm,NVIDIA A100-SXM4-40GB,42474471424,4530,ok
 
-docs/histories.md has every column. An empty cell is unknown. A column of another name is an error which names it.
+docs/histories.md lists every column. An empty cell is unknown. An unknown column is an error that names it.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def read(path: str | os.PathLike[str]) -> Reading:
     """Return the rows as runs.
 
     Raises:
-        DatasetError: the file cannot be read, or has a column which is unknown.
+        DatasetError: The file cannot be read, or has an unknown column.
     """
     tally = Tally(path)
     for place, row in table(path, ("name",), tally):
         if unknown := [name for name in row if name not in COLUMNS]:
-            raise DatasetError(f"'{path}' has a column '{unknown[0][:40]}', which is unknown: docs/histories.md lists them.")
+            raise DatasetError(f"'{path}' has the unknown column '{unknown[0][:40]}': docs/histories.md lists all columns.")
         tally.run([(place, ",".join(row.values()))], _run, row)
     return tally.done()
 
@@ -68,12 +68,12 @@ def _run(row: dict[str, str]) -> Run:
         if name == "parameters":
             values[Workload]["features"] = {"parameters": float(value)}
         elif name in values[_WHERE[name]] and column in _SIZES:
-            raise DatasetError(f"{column} and {name} are both given: one is expected.")
+            raise DatasetError(f"{column} and {name} are both given: give one of them.")
         else:
             values[_WHERE[name]][name] = value
     measured = values[Measurement]
     peak = max((measured.get(name) or 0 for name in ("reserved_bytes", "process_bytes", "device_bytes")), default=0)
-    # What the table says of censoring is taken only where it says more than the peaks and the status do.
+    # The table's own censoring counts only if the peaks and the status do not already imply it.
     measured["censored"] = (
         measured.get("censored", False)
         or measured["status"] == "oom"
@@ -96,13 +96,13 @@ def _value(column: str, cell: str) -> tuple[str, Any]:
         return name, size_bytes(cell, column, unit)
     if column in _COUNTS:
         value = whole(cell, column)
-        # 0 bytes of a card were not measured: unknown.
+        # 0 bytes of a card means not measured: unknown.
         return column, value or (None if column.endswith("_bytes") else value)
     if column in _NUMBERS or column == "parameters":
         return column, number(cell, column)
     if column in _FLAGS:
         if cell.lower() not in ("true", "false", "1", "0"):
-            raise DatasetError(f"{column} is {cell[:40]!r}: true or false is expected.")
+            raise DatasetError(f"{column} is {cell[:40]!r}, but must be true or false.")
         return column, cell.lower() in ("true", "1")
     if column in _LISTS:
         return column, re.split(r"\s+", cell)

@@ -1,6 +1,6 @@
-"""What every reader of a history shares: a file's lines and tables without trust, and the account of its rows.
+"""Common parts of all readers of histories: untrusted lines and tables of a file, and the account of its rows.
 
-rows in the file = rows which became runs + rows kept aside + rows skipped for a reason that a note gives
+rows in the file = rows that became runs + rows rejected + rows skipped for a reason that a note gives
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from vramcast.datasets.journal import Reading, Rejected
 from vramcast.datasets.run import Run
 
 T = TypeVar("T")
-CENSORED_SHARE: Final = 0.94  # measured: above, caches are full and cuDNN takes leaner plans (GPUMemNet, 40 GB card)
+CENSORED_SHARE: Final = 0.94  # measured: above it, caches are full and cuDNN takes smaller plans (GPUMemNet, 40 GB card)
 _MAX_LINE: Final = 1_000_000  # arbitrary: characters; the longest row of a known table has 4,000
-_MAX_TEXT_BYTES: Final = 2**30  # arbitrary: of a file that is read whole
-_SHOWN: Final = 200  # arbitrary: characters of a row kept aside
+_MAX_TEXT_BYTES: Final = 2**30  # arbitrary: for a file that is read as a whole
+_SHOWN: Final = 200  # arbitrary: characters of a rejected row
 _REASON: Final = 300  # arbitrary: characters
 
 
 class Tally:
-    """Collects what one file gives, and accounts for each of its rows.
+    """A collector of the content of one file, which accounts for each of its rows.
 
     Attributes:
         path: The file.
-        rows: Rows seen so far.
+        rows: Number of rows so far.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -47,49 +47,49 @@ class Tally:
         self._reading = Reading()
 
     def where(self, place: object) -> str:
-        """Return how a place in this file is written."""
+        """Return the text for a place in this file."""
         return f"{self.path.name}:{place}"
 
     def skip(self, reason: str, count: int = 1) -> None:
-        """Count rows which are in order but say nothing about GPU memory."""
+        """Count rows that are valid but have nothing about GPU memory."""
         self._skipped[reason] += count
 
     def reject(self, place: object, reason: str, text: object = "") -> None:
-        """Keep one row aside."""
+        """Reject one row."""
         try:
             shown = encodable(str(text)[:_SHOWN]).strip()
-        except RecursionError:  # JSON which could just be read may be too deep to be written
+        except RecursionError:  # JSON that could just be parsed may be too deep to be written
             shown = ""
         self._reading.rejected.append(Rejected(self.where(place), encodable(reason)[:_REASON], shown))
 
     def note(self, text: str) -> None:
-        """Say once what a reader of the numbers should know."""
+        """Add a remark that a reader of the numbers needs, once."""
         if text not in self._reading.notes:
             self._reading.notes.append(encodable(text))
 
     @contextmanager
     def guarded(self, place: object, text: object = "") -> Iterator[None]:
-        """Keep a row aside where what the block reads of it is wrong."""
+        """Reject a row if the block raises for it."""
         try:
             yield
-        except (ValueError, OverflowError) as error:  # errors of ours are ValueErrors too
+        except (ValueError, OverflowError) as error:  # our own errors are ValueErrors too
             self.reject(place, str(error), text)
 
     def run(self, rows: Sequence[tuple[object, object]], make: Callable[..., Run], *arguments: Any, more: bool = False) -> None:
-        """Add the run which `make` returns, or keep its rows aside when it or the schema refuses it.
+        """Add the run that `make` returns, or reject its rows if `make` or the schema raises.
 
         Args:
-            rows: (place, text) of the rows which the run was made from.
+            rows: (place, text) of the rows that the run was made from.
             make: Builds it.
-            arguments: For `make`.
-            more: These rows are counted already: they give more than one run.
+            arguments: Arguments of `make`.
+            more: These rows are counted already, because they give more than one run.
         """
         try:
             made = make(*arguments)
-            made = Run.from_dict(made.to_dict())  # what cannot be written and read again is not taken
+            made = Run.from_dict(made.to_dict())  # a run that cannot be written and read back is rejected
             if made.id in self._ids:
-                raise DatasetError(f"The run {made.id[:80]} is in this file already: one of each name is expected.")
-        except (ValueError, OverflowError) as error:  # errors of ours are ValueErrors too
+                raise DatasetError(f"The run {made.id[:80]} is in this file already, but names must be unique.")
+        except (ValueError, OverflowError) as error:  # our own errors are ValueErrors too
             if more:
                 self.note(f"a further run is left out: {str(error)[:_REASON]}")
                 return
@@ -105,7 +105,7 @@ class Tally:
         skipped = "".join(f"; {n} {reason}" for reason, n in sorted(self._skipped.items()))
         account = (
             f"{self.path.name}: {self.rows} rows = {self._used} in {len(self._reading.runs)} runs + "
-            f"{len(self._reading.rejected)} kept aside + {sum(self._skipped.values())} skipped{skipped}"
+            f"{len(self._reading.rejected)} rejected + {sum(self._skipped.values())} skipped{skipped}"
         )
         self._reading.notes.insert(0, encodable(account))
         return self._reading
@@ -115,10 +115,10 @@ class Tally:
 
 
 def lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
-    """Yield (number, text) of the lines of a file, also gzipped; bytes that are no UTF-8 become question marks.
+    """Yield (number, text) of the lines of a file, also gzipped; bytes that are not UTF-8 become question marks.
 
     Raises:
-        DatasetError: the file cannot be read, or has a line longer than any table's.
+        DatasetError: The file cannot be read, or has a line longer than any table's.
     """
     number = 0
     try:
@@ -126,13 +126,16 @@ def lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
             while raw := file.readline(_MAX_LINE + 1):
                 number += 1
                 if len(raw) > _MAX_LINE:
-                    raise DatasetError(f"'{path}' has a line {number} above {_MAX_LINE:,} bytes: this is no table of jobs.")
+                    raise DatasetError(
+                        f"'{path}' has more than {_MAX_LINE:,} bytes in line {number} and cannot be a table "
+                        "of jobs: check the path."
+                    )
                 yield number, raw.decode(errors="replace").lstrip("\ufeff").rstrip("\r\n").replace("\0", "\ufffd")
     except (OSError, EOFError, ValueError) as error:
         if isinstance(error, DatasetError):
             raise
         raise DatasetError(f"'{path}' cannot be read ({_cause(error)}): check the path.") from None
-    except Exception as error:  # zlib.error is no OSError
+    except Exception as error:  # zlib.error is not an OSError
         raise DatasetError(f"'{path}' cannot be unpacked ({_cause(error)}): download it again.") from None
 
 
@@ -140,30 +143,30 @@ def whole_text(path: str | os.PathLike[str]) -> str:
     """Return the text of a file, also gzipped.
 
     Raises:
-        DatasetError: the file cannot be read, or is too large.
+        DatasetError: The file cannot be read, or is too large.
     """
     return whole_bytes(path).decode(errors="replace").lstrip("\ufeff")
 
 
 def whole_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Return what is in a file, also gzipped.
+    """Return the content of a file, also gzipped.
 
     Raises:
-        DatasetError: the file cannot be read, or is too large.
+        DatasetError: The file cannot be read, or is too large.
     """
     try:
         with opened(path) as file:
             data = file.read(_MAX_TEXT_BYTES + 1)
-    except Exception as error:  # gzip and zlib raise several kinds; a damaged file is one and the same news
+    except Exception as error:  # gzip and zlib raise several types for a damaged file
         raise DatasetError(f"'{path}' cannot be read ({_cause(error)}): check the path.") from None
     if len(data) > _MAX_TEXT_BYTES:
-        raise DatasetError(f"'{path}' is above {_MAX_TEXT_BYTES // GIB} GiB: split it.")
+        raise DatasetError(f"'{path}' has more than {_MAX_TEXT_BYTES // GIB} GiB: split it.")
     return data
 
 
 @contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Open a file for reading, unpacked where it is gzipped."""
+    """Open a file for reading, unpacked if it is gzipped."""
     with open(path, "rb") as file:
         is_gzip = file.read(2) == b"\x1f\x8b"  # spec: RFC 1952, 2.3.1
         file.seek(0)
@@ -179,9 +182,9 @@ def _cause(error: Exception) -> str:
 
 
 def csv_rows(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number of its first line, cells) of each row; no cells where the quotes are damaged; blank lines are left out.
+    """Yield (number of its first line, cells) of each row; no cells if the quotes are damaged; blank lines are left out.
 
-    Quotes do not reach over lines: so one stray quote costs one row.
+    Quotes do not span lines, so that one stray quote costs one row.
     """
     for number, text in numbered:
         if not text.strip():
@@ -193,33 +196,33 @@ def csv_rows(numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, list[st
 
 
 def table(path: str | os.PathLike[str], needed: Sequence[str], tally: Tally) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield (line, cells by column) of a CSV with a header; rows of another length are kept aside in `tally`.
+    """Yield (line, cells by column) of a CSV with a header; rows of another length are rejected in `tally`.
 
     Args:
         path: The file.
-        needed: Columns which must be there.
+        needed: Required columns.
         tally: Counts the rows.
     Raises:
-        DatasetError: there is no header with these columns.
+        DatasetError: There is no header with these columns.
     """
     rows = csv_rows(lines(path))
     _, header = next(rows, (0, []))
     names = [name.strip() for name in header]
     if missing := [name for name in needed if name not in names]:
-        raise DatasetError(f"'{path}' has no column '{missing[0]}': a CSV with a header is expected.")
+        raise DatasetError(f"'{path}' has no column '{missing[0]}': give a CSV with a header.")
     yield from by_column(rows, names, tally)
 
 
 def by_column(
     rows: Iterable[tuple[int, list[str]]], columns: Sequence[T], tally: Tally, who: str = "the header"
 ) -> Iterator[tuple[int, dict[T, str]]]:
-    """Yield (line, cells by column) of rows; those of another length are kept aside in `tally`, which counts all.
+    """Yield (line, cells by column) of rows; those of another length are rejected in `tally`, which counts all.
 
     Args:
-        rows: From `csv_rows`, without a header.
-        columns: What to call the cells.
+        rows: Rows from `csv_rows`, without a header.
+        columns: Names of the cells.
         tally: Counts the rows.
-        who: Says how many there are, for the message.
+        who: Source of the number of columns, for the message.
     """
     for number, cells in rows:
         tally.rows += 1
@@ -236,61 +239,61 @@ _MISSING: Final = ("", "-", "n/a", "[n/a]", "na", "nan", "none", "null", "unknow
 
 
 def is_missing(text: str) -> bool:
-    """Tell whether a cell says that nothing is known."""
+    """Return whether a cell is empty or means unknown."""
     return text.strip().lower() in _MISSING
 
 
 def number(text: str, what: str) -> float | None:
-    """Return a cell as a number, None where it says nothing.
+    """Return a cell as a number, None if it is empty.
 
     Raises:
-        DatasetError: it is neither.
+        DatasetError: It is not a number.
     """
     if is_missing(text):
         return None
     try:
-        value = float(text) if text.isascii() and "_" not in text else math.nan  # Python's own forms are no one's CSV
+        value = float(text) if text.isascii() and "_" not in text else math.nan  # Python's own forms do not occur in CSV
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise DatasetError(f"{what} is {text[:40]!r}: a number is expected.")
+        raise DatasetError(f"{what} is {text[:40]!r}, but must be a number.")
     return value
 
 
 def whole(text: str, what: str) -> int | None:
-    """Return a cell as a whole number, None where it says nothing.
+    """Return a cell as a whole number, None if it is empty.
 
     Raises:
-        DatasetError: it is neither.
+        DatasetError: It is not a whole number.
     """
     value = number(text, what)
     if value is not None and value != int(value):
-        raise DatasetError(f"{what} is {text[:40]!r}: a whole number is expected.")
+        raise DatasetError(f"{what} is {text[:40]!r}, but must be a whole number.")
     return None if value is None else int(text) if re.fullmatch(r"[+-]?\d{1,30}", text.strip()) else int(value)
 
 
 def size_bytes(text: str, what: str, unit_bytes: int = 1) -> int | None:
-    """Return a cell as bytes, None where it says nothing or 0: no job takes 0 bytes of a card, it was not measured.
+    """Return a cell as bytes, None if it is empty or 0: no job takes 0 bytes of a card, so 0 was not measured.
 
     Args:
-        text: A number, perhaps with K, M, G, T (binary, as Slurm writes them) or a unit (`1234 MiB`).
-        what: For the message.
-        unit_bytes: Of a number without one.
+        text: A number, perhaps with K, M, G, T (binary, as in Slurm) or a unit (`1234 MiB`).
+        what: Name of the value, for the message.
+        unit_bytes: Unit of a number without one.
     Raises:
-        DatasetError: it is no size, or negative.
+        DatasetError: It is not a size, or negative.
     """
     if is_missing(text):
         return None
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?)\s*([KMGTP]?)(i?B)?\s*", text)
     if match is None or len(match[1]) > 40:
-        raise DatasetError(f"{what} is {text[:40]!r}: a size is expected.")
+        raise DatasetError(f"{what} is {text[:40]!r}, but must be a size.")
     unit = _BINARY[match[2]] if match[2] or match[3] else unit_bytes
     value = float(match[1]) * unit
     if not math.isfinite(value):
-        raise DatasetError(f"{what} is {text[:40]!r}: no card is as large.")
+        raise DatasetError(f"{what} is {text[:40]!r}, which exceeds the memory of any card.")
     return (int(match[1]) * unit if match[1].isdigit() else round(value)) or None
 
 
 def near_capacity(peak_bytes: int | None, total_bytes: int | None) -> bool:
-    """Tell whether a peak is so near to the card's size that it is a lower bound only."""
+    """Return whether a peak is so near to the card's size that it is only a lower bound."""
     return peak_bytes is not None and total_bytes is not None and peak_bytes >= CENSORED_SHARE * total_bytes

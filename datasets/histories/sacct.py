@@ -2,10 +2,10 @@
 
     sacct -P --format=JobID,JobName,User,State,AllocTRES,TRESUsageInMax,Elapsed,End,NodeList
 
-With a header its columns may come in any order; a new header line may follow. Without one, columns are known by their content:
-the job's id, the list with `gres/gpumem`, the list with `gres/gpu`, the state. The memory is on the rows of the steps; the job
-takes the largest of them, without `.extern`, which holds the job's cards but runs none of its code. What our epilog noted in
-the column AdminComment (docs/slurm.md) goes before.
+With a header, columns may come in any order; a new header line may follow. Without one, columns are recognized by their
+content: the job's id, the list with `gres/gpumem`, the list with `gres/gpu`, the state. The memory is on the rows of the
+steps; the job's is the largest of them, without `.extern`, which holds the job's cards but runs none of its code. A peak
+that our epilog wrote to the column AdminComment (docs/slurm.md) takes precedence.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from vramcast.datasets.histories.slurm import (
 )
 from vramcast.datasets.journal import Reading
 
-# In order of preference: the largest of a step's tasks; else what some sites keep the peak in.
+# In order of preference: the largest of a step's tasks, else the field where some sites keep the peak.
 _USAGE: Final = ("tresusageinmax", "tresusageintot", "tresusageinave")
 _ALLOCATED: Final = ("alloctres", "reqtres", "allocgres", "reqgres")
 _GPUMEM: Final = re.compile(r"(?:^|,)gres/gpumem(?::[A-Za-z0-9_.\-]+)?=([^,]*)")
 
 
 def read(path: str | os.PathLike[str]) -> Reading:
-    """Return one run a job.
+    """Return one run per job.
 
     Raises:
-        DatasetError: the file cannot be read.
+        DatasetError: The file cannot be read.
     """
     tally = Tally(path)
     jobs: dict[str, SlurmJob] = {}
@@ -50,7 +50,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
             row = _by_header(header, cells) if header else _by_content(cells)
             identity = split_id(row.get("jobid", ""))
             if identity is None:
-                raise DatasetError("It has no job id: give sacct -P with the column JobID.")
+                raise DatasetError("The row has no job id: add the column JobID to sacct -P.")
             job, step = identity
             peak = _peak(row)
             rows.setdefault(job, []).append((number, text))
@@ -67,7 +67,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
 
 def _by_header(header: list[str], cells: list[str]) -> dict[str, str]:
     if len(cells) != len(header):
-        raise DatasetError(f"It has {len(cells)} cells, the header {len(header)}: does a name hold a '|'?")
+        raise DatasetError(f"The row has {len(cells)} cells, the header {len(header)}: check whether a name contains a '|'.")
     row = dict(zip(header, cells, strict=True))
     row["jobid"] = row.get("jobid") or row.get("jobidraw", "")
     row["usage"] = next((row[name] for name in _USAGE if _GPUMEM.search(row.get(name, ""))), "")
@@ -77,7 +77,7 @@ def _by_header(header: list[str], cells: list[str]) -> dict[str, str]:
 
 def _by_content(cells: list[str]) -> dict[str, str]:
     if len(cells) < 2:
-        raise DatasetError("It has no '|': write the file with sacct -P.")
+        raise DatasetError("The line has no '|': write the file with sacct -P.")
     usage = [cell for cell in cells if _GPUMEM.search(cell)]
     allocated = [cell for cell in cells if re.search(r"(?:^|,)gres/gpu(?::[^=,]*)?=\d", cell)]
     return {
@@ -101,7 +101,7 @@ def _merge(job: SlurmJob, row: dict[str, str], step: str, peak: int | None) -> N
     if peak is not None and step != "extern":
         job.peaks.append(peak)
     if step:
-        # The job's own row says what became of it; a step's word counts where there is no such row.
+        # The job's own row has its status; a step's counts only without such a row.
         job.state = job.state or (state_of(row.get("state", "")) if step != "extern" else None)
         return
     job.noted = NotedPeak.found_in(row.get("admincomment", "")) or job.noted
@@ -116,7 +116,7 @@ def _merge(job: SlurmJob, row: dict[str, str], step: str, peak: int | None) -> N
 
 
 def _seconds(text: str) -> float | None:
-    """Return `[days-]hours:minutes:seconds` in seconds; None when it says nothing."""
+    """Return `[days-]hours:minutes:seconds` in seconds; None if it is empty."""
     match = re.fullmatch(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,4}):(\d{1,2}(?:\.\d+)?)", text.strip())
     if match is None:
         return None

@@ -1,9 +1,9 @@
-"""`sacct --json`: jobs from Slurm's data parser, whose versions write numbers, states and step ids in different ways.
+"""`sacct --json`: jobs from Slurm's data parser; its versions differ in numbers, states and step ids.
 
     {"jobs": [{"job_id", "name", "user", "state": {"current"}, "time": {"elapsed", "end"}, "nodes", "tres": {"allocated"},
                "steps": [{"step": {"id", "name"}, "tres": {"requested": {"max": [{"type", "name", "count"}]}}}]}]}
 
-`requested.max` is what the text output calls TRESUsageInMax; its counts are taken for bytes.
+`requested.max` is TRESUsageInMax of the text output; its counts are read as bytes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from vramcast.datasets.histories.reader import Tally, whole_text
 from vramcast.datasets.histories.slurm import HOST_OOM, HOST_OOM_NOTE, NOTE, SlurmJob, state_of
 from vramcast.datasets.journal import Reading
 
-_UNSET: Final = 2**63  # spec: slurm.h, INFINITE64 and NO_VAL64 lie above
+_UNSET: Final = 2**63  # spec: slurm.h, INFINITE64 and NO_VAL64 are above it
 
 
 def read(path: str | os.PathLike[str]) -> Reading:
-    """Return one run a job.
+    """Return one run per job.
 
     Raises:
-        DatasetError: the file cannot be read, or is no output of sacct --json.
+        DatasetError: The file cannot be read, or is not an output of sacct --json.
     """
     values = json_value(whole_text(path), f"'{path}'")
     jobs = values.get("jobs") if isinstance(values, dict) else values
@@ -46,7 +46,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
 def _job(job: Any) -> SlurmJob:
     identity = _number(_at(job, "job_id"))
     if identity is None or identity < 0:
-        raise DatasetError("It has no job_id: an entry of sacct's list 'jobs' is expected.")
+        raise DatasetError("The entry has no job_id, which each entry of sacct's list 'jobs' has.")
     task, array = _number(_at(job, "array", "task_id")), _number(_at(job, "array", "job_id"))
     found = SlurmJob(f"{array}_{task}" if task is not None and array else str(identity))
     found.name, found.user = _text(_at(job, "name")), _text(_at(job, "user")) or _text(_at(job, "association", "user"))
@@ -71,7 +71,7 @@ def _job(job: Any) -> SlurmJob:
 
 
 def _is_extern(step: Any) -> bool:
-    """Tell whether a step is Slurm's own; ids are `123.extern`, or an object with it."""
+    """Return whether a step is Slurm's own; ids are `123.extern`, or an object with it."""
     identity = _at(step, "id", "step_id") or _at(step, "id")
     return "extern" in (_at(step, "name"), identity) or str(identity).endswith(".extern")
 
@@ -91,10 +91,10 @@ def _text(value: Any) -> str | None:
 
 
 def _number(value: Any) -> int | None:
-    """Return a number, also as {"set", "infinite", "number"}; None where it is unset.
+    """Return a number, also as {"set", "infinite", "number"}; None if it is unset.
 
     Raises:
-        DatasetError: it is negative or above all sentinels' range by its type.
+        DatasetError: It is negative, or above the range of all sentinels of its type.
     """
     if isinstance(value, dict):
         if value.get("set") is False or value.get("infinite") is True:
@@ -108,7 +108,7 @@ def _number(value: Any) -> int | None:
 
 
 def _resources(value: Any) -> list[tuple[str, int]]:
-    """Return (name, count) of the generic resources in a list of TRES; a name may stand in the type."""
+    """Return (name, count) of the generic resources in a list of TRES; a name may be in the type."""
     found = []
     for entry in _list(value):
         kind, name, count = _at(entry, "type"), _text(_at(entry, "name")) or "", _number(_at(entry, "count"))

@@ -1,11 +1,11 @@
 """Series of a card's used memory: nvidia-smi and NVML as CSV, the DCGM exporter as CSV or Prometheus text.
 
     timestamp, index, memory.used [MiB], memory.total [MiB]        nvidia-smi --query-gpu=... --format=csv -l 1
-    timestamp,gpu_index,memory_used_MiB,memory_free_MiB,...         MIT Supercloud, a file a job
+    timestamp,gpu_index,memory_used_MiB,memory_free_MiB,...         MIT Supercloud, one file per job
     DCGM_FI_DEV_FB_USED{gpu="0",Hostname="n1",hpc_job="7"} 1234     samples of the DCGM exporter, MiB
 
-One run for each job and card: the largest sample, and the time between samples as it was. Where no column names a job, the
-file's name does. What is sampled is the card's used memory, whoever uses it.
+There is one run for each job and card, with the largest sample and the actual time between samples. If no column names a
+job, the file's name does. A sample is the card's used memory, by all its processes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vramcast.datasets.histories.reader import Tally, by_column, csv_rows, is_mi
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 
-# What a column is called, in lower case and without its unit, by what it holds.
+# Names of a column, in lowercase and without its unit, by content.
 _COLUMNS: Final = {
     "time": ("timestamp", "time", "datetime", "ts"),
     "job": ("job", "job_id", "jobid", "id_job", "hpc_job", "slurm_job_id", "slurm_jobid", "pid"),
@@ -41,8 +41,8 @@ _DCGM: Final = {"DCGM_FI_DEV_FB_USED": "used", "DCGM_FI_DEV_FB_FREE": "free", "D
 _SAMPLE: Final = re.compile(r"([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+(-?\d{1,16}))?\s*")
 _LABEL: Final = re.compile(r'([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"')
 _DATES: Final = ("%Y/%m/%d %H:%M:%S.%f", "%Y/%m/%d %H:%M:%S")  # spec: nvidia-smi's timestamps
-_MILLISECONDS: Final = 1e11  # arbitrary: a Unix time above is in ms, in s it would be the year 5138
-_MICROSECONDS: Final = 1e14  # arbitrary: in the same way
+_MILLISECONDS: Final = 1e11  # arbitrary: a larger Unix time is in ms; in s it would be the year 5138
+_MICROSECONDS: Final = 1e14  # arbitrary: likewise
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ def read(path: str | os.PathLike[str]) -> Reading:
     """Return one run for each job and card.
 
     Raises:
-        DatasetError: the file cannot be read, or has neither a column of used memory nor a DCGM sample.
+        DatasetError: The file cannot be read, or has neither a column of used memory nor a DCGM sample.
     """
     tally = Tally(path)
     said = ((place, text) for place, text in lines(path) if text.strip() and not text.lstrip().startswith("#"))
@@ -75,12 +75,12 @@ def read(path: str | os.PathLike[str]) -> Reading:
     how = _prometheus(numbered, tally, cards) if is_prometheus else _csv(first, numbered, tally, cards)
     for card in cards.values():
         tally.run(card.rows, _run, card, how)
-    tally.note("samples are of the whole card: what others had on it counts")
+    tally.note("samples cover the whole card, including other jobs on it")
     return tally.done()
 
 
 def is_series(first: str) -> bool:
-    """Tell whether a file whose first line, but for comments and blank ones, is `first` holds samples."""
+    """Return whether a file holds samples, given its first line that is neither a comment nor blank."""
     names = [_column(name) for name in first.split(",")]
     if _is_sample(first):
         return first.startswith("DCGM_")
@@ -98,8 +98,8 @@ def _csv(first: str, numbered: Iterator[tuple[int, str]], tally: Tally, cards: d
     at = {what: next((names.index(alias) for alias in known if alias in names), None) for what, known in _COLUMNS.items()}
     if at["used"] is None:
         raise DatasetError(
-            f"'{tally.path}' begins with {first[:60]!r}: a header with a column memory.used, memory_used_MiB or "
-            "DCGM_FI_DEV_FB_USED is expected."
+            f"'{tally.path}' begins with {first[:60]!r}, but must have a header with a column memory.used, memory_used_MiB "
+            "or DCGM_FI_DEV_FB_USED."
         )
     unit = {what: _unit(header[place]) for what, place in at.items() if place is not None}
     for place, cells in by_column(table, range(len(names)), tally):
@@ -125,7 +125,7 @@ def _prometheus(numbered: Iterator[tuple[int, str]], tally: Tally, cards: dict[t
         tally.rows += 1
         match = _SAMPLE.fullmatch(text.strip())
         if match is None:
-            tally.reject(place, 'no sample of Prometheus: name{label="value"} number', text)
+            tally.reject(place, 'not a Prometheus sample: name{label="value"} number', text)
             continue
         if match[1] not in _DCGM:
             tally.skip("of other metrics")
@@ -134,7 +134,7 @@ def _prometheus(numbered: Iterator[tuple[int, str]], tally: Tally, cards: dict[t
         with tally.guarded(place, text):
             value = number(match[3], match[1])
             if value is not None and not 0 <= value < 2**40:
-                raise DatasetError(f"{match[1]} is {match[3][:40]}: MiB are expected.")
+                raise DatasetError(f"{match[1]} is {match[3][:40]}, but must be a number of MiB.")
             time = None if match[4] is None else int(match[4]) / 1000
             if value is None:
                 tally.skip("without a value")
@@ -159,13 +159,13 @@ def _column(name: str) -> str:
 
 
 def _unit(name: str) -> int:
-    """Return the bytes of a column's unit; MiB where it says none, as NVML's tools print."""
+    """Return the bytes of a column's unit; MiB without a unit, as in NVML's tools."""
     match = re.search(r"(?:\[|_)(mib|mb|gib|gb|kib|bytes|b)\]?$", name.strip().lower())
     return _UNITS[match[1]] if match else MIB
 
 
 def _card(tally: Tally, cards: dict[tuple[str, ...], _Card], job: str, gpu: str, host: str) -> _Card:
-    """Return the card of a row; where no column names the job, the file does."""
+    """Return the card of a row; if no column names the job, the file does."""
     job = tally.path.name.split(".")[0] if is_missing(job) else job
     return cards.setdefault((job, host, gpu or "0"), _Card(job, gpu or "0", host or None))
 
@@ -180,7 +180,7 @@ def _time(text: str) -> float | None:
     """Return a time in seconds.
 
     Raises:
-        DatasetError: it is none of the known forms.
+        DatasetError: It has none of the known forms.
     """
     if is_missing(text):
         return None
@@ -196,7 +196,9 @@ def _time(text: str) -> float | None:
         found = datetime.fromisoformat(text)
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
-        raise DatasetError(f"the time is {text[:40]!r}: 2026/01/31 12:00:00.000, ISO 8601 or Unix time is expected.") from None
+        raise DatasetError(
+            f"the time is {text[:40]!r}, but must be of the form 2026/01/31 12:00:00.000, ISO 8601 or Unix time."
+        ) from None
 
 
 def _run(card: _Card, how: str) -> Run:

@@ -1,4 +1,4 @@
-"""What Slurm's two outputs share: states, and a job put together from its steps."""
+"""Common parts of Slurm's two outputs: states, and a job assembled from its steps."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from vramcast.datasets.histories.noted_peak import NotedPeak
 from vramcast.datasets.histories.reader import Tally, lines, near_capacity
 from vramcast.datasets.run import Measurement, Passport, Run, Status, Workload
 
-# spec: sacct(1), JOB STATE CODES. Only a completed job is taken to have reached its peak. OUT_OF_MEMORY is the kernel's
-# doing, for want of host memory; a job for which the card was too small has FAILED.
+# spec: sacct(1), JOB STATE CODES. Only a completed job is assumed to have reached its peak. OUT_OF_MEMORY comes from the
+# kernel, for lack of host memory; a job that exhausts its card is FAILED.
 STATES: Final[dict[str, Status]] = {
     "COMPLETED": "ok", "OUT_OF_MEMORY": "killed", "FAILED": "error", "CANCELLED": "killed", "TIMEOUT": "timeout",
     "NODE_FAIL": "killed", "PREEMPTED": "killed", "BOOT_FAIL": "killed", "DEADLINE": "timeout", "REVOKED": "killed",
@@ -25,30 +25,30 @@ WAITING: Final = ("PENDING", "CONFIGURING")
 HOW: Final = "slurm gpumem"
 NOTE: Final = (
     "gres/gpumem is sampled by Slurm (JobAcctGatherFrequency, not in this file) and summed over the cards of a task: "
-    "workload.gpus says how many the job had, where it is known"
+    "workload.gpus is the number of cards of the job, if known"
 )
 HOST_OOM: Final = "OUT_OF_MEMORY"
 HOST_OOM_NOTE: Final = (
-    "Slurm's OUT_OF_MEMORY is the host's memory: such runs count as killed and say nothing about the card's size; "
-    "a job for which the card was too small has FAILED, and Slurm does not say why"
+    "Slurm's OUT_OF_MEMORY is about host memory: such runs count as killed and show nothing about the card's size; a "
+    "job that exhausts its card is FAILED, and Slurm does not record why"
 )
 _JOB: Final = re.compile(r"(?P<job>\d+(?:_(?:\d+|\[[^\]|]*\]))?(?:\+\d+)?)(?:\.(?P<step>[A-Za-z0-9_+]+))?")
 
 
 def split_id(text: str) -> tuple[str, str] | None:
-    """Return the job and the step (empty for the job's own row) in `123_4.batch`; None when it is no job's id."""
+    """Return the job and the step (empty for the job's own row) in `123_4.batch`; None if it is not a job's id."""
     match = _JOB.fullmatch(text.strip())
     return (match["job"], match["step"] or "") if match and len(text) < 64 else None
 
 
 def state_of(text: str) -> str | None:
-    """Return the state in `CANCELLED by 1001` or `COMPLETED`; None when it is none."""
+    """Return the state in `CANCELLED by 1001` or `COMPLETED`; None if it is not a state."""
     word = text.strip().split(" ", 1)[0].rstrip("+").upper()
     return word if word in STATES or word in WAITING else None
 
 
 def gpus_of(resources: str) -> tuple[int | None, str | None]:
-    """Return how many cards `cpu=8,gres/gpu:a100=2,gres/gpu=2` gives and which."""
+    """Return the number and the kind of cards in `cpu=8,gres/gpu:a100=2,gres/gpu=2`."""
     found = re.findall(r"(?:^|,)gres/gpu(?::([A-Za-z0-9_.\-]+))?=(\d{1,6})(?=,|$)", resources)
     untyped = sum(int(count) for kind, count in found if not kind)
     typed = sum(int(count) for kind, count in found if kind)
@@ -56,12 +56,12 @@ def gpus_of(resources: str) -> tuple[int | None, str | None]:
 
 
 def parsable_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, str, list[str] | None, list[str]]]:
-    """Yield (line, text, header in small letters, cells) of `sacct -P` output; the header is None where there is none yet.
+    """Yield (line, text, header in lowercase, cells) of `sacct -P` output; the header is None before the first one.
 
     Blank lines, comments and headers themselves are left out; a file may have several headers.
 
     Raises:
-        DatasetError: the file cannot be read.
+        DatasetError: The file cannot be read.
     """
     header: list[str] | None = None
     for number, text in lines(path):
@@ -77,7 +77,7 @@ def parsable_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, str, list
 
 @dataclass(slots=True)
 class SlurmJob:
-    """One job, as far as its rows say."""
+    """One job, assembled from its rows."""
 
     id: str
     name: str | None = None
@@ -93,16 +93,16 @@ class SlurmJob:
     noted: NotedPeak | None = None
 
     def add_to(self, tally: Tally, rows: Sequence[tuple[object, object]], measured_by: str, *, is_told: bool = True) -> None:
-        """Add the job to what a file gives; one without a GPU, or which has not run, is skipped.
+        """Add the job to the content of a file; one without a GPU, or one that has not run, is skipped.
 
         Args:
-            tally: Of the file.
-            rows: (place, text) of what the job was put together from.
-            measured_by: The program.
-            is_told: Whether the file would tell that the job had a GPU.
+            tally: Account of the file.
+            rows: (place, text) of the rows that the job was assembled from.
+            measured_by: Name of the program.
+            is_told: Whether the file would show that the job had a GPU.
         """
         if self.state in WAITING:
-            tally.skip("of jobs which have not run", len(rows))
+            tally.skip("of jobs that have not run", len(rows))
         elif is_told and not self.says_gpu and self.gpus is None and not self.peaks and self.noted is None:
             tally.skip("of jobs without a GPU", len(rows))
         else:
@@ -116,7 +116,7 @@ class SlurmJob:
         if self.gpus is not None and self.gpus > 1 and self.peaks:
             messages.append(f"summed over the cards of a task, of {self.gpus} in the job")
         how, gpus, gpu, size_bytes, peak_bytes = HOW, self.gpus, self.gpu, None, max(self.peaks, default=None)
-        if self.noted is not None:  # of one card, where gres/gpumem is a sum
+        if self.noted is not None:  # for one card, while gres/gpumem is a sum
             how, gpus, gpu = noted_peak.HOW, 1, self.noted.card or gpu
             peak_bytes, size_bytes = self.noted.peak_bytes, self.noted.capacity_bytes
             messages = [f"the fullest of {self.gpus} cards"] if self.gpus is not None and self.gpus > 1 else []

@@ -1,8 +1,8 @@
-"""What a draw knows of the ready-made image models: parameters, and what a batch makes them keep (image_models.csv).
+"""Facts of ready-made image models for a draw: parameters, and the elements that they keep for backward (image_models.csv).
 
-measured: on the null GPU, in float32 with SGD, torch 2.11, torchvision 0.26, timm 1.0.31; `elements` is a 32nd of what the
-allocated peak grows by from 32 to 64 images, as numbers of four bytes, so that convolutions' workspaces are in it.
-Models which take seconds to trace are left out.
+measured: on the null GPU, in float32 with SGD, torch 2.11, torchvision 0.26, timm 1.0.31; `elements` is a 32nd of the
+growth of the allocated peak from 32 to 64 images, in numbers of four bytes, so that it includes convolutions' workspaces.
+Models that take seconds to trace are left out.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ _TABLE: Final = Path(__file__).with_suffix(".csv")
 
 @dataclass(frozen=True, slots=True)
 class ImageModel:
-    """Attributes:
-    parameters: With 1000 classes.
-    elements_per_image: What an image of the model's own size makes it keep for backward.
-    side: The images' own size.
-    any_side: Whether it takes others, from 96 on.
-    checkpoints: Whether its switch for gradient checkpointing works.
+    """Facts of one model.
+
+    Attributes:
+        parameters: Number of parameters with 1000 classes.
+        elements_per_image: Elements that it keeps for backward for each image of its own size.
+        side: Side of its own images in pixels.
+        any_side: Whether it takes other sides, from 96 on.
+        checkpoints: Whether its switch for gradient checkpointing works.
     """
 
     parameters: float

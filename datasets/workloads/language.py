@@ -1,4 +1,6 @@
-"""Draws Hugging Face models from their configs: text, images, sound, from toys to language models of a few billions."""
+"""Draws of Hugging Face models from their configs: text, images, sound, from toys to language models of a few billion
+parameters.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +20,17 @@ from vramcast.datasets.workloads.training_options import draw_training
 
 @dataclass(frozen=True, slots=True)
 class _Type:
-    """A model type of transformers, and what its config calls things.
+    """A model type of transformers, and the names in its config.
 
     Attributes:
-        names: Config entry -> what it holds: width, depth, heads, groups (of keys and values), inner, head, vocabulary,
+        names: Config entry -> its meaning: width, depth, heads, groups (of keys and values), inner, head, vocabulary,
             tokens (the longest text).
-        config: Entries which are always the same.
-        unset: Entries which are None.
-        stacks: Of `depth` layers each; an encoder and a decoder are two.
-        gated: The feed-forward has three matrices.
-        untied: The output has its own matrix.
-        length: Tokens of every sample where the text's length does not decide.
+        config: Constant entries.
+        unset: Entries that are None.
+        stacks: Number of stacks of `depth` layers each; an encoder and a decoder are two.
+        gated: Whether the feed-forward network has three matrices.
+        untied: Whether the output has its own matrix.
+        length: Tokens of every sample, if it does not depend on a text's length.
     """
 
     names: dict[str, str]
@@ -59,7 +61,8 @@ TYPES: Final = {**TEXT_TYPES, **IMAGE_TYPES, **_types("sound")}
 
 _SAMPLES = 80_000  # arbitrary: 5 s of sound at 16 kHz
 _VOCABULARIES = (8000, 30_522, 50_257, 128_256)  # arbitrary: BERT's, GPT-2's and Llama 3's among them
-_DEPTHS = {1: 20, 2: 35, 3: 15, 4: 20, 6: 10}  # arbitrary: wide rather than deep: a dry run's time goes by operators
+# arbitrary: wide rather than deep: a dry run's time depends on the number of operators
+_DEPTHS = {1: 20, 2: 35, 3: 15, 4: 20, 6: 10}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,7 @@ class _Shape:
 
     @property
     def parameters(self) -> float:
-        """About how many there are."""
+        """The approximate number of parameters."""
         kind = TYPES[self.kind]
         attention = (2 + 2 * self.groups / self.heads) * self.width**2 * (1.5 if kind.stacks == 2 else 1)
         feedforward = (3 if kind.gated else 2) * self.width * self.inner
@@ -82,7 +85,9 @@ class _Shape:
         return words + kind.stacks * self.depth * (attention + feedforward)
 
     def elements(self, tokens: int, eager: bool, checkpointing: bool) -> float:
-        """Return about how many elements a sample of so many tokens keeps for backward, its scores over words included."""
+        """Return the approximate number of elements that a sample of this many tokens keeps for backward, including its
+        scores over words.
+        """
         kind = TYPES[self.kind]
         layer: float = tokens * (10 * self.width + (4 if kind.gated else 3) * self.inner)
         layer += 3.25 * self.heads * tokens**2 if eager else 0
@@ -137,7 +142,7 @@ def _draw_shape(draw: Draw, parameters: float) -> _Shape:
 
 
 def _batch(draw: Draw, shape: _Shape, batch: int, tokens: int) -> tuple[str, ...]:
-    """Return the tensors which a model of this type takes, its labels among them."""
+    """Return the tensors that a model of this type takes, including its labels."""
     if shape.kind in IMAGE_TYPES:
         return f"pixel_values={batch}x3x224x224", f"labels={batch}:int64<1000"
     if shape.kind == "whisper":

@@ -1,4 +1,4 @@
-"""The widths of a network's layers; known without torch, so that a draw can add them up."""
+"""Widths of a network's layers, computed without torch, so that a draw can add them up."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ _NARROWEST = 8  # arbitrary
 
 
 def layer_widths(shape: str, width: int, depth: int) -> list[int]:
-    """Return what each of `depth` hidden layers of a perceptron puts out.
+    """Return the output width of each of `depth` hidden layers of a perceptron.
 
-    uniform, residual: always `width`. pyramid: from `width` down in equal ratios to an eighth. bottleneck: `width` and a
-    quarter of it in turn. dense: a `depth`-th of `width` each, because every layer is handed on to all that follow.
+    uniform, residual: always `width`. pyramid: from `width` down in equal ratios to an eighth. bottleneck: alternately
+    `width` and a quarter of it. dense: a `depth`-th of `width` each, because every layer's output is passed to all later
+    ones.
     """
     if shape == "pyramid":
         return [max(_NARROWEST, round(width / 8 ** (layer / max(1, depth - 1)))) for layer in range(depth)]
@@ -23,5 +24,5 @@ def layer_widths(shape: str, width: int, depth: int) -> list[int]:
 
 
 def stage_widths(shape: str, width: int, stages: int) -> list[int]:
-    """Return the channels of each stage of a convolutional network; they double, but where it is uniform or dense."""
+    """Return the channels of each stage of a convolutional network; they double, unless it is uniform or dense."""
     return [width if shape in ("uniform", "dense") else width * 2**stage for stage in range(stages)]

@@ -1,4 +1,4 @@
-"""Random networks: factories with plain keyword arguments, which a TARGET names (`...networks:mlp?{"inputs": 784, ...}`)."""
+"""Random networks: factories with plain keyword arguments, for TARGETs (`...networks:mlp?{"inputs": 784, ...}`)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from torch import Tensor, nn
 
 from vramcast.datasets.workloads.network_shapes import layer_widths, stage_widths
 
-_GROUPS = 8  # arbitrary: of a group norm, where the width can be divided by it
+_GROUPS = 8  # arbitrary: groups of a group norm, if they divide the width
 _ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "tanh": nn.Tanh, "leaky_relu": nn.LeakyReLU, "elu": nn.ELU}
 _BATCH_NORMS: dict[int, Any] = {0: nn.BatchNorm1d, 1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 
 
 class _Residual(nn.Sequential):
-    """Adds what the layers make of the input to the input."""
+    """Adds the layers' output to the input."""
 
     def forward(self, input: Tensor) -> Tensor:
         return input + super().forward(input)
 
 
 class _Dense(nn.Sequential):
-    """Hands the input on beside what the layers make of it."""
+    """Concatenates the input and the layers' output."""
 
     def forward(self, input: Tensor) -> Tensor:
         return torch.cat((input, super().forward(input)), dim=1)
@@ -34,7 +34,7 @@ def _dropout(probability: float) -> list[nn.Module]:
 
 
 def _norm(norm: str, width: int, dimensions: int = 0) -> list[nn.Module]:
-    """Return the norm of so many features, or of channels which have dimensions."""
+    """Return the norm for this many features, or for channels with further dimensions."""
     if norm == "batch":
         return [_BATCH_NORMS[dimensions](width)]
     if norm == "layer":
@@ -58,10 +58,10 @@ def mlp(
     Args:
         inputs: Features of a sample.
         outputs: Classes, or values to regress.
-        width: Of the widest hidden layer.
-        depth: Hidden layers.
+        width: Width of the widest hidden layer.
+        depth: Number of hidden layers.
         shape: One of `shapes.MLP_SHAPES`.
-        norm: After each hidden layer: none, batch, layer, group.
+        norm: Norm after each hidden layer: none, batch, layer, group.
         activation: relu, gelu, silu, tanh, leaky_relu, elu.
         dropout: Its probability; 0: no such layer.
     """
@@ -103,18 +103,18 @@ def cnn(
 
     Args:
         outputs: Classes.
-        width: Channels of the first stage.
-        stages: Parts of equal resolution; each halves the one before.
-        blocks: In a stage, after the convolution that leads into it.
-        shape: One of `shapes.CNN_SHAPES`: what a block is, and whether stages get wider.
-        kernel: Its side, odd.
-        norm: After each convolution: none, batch, layer (a group norm of one group), group.
+        width: Number of channels of the first stage.
+        stages: Number of parts of equal resolution; each halves the one before.
+        blocks: Number of blocks in a stage, after its first convolution.
+        shape: One of `shapes.CNN_SHAPES`: the kind of block, and whether stages get wider.
+        kernel: Side of the kernel, odd.
+        norm: Norm after each convolution: none, batch, layer (a group norm of one group), group.
         activation: As in `mlp`.
-        dropout: After each block; 0: no such layer.
+        dropout: Its probability after each block; 0: no such layer.
         inputs: Channels of the input.
         dimensions: 1, 2 or 3.
-        pool: Resolution is halved by max pooling, else by a stride.
-        dense_outputs: The answer is one for each pixel, as in segmentation.
+        pool: Whether max pooling halves the resolution, else a stride.
+        dense_outputs: Whether there is an output for each pixel, as in segmentation.
     """
 
     def convolution(inputs: int, outputs: int, kernel: int, *, stride: int = 1, groups: int = 1) -> nn.Sequential:
@@ -176,19 +176,19 @@ def transformer(
     """Return a transformer over token ids, N x tokens -> N x tokens x vocabulary, or N x outputs of the whole text.
 
     Args:
-        vocabulary: Token ids are below it.
-        width: Of a token; a multiple of `heads`.
-        depth: Layers.
-        heads: Of the attention.
-        tokens: Of a text.
+        vocabulary: Number of token ids.
+        width: Width of a token; a multiple of `heads`.
+        depth: Number of layers.
+        heads: Number of attention heads.
+        tokens: Number of tokens of a text.
         outputs: Classes of the whole text; 0: the next token's scores instead.
         feedforward: Width of the inner layer; 0: four times `width`.
-        attention: sdpa (torch's fused attention), eager (its product written out), torch (nn.TransformerEncoderLayer: the
-            arguments `norm`, `gated` and `causal` then say nothing).
-        causal: Each token sees only those before it.
+        attention: sdpa (torch's fused attention), eager (its product written out), torch (nn.TransformerEncoderLayer, which
+            ignores the arguments `norm`, `gated` and `causal`).
+        causal: Whether each token attends only to those before it.
         norm: layer, rms.
-        norm_first: Norms stand before attention and feed-forward, else after them.
-        gated: The inner layer is multiplied by a gate of its own.
+        norm_first: Whether norms come before attention and feed-forward, else after them.
+        gated: Whether the inner layer is multiplied by a gate of its own.
         activation: As in `mlp`; with `attention="torch"` relu or gelu.
         dropout: Its probability.
     """
@@ -213,7 +213,7 @@ def _token_norm(norm: str, width: int) -> nn.Module:
 
 
 class _Tokens(nn.Module):
-    """Token ids as vectors, with one more for each place."""
+    """Token ids as vectors, plus a vector for each position."""
 
     def __init__(self, vocabulary: int, width: int, tokens: int) -> None:
         super().__init__()
@@ -225,7 +225,7 @@ class _Tokens(nn.Module):
 
 
 class _Branch(nn.Module):
-    """A branch beside the residual stream, with its norm."""
+    """A branch of the residual stream, with its norm."""
 
     def __init__(self, branch: nn.Module, norm: nn.Module, norm_first: bool) -> None:
         super().__init__()

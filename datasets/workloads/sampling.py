@@ -1,7 +1,7 @@
-"""Seeded choices which come out the same under every Python.
+"""Seeded choices that are the same in every version of Python.
 
-Only `random.Random.random` is promised to stay as it is; `choice`, `shuffle` and the like may change from one version to
-the next, and with them the list of jobs.
+Only `random.Random.random` is guaranteed to be stable; `choice`, `shuffle` and the like may change from one version to the
+next, and the list of jobs with them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Draw:
     """A stream of choices; equal keys give equal streams.
 
     Args:
-        key: What the stream belongs to, for example (seed, index).
+        key: Identifies the stream, for example (seed, index).
     """
 
     def __init__(self, *key: int | str) -> None:
@@ -38,7 +38,7 @@ class Draw:
         return low + int(self._uniform() * (high - low + 1))
 
     def chance(self, probability: float) -> bool:
-        """Return true that often."""
+        """Return true with this probability."""
         return self._uniform() < probability
 
     def choice(self, options: Sequence[T]) -> T:
@@ -46,7 +46,7 @@ class Draw:
         return options[int(self._uniform() * len(options))]
 
     def weighted(self, weights: Mapping[T, float]) -> T:
-        """Return a key, as often as its weight says."""
+        """Return a key with a probability proportional to its weight."""
         bounds = list(accumulate(weights.values()))
         point = self._uniform() * bounds[-1]
         return next(key for key, bound in zip(weights, bounds, strict=True) if point < bound)

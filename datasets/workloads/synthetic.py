@@ -1,4 +1,4 @@
-"""Draws random networks (`networks.py`) of all sizes: perceptrons, convolutional networks, transformers."""
+"""Draws of random networks (`networks.py`) of all sizes: perceptrons, convolutional networks, transformers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLACE = "vramcast.datasets.workloads.networks"
 _ACTIVATIONS = {"relu": 40, "gelu": 20, "silu": 15, "tanh": 10, "leaky_relu": 10, "elu": 5}  # arbitrary
 _NORMS = {"none": 30, "batch": 40, "layer": 20, "group": 10}  # arbitrary
 _DROPOUTS = {0.0: 60, 0.1: 20, 0.5: 20}  # arbitrary
-# Elements kept for backward beside a layer's output, in units of it.
+# Elements kept for backward besides a layer's output, in units of it.
 _KEPT_BY_ACTIVATION = {"relu": 0.0, "tanh": 0.0, "gelu": 1.0, "silu": 1.0, "leaky_relu": 0.0, "elu": 0.0}
 _MLP_INPUTS = (64, 256, 784, 1024, 3072, 4096, 12288)  # arbitrary: among them MNIST's and CIFAR's pixels
 _MLP_CLASSES = (2, 10, 100, 1000, 10_000)  # arbitrary
@@ -30,13 +30,15 @@ def target(factory: str, **arguments: Any) -> str:
 
 
 def _kept(norm: str, activation: str, dropout: float) -> float:
-    """Return what a layer keeps for backward, in units of its output: itself, and what comes after it."""
+    """Return the elements that a layer keeps for backward, in units of its output: the output, and those of the layers
+    after it.
+    """
     return 1.0 + (norm != "none") + _KEPT_BY_ACTIVATION[activation] + (1.25 if dropout else 0.0)
 
 
 # ------------------------------------------------------------------------------------------------ perceptrons
 def draw_mlp(draw: Draw) -> Workload:
-    """Return a perceptron's training: classification, now and then regression."""
+    """Return the training of a perceptron: classification, sometimes regression."""
     training = draw_training(draw)
     budget = draw_budget(draw, _MLP_HIGHEST_BYTES)
     inputs = draw.choice(_MLP_INPUTS) if draw.chance(0.5) else int(draw.log_uniform(16, 16_384))
@@ -76,7 +78,7 @@ _KERNELS = {1: 5, 3: 70, 5: 15, 7: 10}  # arbitrary
 
 
 def draw_cnn(draw: Draw) -> Workload:
-    """Return a convolutional network's training: classification, now and then one class for each pixel."""
+    """Return the training of a convolutional network: classification, sometimes one class for each pixel."""
     dimensions = draw.weighted(_DIMENSIONS)
     training = draw_training(draw, convolves=True, flat=dimensions == 2)
     budget = draw_budget(draw)
@@ -94,7 +96,8 @@ def draw_cnn(draw: Draw) -> Workload:
             features = wide * (1 + blocks) if shape == "dense" else wide
         return total + features * outputs
 
-    widest = (512 if shape in ("uniform", "dense") else 128) // (2 if kernel > 3 else 1)  # arbitrary: others double by stage
+    # arbitrary: other shapes double by stage
+    widest = (512 if shape in ("uniform", "dense") else 128) // (2 if kernel > 3 else 1)
     width = largest(parameters, budget.parameters(training.bytes_per_parameter), 8, widest, 8)
     kept = _kept(norm, activation, 0.0)
     per_pixel = inputs + 0.0  # elements kept for each pixel of the input
@@ -121,7 +124,7 @@ def draw_cnn(draw: Draw) -> Workload:
 
 
 def _block_parameters(shape: str, width: int, blocks: int, volume: int) -> float:
-    """Return a block's weights; `volume` is the kernel's. In a dense stage the blocks' mean."""
+    """Return a block's number of weights; `volume` is the kernel's. In a dense stage it is the mean of the blocks."""
     if shape == "residual":
         return 2 * volume * width**2
     if shape == "bottleneck":
@@ -132,13 +135,13 @@ def _block_parameters(shape: str, width: int, blocks: int, volume: int) -> float
 
 
 def _block_outputs(shape: str, blocks: int) -> float:
-    """Return what a block puts out, sums and joined inputs included, in units of the stage's width."""
+    """Return a block's outputs, including sums and joined inputs, in units of the stage's width."""
     return {"residual": 3.0, "bottleneck": 2.5, "separable": 2.0, "dense": 1 + (1 + blocks) / 2}.get(shape, 1.0)
 
 
 # ------------------------------------------------------------------------------------------------ transformers
 def draw_transformer(draw: Draw) -> Workload:
-    """Return a transformer's training: the next token, now and then a class for the text."""
+    """Return the training of a transformer: the next token, sometimes a class for the text."""
     training = draw_training(draw)
     budget = draw_budget(draw)
     vocabulary, depth = draw.choice(_VOCABULARIES), draw.weighted({1: 10, 2: 20, 4: 30, 6: 20, 8: 10, 12: 10})

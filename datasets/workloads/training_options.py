@@ -1,6 +1,6 @@
-"""How a drawn network is trained: precision, optimizer, order of things, allocator settings; and about what that costs.
+"""Training options of a drawn network: precision, optimizer, memory format, allocator settings; and their approximate cost.
 
-The costs are closed forms which only steer the draw towards a size: nothing else may use them as an estimate.
+The costs are closed forms that only steer the draw towards a size: nothing else may use them as an estimate.
 """
 
 from __future__ import annotations
@@ -22,27 +22,29 @@ _WEIGHTS: Final[dict[str, dict[Any, float]]] = tomllib.loads(Path(__file__).with
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnTraining(Training):
-    """How a network is trained, and under which settings of the allocator."""
+    """The training options of a network, and the allocator's settings."""
 
     alloc_conf: str
 
     @property
     def bytes_per_parameter(self) -> float:
-        """About what a parameter takes: itself, its gradient, the optimizer's state and temporaries, autocast's copy."""
+        """The approximate bytes per parameter: itself, its gradient, the optimizer's state and temporaries, autocast's
+        copy.
+        """
         optimizer = str(self.optimizer)
         states = state_tensors(optimizer)
-        tensors = 2 + states + (1 if ":" not in optimizer and states else 0)  # the foreach way has temporaries
+        tensors = 2 + states + (1 if ":" not in optimizer and states else 0)  # the foreach implementation has temporaries
         return tensors * (2 if self.precision == "bf16" else 4) + (2 if self.precision.startswith("amp") else 0)
 
     @property
     def bytes_per_activation(self) -> float:
-        """About what an element kept for backward takes; autocast keeps some in float32."""
+        """The approximate bytes per element kept for backward; autocast keeps some in float32."""
         return {"fp32": 4.0, "amp-bf16": 2.6, "amp-fp16": 2.6, "bf16": 2.0}[self.precision]
 
     def workload(
         self, name: str, family: str, target: str, batch: tuple[str, ...], labels: str | None, classes: int | None = None
     ) -> Workload:
-        """Return the workload of a network, of the given family, trained in this way."""
+        """Return the workload of a network of the given family with these options."""
         return Workload(
             name=name,
             family=family,
@@ -58,12 +60,12 @@ class DrawnTraining(Training):
 def draw_training(
     draw: Draw, *, convolves: bool = False, flat: bool = False, checkpoints: bool = False, low: bool = False
 ) -> DrawnTraining:
-    """Return a way to train.
+    """Return training options.
 
     Args:
-        draw: Where the choices come from.
+        draw: Source of the choices.
         convolves: The network has convolutions: cuDNN may search for algorithms.
-        flat: Its input is images (N x C x H x W): they may lie channels last.
+        flat: Its input is images (N x C x H x W), which may be in channels-last format.
         checkpoints: It has a switch for gradient checkpointing.
         low: It is so large that it is mostly trained in bfloat16.
     """

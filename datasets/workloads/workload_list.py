@@ -1,4 +1,4 @@
-"""The list of jobs to measure: seeded, without repeats, the same however it is cut into shards."""
+"""The list of jobs to measure: seeded, without repeats, and independent of how it is cut into shards."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ FAMILIES: dict[str, Callable[[Draw], Workload]] = {
     "timm": draw_timm,
     "hf": draw_hugging_face,
 }
-# Jobs of each family among twenty in a row. arbitrary: a little more than half are drawn at random, the others are what people
-# train.
+# Jobs of each family among twenty in a row. arbitrary: slightly more than half are drawn at random, the others are common
+# models.
 PROPORTIONS = {"mlp": 3, "cnn": 6, "transformer": 3, "torchvision": 3, "timm": 2, "hf": 3}
 _BLOCK = sum(PROPORTIONS.values())
-_MEASURED_TWICE, _CAPPED, _EVERY = 3, 7, 10  # arbitrary: two tenths of the list, of which none is in both
+_MEASURED_TWICE, _CAPPED, _EVERY = 3, 7, 10  # arbitrary: two tenths of the list, disjoint
 
 
 def workloads(seed: int, first: int, count: int) -> list[tuple[str, Workload]]:
     """Return entries `first` to `first + count` of the list that belongs to `seed`, as (id, workload).
 
     The id is `{seed}-{index}`. Each block of twenty has every family in its fixed proportion, in a random order, so that a
-    prefix of the list is as good a sample as the whole. An entry depends on the seed, its index and, as no two are equal, on
-    those before it; nothing depends on the cut, on the Python or on what is installed.
+    prefix of the list is as representative as the whole. An entry depends on the seed, its index and, because no two are
+    equal, on those before it, but not on the cut, the version of Python, or the installed packages.
 
     Args:
-        seed: Of the list.
-        first: 0 or more.
-        count: How many.
+        seed: Seed of the list.
+        first: Index of the first entry.
+        count: Number of entries.
     """
     return list(islice(_all(seed, first + count), first, None))
 
 
 def is_repeated(index: int) -> bool:
-    """Return whether this entry is measured twice, which shows how much a measurement varies: every tenth."""
+    """Return whether this entry is measured twice, which shows the variation of measurements: every tenth."""
     return index % _EVERY == _MEASURED_TWICE
 
 
 def is_capped(index: int) -> bool:
-    """Return whether the smallest card on which this entry runs is searched for as well: every tenth."""
+    """Return whether the smallest card that runs this entry is searched for as well: every tenth."""
     return index % _EVERY == _CAPPED
 
 

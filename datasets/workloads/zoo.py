@@ -1,4 +1,4 @@
-"""Draws the training of ready-made image models: torchvision's (classification, some segmentation) and timm's."""
+"""Draws of the training of ready-made image models: torchvision's (classification, some segmentation) and timm's."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from vramcast.datasets.workloads.sampling import Draw
 from vramcast.datasets.workloads.sizes import Budget, draw_batch, draw_budget, draw_fitting
 from vramcast.datasets.workloads.training_options import DrawnTraining, draw_training
 
-_SIDES = (96, 112, 128, 160, 192, 224, 256, 288, 320, 384, 448)  # arbitrary: for models which take any
-_CLASSES = {1000: 50, 100: 20, 10: 20, 2: 10}  # arbitrary: of ImageNet, CIFAR-100, CIFAR-10
+_SIDES = (96, 112, 128, 160, 192, 224, 256, 288, 320, 384, 448)  # arbitrary: for models that take any side
+_CLASSES = {1000: 50, 100: 20, 10: 20, 2: 10}  # arbitrary: ImageNet, CIFAR-100, CIFAR-10, and two classes
 _SEGMENTS = {21: 60, 150: 20, 2: 20}  # arbitrary: classes of Pascal VOC, ADE20K, a mask
-_SEGMENTATION_SHARE = 0.1  # arbitrary: of torchvision's jobs
-# Their own initialisation draws every weight by hand, which takes seconds.
+_SEGMENTATION_SHARE = 0.1  # arbitrary: share of torchvision's jobs
+# Their own initialization draws every weight separately, which takes seconds.
 _UNINITIALISED = ("googlenet", "inception_v3")
 
 
@@ -43,17 +43,18 @@ def draw_timm(draw: Draw) -> Workload:
 
 
 def _draw_model(draw: Draw, models: dict[str, ImageModel], training: DrawnTraining) -> tuple[str, ImageModel, Budget]:
-    """Return a model, and what is left for its batch of a size drawn for the job."""
+    """Return a model, and the budget left for its batch from a size drawn for the job."""
     name = draw.choice(tuple(models))
     total = draw_budget(draw)
     return name, models[name], total.less(models[name].parameters * training.bytes_per_parameter)
 
 
 def _draw_input(draw: Draw, model: ImageModel, training: DrawnTraining, budget: Budget) -> tuple[int, int]:
-    """Return (side, batch) that about fill the budget."""
+    """Return (side, batch) that roughly fill the budget."""
 
     def sample_bytes(side: int) -> float:
-        kept = model.elements_per_image * (0.3 if training.checkpointing else 1.0)  # arbitrary: about what is left of them
+        # arbitrary: about the share that is left of them
+        kept = model.elements_per_image * (0.3 if training.checkpointing else 1.0)
         return kept * (side / model.side) ** 2 * training.bytes_per_activation
 
     sides = (model.side,) if draw.chance(0.5) or not model.any_side else _SIDES

@@ -100,7 +100,7 @@ def read_files(
             "rejected_by_reason": dict(counted_reasons(reading.rejected)),
             "notes": reading.notes,
         }
-        progress(f"{file}: {name}, {len(runs):,} runs, {len(reading.rejected):,} rows set aside")
+        progress(f"{file}: {name}, {len(runs):,} runs, {len(reading.rejected):,} rows rejected")
     return found
 
 

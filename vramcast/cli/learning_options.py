@@ -52,7 +52,7 @@ def read_all(paths: list[str]) -> list[Run]:
         found.update({run.id: with_config(run, folder) for run in reading.runs})
         if reading.rejected:
             first = reading.rejected[0]
-            say(f"vramcast: {path}: {len(reading.rejected)} rows set aside ({first.where}: {first.reason})")
+            say(f"vramcast: {path}: {len(reading.rejected)} rows rejected ({first.where}: {first.reason})")
     return list(found.values())
 
 

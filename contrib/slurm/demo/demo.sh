@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The story of docs/slurm.md on a real Slurm of this machine: controller, two nodes, database, munge, all in a temporary folder.
-# Real: Slurm, its queue, refusals and accounting, the service, its estimates. Not real: the cards (node/torchrun says how).
+# The demo of docs/slurm.md on a real Slurm on this machine: controller, two nodes, database, munge, all in a temporary folder.
+# Real: Slurm, its queue, refusals and accounting, the service, its estimates. Simulated: the cards (see node/torchrun).
 # Needs root on Debian, and: apt-get install slurm-wlm slurmdbd slurm-wlm-mysql-plugin munge mariadb-server bubblewrap
 # usage: demo.sh VRAMCAST    the command, .venv/bin/vramcast
 set -euo pipefail
@@ -22,7 +22,7 @@ finish() {
 }
 trap 'finish || true' EXIT
 
-# --- what a site has: Slurm with two partitions, each with a node that has one card -------------------------------------------
+# --- the site: Slurm with two partitions, each with a node that has one card --------------------------------------------------
 mkdir "$root"/{cards,db,etc,jobs,log,run,site,spool,state}
 chmod 777 "$root"/{cards,jobs,run}
 free_port() { /usr/bin/python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
@@ -84,9 +84,9 @@ PidFile=$root/run/slurmdbd.pid
 END
 chmod 600 "$root/etc/slurmdbd.conf"
 
-# --- what vramcast adds: the hooks, beside slurm.conf; on each node the epilog and the sampler -----------------------------------
+# --- vramcast's part: the hooks, next to slurm.conf; on each node the epilog and the sampler -----------------------------------
 cp -rL "$here/../../../vramcast" "$root/site/"
-/usr/bin/python3 -m venv --without-pip "$root/opt"  # isolated as in the hooks, it takes no PYTHONPATH
+/usr/bin/python3 -m venv --without-pip "$root/opt"  # isolated, as in the hooks, it ignores PYTHONPATH
 for packages in "$root"/opt/lib/python3*/site-packages; do echo "$root/site" > "$packages/vramcast.pth"; done
 printf '%s\n' 'a-token-of-the-demo' > "$root/etc/token"
 cat > "$root/etc/vramcast.toml" <<END
@@ -139,78 +139,78 @@ serve() {
 serve
 until [ "$(sinfo --noheader --format=%T | sort --unique)" = idle ]; do sleep 0.5; done
 
-# --- the story ------------------------------------------------------------------------------------------------------------------
+# --- the demo -------------------------------------------------------------------------------------------------------------------
 cd "$root/jobs"
 as_user() { runuser --user nobody -- env HOME="$root/jobs" PATH="$root/node:$PATH" DEMO_TAKES_MIB="${takes_mib:-1000}" "$@"; }
-told() { printf '\n$ %s\n' "$*"; as_user "$@" 2>&1 | sed "s|$root|/cluster|g"; }
-said() { printf '\n# %s\n' "$@"; }
+show() { printf '\n$ %s\n' "$*"; as_user "$@" 2>&1 | sed "s|$root|/cluster|g"; }
+title() { printf '\n# %s\n' "$@"; }
 ended() { until [ -z "$(squeue --noheader)" ]; do sleep 0.5; done; }
-# The service knows a new job only after some seconds: what is not ready in two is asked for again.
+# The service needs some seconds for a new job: an answer that is not ready within two seconds is requested again.
 answered() {
     as_user "$root/opt/bin/python" -I -P -m vramcast.schedulers.slurm --settings "$root/etc/vramcast.toml" submit sbatch \
         "{\"argv\": [\"$1\"], \"gres\": \"gres:gpu:1\", \"partition\": \"small\"}"
 }
-asked_before() { for script in "$@"; do while answered "$script" | grep -q 'not ready'; do sleep 1; done; done; }
+warm_up() { for script in "$@"; do while answered "$script" | grep -q 'not ready'; do sleep 1; done; done; }
 
-said "A training command which nobody has asked about: the first submission does not wait for its estimate."
+title "A training command that is new to the service: the first submission does not wait for its estimate."
 takes_mib=700
-told cat digits.sh
-told sbatch digits.sh
-asked_before resnet50.sh vit_large.sh vit_huge_batch.sh digits.sh
-said "The second time its answer is there. The job asked for a whole card, and gets what it needs of it."
-told sbatch digits.sh
-said "The same for a job that names its model. Two of them run side by side on one card."
+show cat digits.sh
+show sbatch digits.sh
+warm_up resnet50.sh vit_large.sh vit_huge_batch.sh digits.sh
+title "The second time the answer is ready. The job requested a whole card, and gets the part that it needs."
+show sbatch digits.sh
+title "The same for a job that names its model. Two of them run side by side on one card."
 takes_mib=3250
-told sbatch resnet50.sh
-told sbatch resnet50.sh
+show sbatch resnet50.sh
+show sbatch resnet50.sh
 for _ in $(seq 20); do
     [ "$(squeue --noheader --states=RUNNING --name=resnet50 | wc -l)" = 2 ] && break
     sleep 0.5
 done
-told squeue --format='%i %j %T %P %b'
+show squeue --format='%i %j %T %P %b'
 ended
-said "Too large for the partition asked for, and for any."
-told sbatch --partition=small vit_large.sh || true
-told sbatch vit_huge_batch.sh || true
-said "Without a partition: the first which has room."
+title "Too large for the requested partition, and too large for any."
+show sbatch --partition=small vit_large.sh || true
+show sbatch vit_huge_batch.sh || true
+title "Without a partition: the first one with room."
 takes_mib=24100
-told sbatch vit_large.sh
+show sbatch vit_large.sh
 ended
-said "A job takes more than anybody foresaw: it dies, and comes back with a larger request."
+title "A job needs more than its bound: it dies, and is requeued with a larger request."
 takes_mib=5000
-told sbatch --comment='the long sequences' resnet50.sh
+show sbatch --comment='the long sequences' resnet50.sh
 job=$(squeue --noheader --format=%i)
 until squeue --noheader --jobs="$job" --format=%b | grep --quiet shard:6; do sleep 0.5; done
-told squeue --format='%i %j %T %r %b'
+show squeue --format='%i %j %T %r %b'
 until [ -z "$(squeue --noheader)" ]; do sleep 1; done
-told cat "slurm-$job.out"
-said "A week of other people's jobs, each of a model of its own (their scripts differ in its name)."
-told cat model.sh
+show cat "slurm-$job.out"
+title "A week of other users' jobs, each with a model of its own (their scripts differ in its name)."
+show cat model.sh
 for model in resnet18 resnet34 squeezenet1_1 mobilenet_v2 shufflenet_v2_x1_0 efficientnet_b0 regnet_y_400mf vgg11; do
     sed "s/MODEL/$model/" model.sh > "$model.sh"
-    asked_before "$model.sh"
+    warm_up "$model.sh"
     takes_mib=1000
     estimate=$(answered "$model.sh" | sed -n 's/^say vramcast: \([0-9.]* [MG]iB\),.*/\1/p')
     takes_mib=$(echo "$estimate" | awk '{ printf "%d", $1 * ($2 == "GiB" ? 1024 : 1) + 40 }')
     as_user sbatch "$model.sh" 2>&1 | sed -n 1p
 done
 ended
-said "The service is away: no submission waits, or fails, for that."
+title "The service is down: no submission waits or fails because of it."
 kill "$server"; wait "$server" 2> /dev/null || true
 takes_mib=3250
 began=$(date +%s%N)
-told sbatch resnet50.sh
+show sbatch resnet50.sh
 echo "($((($(date +%s%N) - began) / 1000000)) ms)"
 serve
 ended
-said "What the service has learned from the epilogs."
+title "Metrics of the service, from the epilogs' reports."
 curl --noproxy 127.0.0.1 --silent --header "Authorization: Bearer $(cat "$root/etc/token")" "http://127.0.0.1:$service/metrics" |
     grep -E '^vramcast_(coverage|observations|overprovision)' || true
-said "What Slurm says of the jobs: the epilog noted their peaks."
+title "Slurm's accounting of the jobs: the epilog has added their peaks."
 until [ "$(sacct --allusers --noheader --parsable2 --allocations --format=AdminComment | grep -c vramcast-peak)" -ge 15 ]; do sleep 1; done
-told sacct --allusers --allocations --parsable2 --format=JobID,JobName,State,AllocTRES,AdminComment
+show sacct --allusers --allocations --parsable2 --format=JobID,JobName,State,AllocTRES,AdminComment
 sacct --allusers --parsable2 --format=JobID,JobName,User,State,AllocTRES,AdminComment,Elapsed,End,NodeList > "$root/jobs/sacct.txt"
-said "And what vramcast learns from it."
-told head --lines=3 rules.json
+title "Adoption of this history."
+show head --lines=3 rules.json
 printf '\n$ vramcast adopt sacct.txt --join rules.json --out site\n'
 "$vramcast" adopt sacct.txt --join rules.json --out "$root/artifact" 2>&1 | sed "s|$root|/cluster|g"

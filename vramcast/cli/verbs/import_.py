@@ -116,7 +116,7 @@ def _text(summary: dict[str, Any]) -> str:
         f"{summary['imported'] if summary['out'] else summary['runs']:>10,} {what}",
         f"{summary['already_there']:>10,} in {summary['out']} already" if summary["out"] else "",
         f"{summary['with_target']:>10,} can be run again, {summary['censored']:,} peaks are lower bounds",
-        f"{summary['rejected']:>10,} rows set aside",
+        f"{summary['rejected']:>10,} rows rejected",
     ]
     lines += [f"{'':>11}{n:,} x {reason}" for reason, n in [*summary["rejected_by_reason"].items()][:_SHOWN_REASONS]]
     return "\n".join([*filter(None, lines), *summary["notes"]])
