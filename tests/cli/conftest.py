@@ -1,4 +1,4 @@
-"""What the tests of the command line share."""
+"""Fixtures for the tests of the command line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OF_VERB = {
 
 
 def closed(schema: Any) -> Any:
-    """Return a schema which allows no field that it does not describe; the published one allows them, for later releases."""
+    """Return a schema that forbids fields it does not describe; the published one allows them, for later releases."""
     if isinstance(schema, list):
         return [closed(part) for part in schema]
     if not isinstance(schema, dict):
@@ -37,7 +37,7 @@ def closed(schema: Any) -> Any:
 
 
 def validator(name: str) -> Draft202012Validator:
-    """Return what checks a text against a schema, and that nothing is in it which the schema does not describe."""
+    """Return a validator of a text by a schema without undescribed fields."""
     schemas = {path.name: closed(json.loads(path.read_text(encoding="utf-8"))) for path in SCHEMAS.glob("*.json")}
     if name == "sweep":  # its rows have the size too
         schemas["estimate.schema.json"]["properties"] |= {"batch": {"type": "integer"}, "world_size": {"type": "integer"}}
@@ -48,7 +48,9 @@ def validator(name: str) -> Draft202012Validator:
 
 @pytest.fixture(scope="session")
 def require_schema() -> Callable[[str, str], None]:
-    """Fails where a JSON text is not as the published schema of this name has it, and no more."""
+    """Return a function that fails unless a JSON text follows the published schema of this name, without undescribed
+    fields.
+    """
     known: dict[str, Draft202012Validator] = {}
 
     def require(name: str, text: str) -> None:
@@ -62,13 +64,15 @@ def require_schema() -> Callable[[str, str], None]:
 
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str], require_schema: Callable[[str, str], None]) -> Callable[..., tuple[int, str, str]]:
-    """Runs one command in this process; returns exit code, stdout, stderr. What it prints with --json follows its schema."""
+    """Return a function that runs a command in this process and returns exit code, stdout, stderr; JSON output must follow
+    its schema.
+    """
 
     def run(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()
         try:
             code = main(arguments)
-        except SystemExit as end:  # argparse's own way out
+        except SystemExit as end:  # argparse's own exit
             code = int(end.code or 0)
         said = capsys.readouterr()
         if "--json" in arguments and said.out.startswith("{") and (name := _schema_of(arguments[0], json.loads(said.out))):
@@ -79,7 +83,7 @@ def call(capsys: pytest.CaptureFixture[str], require_schema: Callable[[str, str]
 
 
 def _schema_of(verb: str, said: dict[str, Any]) -> str | None:
-    """Return the schema which an answer of a verb has; None: none is published."""
+    """Return the schema for an answer of a verb; None: none is published."""
     if "error" in said and "message" in said:
         return "error"
     if verb == "check":

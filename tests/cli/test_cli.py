@@ -1,4 +1,4 @@
-"""The command line's answers: one JSON object on stdout, the exit codes of the contract, scripts left as they are."""
+"""Answers of the command line: one JSON object on stdout, the documented exit codes, scripts run unmodified."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def job(tiny_models: Path) -> list[str]:
 
 
 # ------------------------------------------------------------------------------------------------ estimate
-def test_an_estimate_in_json_is_one_object_and_nothing_else(call: Call, job: list[str]) -> None:
+def test_json_estimate_is_one_object(call: Call, job: list[str]) -> None:
     code, out, _ = call("estimate", *job, "--json")
     said = json.loads(out)
     assert code == 0
@@ -39,14 +39,14 @@ def test_an_estimate_in_json_is_one_object_and_nothing_else(call: Call, job: lis
     assert said["target"].endswith("tiny.py:wide")
 
 
-def test_an_estimate_for_a_person_says_what_fits(call: Call, job: list[str]) -> None:
+def test_text_estimate_shows_fit(call: Call, job: list[str]) -> None:
     code, out, _ = call("estimate", *job)
     assert code == 0
     assert "process peak" in out
     assert "fits" in out
 
 
-def test_the_options_reach_the_job(call: Call, tiny_models: Path, tmp_path: Path, auto_tracer: str) -> None:
+def test_options_reach_job(call: Call, tiny_models: Path, tmp_path: Path, auto_tracer: str) -> None:
     snapshot = tmp_path / "trace.pickle"
     code, out, _ = call(
         "estimate", f"{tiny_models}:mlp", "--batch", "input=8x16", "--labels", "8:int64<4", "--optimizer", "sgdm",
@@ -65,7 +65,7 @@ def test_the_options_reach_the_job(call: Call, tiny_models: Path, tmp_path: Path
     assert snapshot.stat().st_size > 1000
 
 
-def test_the_version_and_the_help_are_there(call: Call) -> None:
+def test_prints_version_and_help(call: Call) -> None:
     assert call("--version")[0] == 0
     code, out, _ = call("--help")
     assert code == 0
@@ -74,7 +74,7 @@ def test_the_version_and_the_help_are_there(call: Call) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ check
-def test_check_says_yes_no_and_uncertain(call: Call, job: list[str]) -> None:
+def test_check_returns_all_three_verdicts(call: Call, job: list[str]) -> None:
     said = json.loads(call("estimate", *job, "--json")[1])
     process, bound = said["peaks"]["process"], said["upper_bound"]["bytes"]
     between = str((process + bound) // 2)
@@ -89,7 +89,7 @@ def test_check_says_yes_no_and_uncertain(call: Call, job: list[str]) -> None:
         assert json.loads(out)["verdict"]["value"] == {4: "uncertain", 1: "does not fit"}[verdict]
 
 
-def test_check_on_a_full_card_says_no(call: Call, job: list[str]) -> None:
+def test_check_fails_on_full_card(call: Call, job: list[str]) -> None:
     code, out, _ = call("check", *job, "--memory", "650MiB", "--json")
     assert code == 1
     assert json.loads(out)["out_of_memory"] is not None
@@ -100,17 +100,17 @@ def test_check_on_a_full_card_says_no(call: Call, job: list[str]) -> None:
     ("text", "sizes"),
     [("8..64", [8, 16, 32, 64]), ("8..50", [8, 16, 32, 50]), ("5..5", [5]), ("8,24,3", [8, 24, 3]), ("7", [7])],
 )
-def test_a_range_doubles_and_a_list_is_taken_as_it_is(text: str, sizes: list[int]) -> None:
+def test_range_doubles_and_list_is_literal(text: str, sizes: list[int]) -> None:
     assert parse_sizes(text) == sizes
 
 
 @pytest.mark.parametrize("text", ["", "8..", "..8", "9..8", "0..8", "8-16", "8,,9", "0", "a", "8..16..32"])
-def test_another_range_is_refused(text: str) -> None:
+def test_rejects_other_range_forms(text: str) -> None:
     with pytest.raises(UsageError, match=r"write 8\.\.512"):
         parse_sizes(text)
 
 
-def test_a_sweep_has_a_row_for_each_size_and_ascends(call: Call, job: list[str]) -> None:
+def test_sweep_has_ascending_row_per_size(call: Call, job: list[str]) -> None:
     code, out, _ = call("sweep", *job, "--batch-sizes", "8,4096,64", "--json")
     said = json.loads(out)
     assert code == 0
@@ -124,14 +124,14 @@ def test_a_sweep_has_a_row_for_each_size_and_ascends(call: Call, job: list[str])
 
 @pytest.fixture
 def normed(tmp_path: Path) -> list[str]:
-    """A job whose model refuses a batch of one."""
+    """Return a job whose model raises for a batch of one."""
     (tmp_path / "normed.py").write_text(
         "import torch\ndef model(): return torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.BatchNorm1d(16))\n"
     )
     return [f"{tmp_path / 'normed.py'}:model", "--batch", "1x16", "--device", "a100-40gb", "--steps", "1"]
 
 
-def test_a_size_which_cannot_be_estimated_has_a_row_which_says_so(call: Call, normed: list[str]) -> None:
+def test_sweep_shows_reason_for_failed_size(call: Call, normed: list[str]) -> None:
     code, out, _ = call("sweep", *normed, "--batch-sizes", "1..2", "--json")
     first, second = json.loads(out)["rows"]
     assert code == 0
@@ -144,7 +144,7 @@ def test_a_size_which_cannot_be_estimated_has_a_row_which_says_so(call: Call, no
     assert "Expected more than 1 value per channel" in err
 
 
-def test_the_largest_batch_is_found_where_one_alone_is_refused(call: Call, normed: list[str]) -> None:
+def test_max_batch_tolerates_failure_at_one(call: Call, normed: list[str]) -> None:
     code, out, _ = call("sweep", *normed, "--max-batch", "--memory", "256MiB", "--json")
     assert code == 1
     said = json.loads(out)
@@ -152,7 +152,7 @@ def test_the_largest_batch_is_found_where_one_alone_is_refused(call: Call, norme
     assert [(row["batch"], "error" in row) for row in said["rows"]] == [(1, True), (2, False)]
 
 
-def test_the_largest_batch_fits_and_nothing_fits_on_a_stamp(call: Call, tiny_models: Path) -> None:
+def test_max_batch_fits_and_may_be_none(call: Call, tiny_models: Path) -> None:
     job = [f"{tiny_models}:wide", "--batch", "1x512x1024", "--labels", "1x512x1024", "--device", "a100-40gb"]
     code, out, _ = call("sweep", *job, "--max-batch", "--memory", "1200MiB", "--json")
     said = json.loads(out)
@@ -245,10 +245,10 @@ def script(tracer: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
     return write
 
 
-def test_an_unmodified_script_is_stopped_after_its_steps(call: Call, script: Callable[[str], Path], tmp_path: Path) -> None:
+def test_stops_script_after_steps(call: Call, script: Callable[[str], Path], tmp_path: Path) -> None:
     path = script(PLAIN)
     code, out, _ = call("run", "--device", "t4", "--steps", "4", "--until", "steps", "--json", "--", str(path), "--epochs", "3")
-    said = json.loads(out)  # what the script prints does not get here
+    said = json.loads(out)  # the script's output does not get here
     assert code == 0
     assert said["steps"] == 4
     assert said["device"] == "t4"
@@ -257,7 +257,7 @@ def test_an_unmodified_script_is_stopped_after_its_steps(call: Call, script: Cal
     assert not (tmp_path / "finished").exists()
 
 
-def test_the_scripts_own_arguments_are_its_own(call: Call, script: Callable[[str], Path]) -> None:
+def test_passes_arguments_to_script(call: Call, script: Callable[[str], Path]) -> None:
     path = script(PLAIN)
     small = json.loads(call("run", "--json", "--", "python", str(path), "--epochs", "1", "--width", "512")[1])
     large = json.loads(call("run", "--json", "--", str(path), "--epochs", "1", "--width", "4096")[1])
@@ -266,23 +266,23 @@ def test_the_scripts_own_arguments_are_its_own(call: Call, script: Callable[[str
 
 
 @pytest.mark.parametrize("source", [AMP, LOADER], ids=["amp", "loader"])
-def test_scripts_of_other_kinds_run(call: Call, script: Callable[[str], Path], source: str) -> None:
+def test_runs_other_kinds_of_scripts(call: Call, script: Callable[[str], Path], source: str) -> None:
     code, out, err = call("run", "--until", "steps", "--json", "--", str(script(source)))
     assert code == 0, err
     assert json.loads(out)["steps"] == 3
 
 
-def test_a_hugging_face_trainer_runs(call: Call, script: Callable[[str], Path]) -> None:
+def test_runs_hugging_face_trainer(call: Call, script: Callable[[str], Path]) -> None:
     for package in ("transformers", "accelerate"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
     code, out, err = call("run", "--json", "--", str(script(TRAINER)))
     assert code == 0, err
     said = json.loads(out)
-    assert (said["steps"] < 10, said["ended"]) == (True, None)  # its data loader ends after the wanted steps, and one more
+    assert (said["steps"] < 10, said["ended"]) == (True, None)  # its data loader ends one step after the --steps limit
 
 
-def test_a_script_which_ends_early_is_estimated_with_a_warning(call: Call, script: Callable[[str], Path]) -> None:
+def test_warns_if_script_ends_early(call: Call, script: Callable[[str], Path]) -> None:
     source = (
         "import torch\nm = torch.nn.Linear(4, 4).cuda()\no = torch.optim.SGD(m.parameters())\n"
         "m(torch.zeros(1, 4).cuda()).sum().backward()\no.step()\n"
@@ -293,7 +293,7 @@ def test_a_script_which_ends_early_is_estimated_with_a_warning(call: Call, scrip
 
 
 # ------------------------------------------------------------------------------------------------ doctor, and real processes
-def test_doctor_says_what_works(call: Call, auto_tracer: str) -> None:
+def test_doctor_reports_tracers(call: Call, auto_tracer: str) -> None:
     code, out, _ = call("doctor", "--json")
     said = json.loads(out)
     assert code == 0
@@ -315,7 +315,7 @@ def command(*arguments: str, **options: Any) -> subprocess.Popen[str]:
     )
 
 
-def test_a_real_process_says_nothing_but_its_answer(job: list[str]) -> None:
+def test_process_prints_only_its_answer(job: list[str]) -> None:
     process = command("estimate", *job, "--json")
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
@@ -324,10 +324,10 @@ def test_a_real_process_says_nothing_but_its_answer(job: list[str]) -> None:
 
 
 @pytest.mark.usefixtures("tracer")
-def test_ctrl_c_ends_a_job_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_ctrl_c_ends_job_and_cleans_up(tmp_path: Path) -> None:
     path = tmp_path / "sleeps.py"
     path.write_text("import os, time\nopen('runs', 'w').write(str(os.getpid()))\ntime.sleep(600)\n")
-    # A suite which a shell runs in the background has Ctrl-C ignored, and its children inherit that.
+    # A test suite in the background of a shell has Ctrl-C ignored, and its children inherit that.
     heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = command("run", "--", str(path), cwd=tmp_path, preexec_fn=heed)
     marker = tmp_path / "runs"

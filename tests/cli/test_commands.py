@@ -1,4 +1,4 @@
-"""`check -- COMMAND`, `run -- COMMAND` and `estimate_command`: one answer, in exit codes and in Python."""
+"""`check -- COMMAND`, `run -- COMMAND` and `estimate_command`: one answer, as exit codes and in Python."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import vramcast
 
 Call = Callable[..., tuple[int, str, str]]
 
-# A package's module which trains, and says what it saw of its command.
+# A module of a package that trains, and prints its view of the command.
 TRAINER = """
 import os, sys, torch
 assert sys.path[0] == os.getcwd() and sys.argv[1:] == ["--width", "1000"], (sys.path[0], sys.argv)
@@ -41,13 +41,13 @@ for _ in range(3):
         (("check", "--on", "t4", "--", "absent.py"), "no script or command 'absent.py'"),
     ],
 )
-def test_wrong_usage_is_told_before_anything_runs(call: Call, words: tuple[str, ...], said: str) -> None:
+def test_reports_wrong_usage_before_running(call: Call, words: tuple[str, ...], said: str) -> None:
     code, out, err = call(*words)
     assert (code, out) == (2, "")
     assert said in err
 
 
-def test_a_rank_which_is_none_is_wrong_usage(call: Call, tmp_path: Path) -> None:
+def test_rejects_rank_outside_world(call: Call, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     command = ("--", "torchrun", "--nproc_per_node=8", str(tmp_path / "train.py"))
     code, _, err = call("check", "--on", "t4", "--json", "--ranks", "8", *command)
@@ -57,7 +57,7 @@ def test_a_rank_which_is_none_is_wrong_usage(call: Call, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("tracer")
-def test_a_launched_module_fits_or_does_not(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checks_launched_module(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "train.py").write_text(TRAINER)
     monkeypatch.chdir(tmp_path)
@@ -79,8 +79,8 @@ def test_a_launched_module_fits_or_does_not(call: Call, tmp_path: Path, monkeypa
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are POSIX")
 @pytest.mark.usefixtures("tracer")
 @pytest.mark.parametrize("verb", [pytest.param(("run",), marks=pytest.mark.release), ("check", "--on", "t4")])
-def test_a_scripts_own_lines_stand_alone_on_a_terminal(verb: tuple[str, ...], tmp_path: Path) -> None:
-    """A line of progress would run into them: `running train.py ... 2 sloss 0.1`."""
+def test_terminal_shows_only_script_output(verb: tuple[str, ...], tmp_path: Path) -> None:
+    """A line of progress would mix with them: `running train.py ... 2 sloss 0.1`."""
     (tmp_path / "train.py").write_text(
         "import torch\n"
         "model = torch.nn.Linear(8, 8).cuda()\n"
@@ -97,7 +97,7 @@ def test_a_scripts_own_lines_stand_alone_on_a_terminal(verb: tuple[str, ...], tm
         done = subprocess.run(
             command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=end, env=environment, timeout=300, check=False
         )
-        shown = os.read(terminal, 65536).decode()  # it holds all: a terminal's buffer has 4 KiB at least, and this is less
+        shown = os.read(terminal, 65536).decode()  # a terminal's buffer has at least 4 KiB, and this output is shorter
     finally:
         os.close(terminal)
         os.close(end)

@@ -1,4 +1,4 @@
-"""`vramcast run`: what comes after the wanted steps, and what is left of a command that ends before its time."""
+"""`vramcast run`: the program after the measured steps, and the estimate of a command that ends early."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def run(call: Call, tracer: object, tmp_path: Path) -> Callable[..., tuple[int, 
 
 
 @pytest.mark.integration
-def test_the_first_evaluation_and_checkpoint_are_in_the_answer(
+def test_includes_first_evaluation_and_checkpoint(
     run: Callable[..., tuple[int, dict[str, Any], str]], tmp_path: Path
 ) -> None:
     mine = tmp_path / "best.pt"
@@ -108,14 +108,14 @@ def test_the_first_evaluation_and_checkpoint_are_in_the_answer(
 
 
 @pytest.mark.integration
-def test_what_is_not_reached_is_not_in_the_bound(run: Callable[..., tuple[int, dict[str, Any], str]], tmp_path: Path) -> None:
+def test_bound_excludes_unreached_phases(run: Callable[..., tuple[int, dict[str, Any], str]], tmp_path: Path) -> None:
     code, said, _ = run(EPOCHS, str(tmp_path / "x"), options=("--until", "steps"))
     assert (code, said["not_reached"], said["upper_bound"]["covers"]) == (0, ["evaluation"], "what was reached")
     assert any("evaluation" in warning for warning in said["warnings"])
 
 
 @pytest.mark.integration
-def test_a_script_which_raises_gives_its_peaks_so_far(run: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+def test_failed_script_gives_peaks_so_far(run: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
     code, said, _ = run(RAISES)
     assert (code, said["steps"], said["upper_bound"]["covers"]) == (0, 2, "what was reached")
     assert "ValueError: a metric of zeros" in said["ended"]
@@ -123,13 +123,13 @@ def test_a_script_which_raises_gives_its_peaks_so_far(run: Callable[..., tuple[i
 
 
 @pytest.mark.integration
-def test_a_script_without_an_optimizer_steps_by_hand(run: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+def test_counts_manual_steps(run: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
     code, said, _ = run(BY_HAND, options=("--until", "steps"))
     assert (code, said["steps"], said["ended"]) == (0, 3, None)
 
 
 @pytest.mark.integration
-def test_a_time_limit_gives_the_peaks_so_far(run: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+def test_time_limit_gives_peaks_so_far(run: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
     code, said, _ = run(SLOW, options=("--timeout", "3"))
     assert (code, said["steps"]) == (0, 0)
     assert "raise the limit" in said["ended"]
@@ -137,7 +137,7 @@ def test_a_time_limit_gives_the_peaks_so_far(run: Callable[..., tuple[int, dict[
 
 
 @pytest.mark.integration
-def test_what_ended_before_its_time_is_not_said_to_fit(call: Call, tracer: object, tmp_path: Path) -> None:
+def test_early_end_never_fits(call: Call, tracer: object, tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(textwrap.dedent(RAISES))
     code, _, err = call("check", "--on", "t4", "--", str(path))
@@ -163,7 +163,7 @@ SNAPSHOT = """
 
 
 @pytest.mark.integration
-def test_a_script_sees_its_own_history_whole(run: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+def test_script_sees_its_full_history(run: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
     code, said, _ = run(SNAPSHOT)
     assert (code, said["ended"]) == (0, None)
 
@@ -181,7 +181,7 @@ RANK = """
 
 
 @pytest.mark.integration
-def test_a_job_of_several_ranks_has_the_peaks_of_each_which_was_traced(
+def test_reports_peaks_of_each_traced_rank(
     run: Callable[..., tuple[int, dict[str, Any], str]],
 ) -> None:
     code, said, _ = run(RANK, options=("--world-size", "16", "--nproc-per-node", "8", "--ranks", "0,9"))

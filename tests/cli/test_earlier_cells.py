@@ -1,4 +1,4 @@
-"""What a cell of a notebook gets of the cells before it."""
+"""Names that a notebook's cell gets from earlier cells."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from vramcast.cli.earlier_cells import EarlierCells
         (["import torch"], "", ""),
     ],
 )
-def test_a_cell_gets_the_imports_whose_names_it_uses(earlier: list[str], cell: str, before: str) -> None:
+def test_cell_gets_imports_it_uses(earlier: list[str], cell: str, before: str) -> None:
     assert EarlierCells.read(["", *earlier]).completed(cell) == f"{before}\n{cell}"
 
 
@@ -52,5 +52,5 @@ def test_a_cell_gets_the_imports_whose_names_it_uses(earlier: list[str], cell: s
         (["width = 8"], "%time width", {}),
     ],
 )  # fmt: skip
-def test_what_must_be_moved_is_named_with_its_cell(earlier: list[str], cell: str, missing: dict[str, int]) -> None:
+def test_names_missing_values_with_cell(earlier: list[str], cell: str, missing: dict[str, int]) -> None:
     assert EarlierCells.read(["", *earlier]).missing(cell) == missing

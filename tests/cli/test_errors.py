@@ -1,4 +1,4 @@
-"""Every error of the command line is one line which begins with `vramcast: ` and names the next step."""
+"""Errors of the command line: each is one line that begins with `vramcast: ` and names the next step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def one_line(err: str) -> str:
 
 
 BATCH = ("--batch", "8x16")
-# Arguments after the verb; {models} is a file with small models. What the line must say: the value, and the next step.
+# Arguments after the verb; {models} is a file with small models. The line must have the value and the next step.
 WRONG = [
     ("estimate", ("resnet50", *BATCH), ("'resnet50'", "torchvision:resnet50")),
     ("estimate", ("torchvision:resnet5", *BATCH), ("'resnet5'", "did you mean")),
@@ -109,7 +109,7 @@ WRONG = [
 
 @pytest.mark.usefixtures("auto_tracer")
 @pytest.mark.parametrize(("verb", "arguments", "words"), WRONG, ids=lambda value: None if isinstance(value, str) else "")
-def test_wrong_usage_is_one_line_and_exit_2(
+def test_wrong_usage_exits_2_with_one_line(
     call: Call, tiny_models: Path, verb: str, arguments: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     code, out, err = call(verb, *(a.replace("{models}", str(tiny_models)) for a in arguments))
@@ -128,7 +128,7 @@ def test_wrong_usage_is_one_line_and_exit_2(
         ("{models}:mlp", "8x15", ("RuntimeError", "shapes cannot be multiplied")),
     ],
 )
-def test_a_model_which_raises_is_one_line_and_exit_3(
+def test_raising_model_exits_3_with_one_line(
     call: Call, tiny_models: Path, target: str, batch: str, words: tuple[str, ...]
 ) -> None:
     target = target.replace("{models}", str(tiny_models))
@@ -162,7 +162,7 @@ def test_a_model_which_raises_is_one_line_and_exit_3(
         ("import ctypes; ctypes.string_at(0)", ("SIGSEGV",)),
     ],
 )
-def test_a_script_which_fails_is_one_line_and_exit_3(call: Call, tmp_path: Path, source: str, words: tuple[str, ...]) -> None:
+def test_failing_script_exits_3_with_one_line(call: Call, tmp_path: Path, source: str, words: tuple[str, ...]) -> None:
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(source) + "\n")
     code, out, err = call("run", "--", str(script))
@@ -174,7 +174,7 @@ def test_a_script_which_fails_is_one_line_and_exit_3(call: Call, tmp_path: Path,
 
 
 @pytest.mark.usefixtures("tracer")
-def test_a_limit_of_the_jobs_own_is_named(call: Call, tmp_path: Path) -> None:
+def test_names_limit_set_by_job(call: Call, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     limit = "torch.cuda.set_per_process_memory_fraction(0.25)"
     script.write_text(f"import torch\n{limit}\ntorch.empty(6 << 30, dtype=torch.uint8, device='cuda')\n")
@@ -192,7 +192,7 @@ def test_a_limit_of_the_jobs_own_is_named(call: Call, tmp_path: Path) -> None:
         (MemoryError(), "is main memory short"),
     ],
 )
-def test_what_is_missing_is_said_by_its_cause(
+def test_missing_module_error_names_cause(
     call: Call, monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
 ) -> None:
     def raises(options: object) -> int:
@@ -205,7 +205,7 @@ def test_what_is_missing_is_said_by_its_cause(
 
 
 @pytest.mark.usefixtures("tracer")
-def test_a_time_limit_is_one_line_and_exit_3(call: Call, tmp_path: Path) -> None:
+def test_time_limit_exits_3_with_one_line(call: Call, tmp_path: Path) -> None:
     script = tmp_path / "sleeps.py"
     script.write_text("import time; time.sleep(600)")
     code, _, err = call("run", "--timeout", "1", "--", str(script))
@@ -215,7 +215,7 @@ def test_a_time_limit_is_one_line_and_exit_3(call: Call, tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("auto_tracer")
 @pytest.mark.parametrize("place", ["folder", "no/such/folder/trace.pickle", "full"])
-def test_a_snapshot_which_cannot_be_written_is_one_line(call: Call, tiny_models: Path, tmp_path: Path, place: str) -> None:
+def test_unwritable_snapshot_is_one_line(call: Call, tiny_models: Path, tmp_path: Path, place: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "full").symlink_to("/dev/full")  # a link, so that a mistake could only replace the link
     code, _, err = call("estimate", f"{tiny_models}:mlp", *BATCH, "--snapshot", str(tmp_path / place))
@@ -224,7 +224,7 @@ def test_a_snapshot_which_cannot_be_written_is_one_line(call: Call, tiny_models:
     assert (tmp_path / "full").is_symlink()
 
 
-def test_a_script_without_the_null_gpu_is_one_line_and_exit_3(
+def test_script_without_null_gpu_exits_3(
     call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def absent() -> None:
@@ -238,7 +238,7 @@ def test_a_script_without_the_null_gpu_is_one_line_and_exit_3(
     assert "install a CUDA build" in one_line(err)
 
 
-def test_a_cache_which_cannot_be_written_is_one_line_and_exit_3(
+def test_unwritable_cache_exits_3_with_one_line(
     call: Call, tiny_models: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, needs_null_gpu: None
 ) -> None:
     (tmp_path / "file").touch()
@@ -250,7 +250,7 @@ def test_a_cache_which_cannot_be_written_is_one_line_and_exit_3(
     assert "VRAMCAST_CACHE" in one_line(err)
 
 
-def test_ctrl_c_is_one_line_and_exit_130(call: Call, tiny_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_exits_130_with_one_line(call: Call, tiny_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
@@ -266,7 +266,7 @@ def test_ctrl_c_is_one_line_and_exit_130(call: Call, tiny_models: Path, monkeypa
     [ValueError("no reason"), SystemExit(1), RecursionError(), MemoryError(), OSError(28, "No space"), BrokenPipeError(32, "")],
     ids=lambda error: type(error).__name__,
 )
-def test_what_nobody_foresaw_is_one_line_one_object_and_exit_3(
+def test_unexpected_error_exits_3_with_one_object(
     call: Call, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     def fails(*arguments: object, **options: object) -> None:
@@ -283,14 +283,14 @@ def test_what_nobody_foresaw_is_one_line_one_object_and_exit_3(
     assert err.splitlines()[-1].startswith("vramcast: ")
 
 
-def test_a_file_which_the_system_refuses_is_named(call: Call) -> None:
+def test_names_file_of_os_error(call: Call) -> None:
     code, out, err = call("plan", "a" * 3000, "--json")
     assert (code, json.loads(out)["error"]) == (3, "OSError")
     assert "File name too long" in one_line(err)
     assert "This error is unexpected" not in err
 
 
-def test_the_end_which_a_signal_asks_for_is_no_error(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signal_exit_is_no_error(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     def told(*arguments: object, **options: object) -> None:
         raise SystemExit(128 + 15)
 
@@ -298,7 +298,7 @@ def test_the_end_which_a_signal_asks_for_is_no_error(call: Call, monkeypatch: py
     assert call("check", "--on", "t4", "x:y", *BATCH) == (143, "", "")
 
 
-def test_a_low_limit_on_memory_is_told_before_a_library_ends_us(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_low_memory_limit_before_imports(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     resource = pytest.importorskip("resource")
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (100 << 20, -1))
     code, out, err = call("check", "--on", "t4", "x:y", *BATCH, "--json")
@@ -306,7 +306,7 @@ def test_a_low_limit_on_memory_is_told_before_a_library_ends_us(call: Call, monk
     assert "100.0 MiB" in one_line(err)
 
 
-def test_a_download_which_fails_is_one_object_too(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_download_is_one_object(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     from vramcast.cli.verbs import doctor
 
     def fails(version: str) -> None:
@@ -317,7 +317,7 @@ def test_a_download_which_fails_is_one_object_too(call: Call, monkeypatch: pytes
     assert (code, json.loads(out)) == (3, {"schema": 1, "error": "DownloadError", "message": "no network"})
 
 
-def test_a_long_message_of_a_job_is_cut(call: Call, tmp_path: Path, auto_tracer: str) -> None:
+def test_shortens_long_job_message(call: Call, tmp_path: Path, auto_tracer: str) -> None:
     (tmp_path / "long.py").write_text("def model(): raise RuntimeError('x' * 10_000_000 + ' the end')")
     code, out, err = call("estimate", f"{tmp_path}/long.py:model", *BATCH, "--tracer", auto_tracer, "--json", "--verbose")
     message = json.loads(out)["message"]

@@ -1,4 +1,4 @@
-"""Scripts whose loops keep more and more: line, bytes, the step in which the card is full, the verdict."""
+"""Scripts whose loops keep more memory in each step: line, bytes, the step that fills the card, the verdict."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def _estimate(path: Path, **options: Any) -> Estimate:
 
 
 @pytest.mark.parametrize("rows", [512, pytest.param(1800, marks=pytest.mark.release)])
-def test_a_job_dies_in_the_step_that_is_told(script: Callable[..., Path], tracer: Callable[[], Any], rows: int) -> None:
-    """Blocks of 2 MiB lie ten to a segment; of 7 MiB, whose neighbours are too small, two."""
+def test_predicts_step_that_fills_card(script: Callable[..., Path], tracer: Callable[[], Any], rows: int) -> None:
+    """A segment holds ten blocks of 2 MiB, or two of 7 MiB, whose neighbors are too small."""
     path = script(rows=rows)
     found = _estimate(path)
     assert found.growth is not None
@@ -62,7 +62,7 @@ def test_a_job_dies_in_the_step_that_is_told(script: Callable[..., Path], tracer
     assert died.steps + 1 == found.growth.full_at_step
 
 
-def test_a_training_that_ends_before_is_uncertain(script: Callable[..., Path]) -> None:
+def test_shorter_training_is_uncertain(script: Callable[..., Path]) -> None:
     found = _estimate(script(steps=200), memory=8 << 30)
     assert found.growth is not None
     assert (found.growth.steps_known, found.verdict.value) == (200, "uncertain")
@@ -71,11 +71,11 @@ def test_a_training_that_ends_before_is_uncertain(script: Callable[..., Path]) -
 
 
 @pytest.mark.parametrize("kept", ["collections.deque(maxlen=3)", "collections.deque(maxlen=50)"])
-def test_what_is_bounded_is_no_growth(script: Callable[..., Path], kept: str) -> None:
+def test_bounded_memory_is_no_growth(script: Callable[..., Path], kept: str) -> None:
     assert _estimate(script(kept=kept), memory=8 << 30).growth is None
 
 
-def test_the_answer_does_not_depend_on_how_many_steps_the_budget_allows(script: Callable[..., Path]) -> None:
+def test_answer_is_independent_of_step_budget(script: Callable[..., Path]) -> None:
     path = script()
     fast, slow = (_estimate(path, memory=8 << 30, budget_s=budget_s) for budget_s in (3.0, 0.2))
     assert (fast.growth, fast.reserved, fast.steps) == (slow.growth, slow.reserved, slow.steps)

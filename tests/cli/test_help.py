@@ -1,4 +1,4 @@
-"""Help with examples that parse, lists of cards and models, suggestions for what is misspelt, completion by a real shell."""
+"""Help with examples that parse, lists of cards and models, suggestions for misspellings, completion by a real shell."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def words_of(verb: str) -> str:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_each_verb_has_examples_which_parse(verb: str) -> None:
+def test_examples_of_each_verb_parse(verb: str) -> None:
     examples = re.findall(rf"^ *(vramcast {verb}\b.*)$", words_of(verb), re.MULTILINE)
     assert len(examples) >= 2
     for example in examples:
@@ -32,13 +32,13 @@ def test_each_verb_has_examples_which_parse(verb: str) -> None:
         assert parser([verb]).parse_args(own).verb == verb
 
 
-def test_a_verb_begins_with_what_the_list_of_verbs_says() -> None:
+def test_verb_docstring_matches_list_of_verbs() -> None:
     assert {verb: words_of(verb).partition("\n")[0] for verb in VERBS} == VERBS
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("words", [["--version"], ["--help"], ["nonsense"]])
-def test_without_a_verb_none_is_imported(words: list[str]) -> None:
+def test_imports_no_verb_without_one(words: list[str]) -> None:
     modules = [f"vramcast.cli.verbs.{_module(verb)}" for verb in VERBS]
     code = f"""
 import sys
@@ -50,7 +50,7 @@ print(sorted(sys.modules.keys() & {modules}), file=sys.stderr)
     assert found.stderr.splitlines()[-1] == "[]"
 
 
-def test_another_verb_is_not_imported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_imports_only_the_given_verb(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "vramcast.cli.verbs.estimate", None)  # importing it raises
     assert main(["devices", "t4"]) == 0
     assert main(["--help"]) == 0
@@ -58,12 +58,12 @@ def test_another_verb_is_not_imported(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert [verb for verb in VERBS if verb not in shown] == []
 
 
-def test_an_option_is_written_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_abbreviated_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["devices", "--js"]) == 2
     assert "unrecognized arguments: --js: did you mean --json?" in capsys.readouterr().err
 
 
-def test_cards_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lists_cards(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["devices", "--json"]) == 0
     assert {one["key"] for one in json.loads(capsys.readouterr().out)["devices"]} == set(DEVICES)
     assert main(["devices", "A100 "]) == 0
@@ -73,7 +73,7 @@ def test_cards_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.integration
-def test_models_are_listed_by_pattern(tracer: object, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lists_models_by_pattern(tracer: object, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "torchvision", "resnet1*"]) == 0
     assert capsys.readouterr().out.split() == ["torchvision:resnet101", "torchvision:resnet152", "torchvision:resnet18"]
     assert main(["models", "timm", "vit_base_patch16_224", "--json"]) == 0
@@ -90,7 +90,7 @@ def test_models_are_listed_by_pattern(tracer: object, capsys: pytest.CaptureFixt
         (["estimate", "torchvision:resnet18", "--batch", "1x3x64x64", "--device", "a10o"], "Did you mean 'a10"),
     ],
 )
-def test_a_misspelt_word_is_answered_with_what_was_meant(
+def test_suggests_correction_of_misspelled_word(
     words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
@@ -107,20 +107,20 @@ MISSPELT = {
 
 @pytest.mark.integration
 @pytest.mark.parametrize("target", MISSPELT)
-def test_a_misspelt_model_is_answered_with_what_was_meant(
+def test_suggests_correction_of_misspelled_model(
     target: str, tracer: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["estimate", target, "--batch", "1x3x64x64"]) == 2
     assert MISSPELT[target] in capsys.readouterr().err
 
 
-def test_completions_are_cards_and_registries() -> None:
+def test_completes_cards_and_registries() -> None:
     assert "a100-40gb" in cards("A100")
     assert targets("t") == ["torchvision:", "timm:"]
     assert targets("model.py:") == []
 
 
-def test_a_sites_own_card_is_completed_and_a_wrong_site_file_is_no_traceback(
+def test_completes_site_cards_despite_wrong_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site = tmp_path / "site.toml"
@@ -144,7 +144,7 @@ def test_a_sites_own_card_is_completed_and_a_wrong_site_file_is_no_traceback(
         ("vramcast estimate torchv", "torchvision:"),
     ],
 )
-def test_bash_is_told_how_a_line_may_go_on(line: str, found: str, tmp_path: Path) -> None:
+def test_bash_completes_a_line(line: str, found: str, tmp_path: Path) -> None:
     pytest.importorskip("argcomplete")
     command = tmp_path / "vramcast"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m vramcast "$@"\n')

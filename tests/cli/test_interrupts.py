@@ -1,4 +1,4 @@
-"""Ctrl-C while a command is traced: what was seen so far is the answer, whenever it comes, and an error of the job is told."""
+"""Ctrl-C while a command is traced: the steps seen so far are the answer, and an error of the job is reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ except BaseException:
 
 
 def stopped(folder: Path, *words: str) -> Estimate:
-    """Stop a command once it sleeps."""
+    """Stop a command once it sleeps, and return its estimate."""
     script, sleeps = folder / "script.py", folder / "sleeps"
     script.write_text(SLEEPS)
     with NullGpuTracer.stoppable() as stop:
@@ -50,23 +50,23 @@ def stopped(folder: Path, *words: str) -> Estimate:
 class TestTraced:
     pytestmark = traces
 
-    def test_what_was_seen_so_far_is_the_answer(self, tmp_path: Path) -> None:
+    def test_answers_with_steps_seen_so_far(self, tmp_path: Path) -> None:
         found = stopped(tmp_path, "asks")
         assert (found.course.ended, found.allocated) == (INTERRUPTED, 4 << 20)
 
-    def test_an_error_in_the_answer_is_told(self, tmp_path: Path) -> None:
+    def test_reports_error_in_answer(self, tmp_path: Path) -> None:
         found = stopped(tmp_path, "asks", "raises")
         assert found.course.ended.startswith(f"{INTERRUPTED}; it raised ValueError: in the job's own handler (")
 
-    def test_an_error_without_an_answer_is_told(self, tmp_path: Path) -> None:
+    def test_reports_error_without_answer(self, tmp_path: Path) -> None:
         with pytest.raises(JobError, match="ValueError: in the job's own handler"):
             stopped(tmp_path, "raises")
 
-    def test_nothing_seen_is_no_answer(self, tmp_path: Path) -> None:
+    def test_gives_no_answer_without_steps(self, tmp_path: Path) -> None:
         with pytest.raises(NothingAsked, match=INTERRUPTED):
             stopped(tmp_path)
 
-    def test_a_stop_before_the_job_begins_is_heard(self, tmp_path: Path) -> None:
+    def test_stops_before_job_begins(self, tmp_path: Path) -> None:
         script = tmp_path / "script.py"
         script.write_text(SLEEPS)
         with NullGpuTracer.stoppable() as stop:
@@ -74,7 +74,7 @@ class TestTraced:
             with pytest.raises(NothingAsked, match=INTERRUPTED):
                 estimate_command([str(script), str(tmp_path / "sleeps")], device="t4")
         script.write_text("import torch\nkept = torch.empty(1 << 20, device='cuda')")
-        assert estimate_command([str(script)], device="t4").course.ended == ""  # the next command runs as it likes
+        assert estimate_command([str(script)], device="t4").course.ended == ""  # the next command is not interrupted
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ class TestTraced:
         (CannotEstimate("for another reason"), CannotEstimate),
     ],
 )
-def test_an_error_after_an_interrupt_is_told_unless_it_is_the_interrupts_own(
+def test_reports_error_after_interrupt(
     error: VramcastError, raised: type[BaseException]
 ) -> None:
     def interrupted() -> None:

@@ -1,4 +1,4 @@
-"""A job's table of pyproject.toml means what the command line would: the same names, the same values, the same refusals."""
+"""A job's table in pyproject.toml is equivalent to the command line: the same names, values and errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vramcast.cli.checked_job import CheckedJob
 from vramcast.cli.main import parser
 from vramcast.core.errors import UsageError
 
-# Tables, and the words of the same question.
+# Tables, and the equivalent command lines.
 SAME: list[tuple[dict[str, Any], list[str]]] = [
     ({"target": "a:b"}, ["a:b"]),
     ({"target": "a:b", "batch": "8x16", "labels": "8:int64<4"}, ["a:b", "--batch", "8x16", "--labels", "8:int64<4"]),
@@ -35,12 +35,12 @@ SAME: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("table", "words"), SAME)
-def test_a_table_reads_as_the_command_line_does(table: dict[str, Any], words: list[str]) -> None:
+def test_table_equals_command_line(table: dict[str, Any], words: list[str]) -> None:
     meant = vars(parser(["check"]).parse_args(["check", "--memory", "1GiB", *words]))
     assert job_table.read("job", {"memory": "1GiB", **table}) == CheckedJob.of(meant)
 
 
-def test_a_check_without_a_card_is_refused() -> None:
+def test_rejects_check_without_card() -> None:
     with pytest.raises(UsageError, match=r"Job 'job'.*needs a card: name one with --on"):
         job_table.read("job", {"target": "a:b"})
 
@@ -52,12 +52,12 @@ def test_a_check_without_a_card_is_refused() -> None:
         (["train.py", "--epochs", 1, ""], ["train.py", "--epochs", "1", ""]),
     ],
 )
-def test_a_command_is_split_as_a_shell_would(command: object, words: list[str]) -> None:
+def test_splits_command_like_a_shell(command: object, words: list[str]) -> None:
     said = job_table.read("job", {"command": command, "until": "steps", "on": "t4"}).text
     assert (said.command, said.target, said.until) == (tuple(words), None, "steps")
 
 
-def test_every_option_of_a_job_is_a_key() -> None:
+def test_every_job_option_is_a_key() -> None:
     of_job = argparse.ArgumentParser(add_help=False)
     checked_job.add_arguments(of_job)
     options = {one.removeprefix("--") for one in of_job._option_string_actions if not one.startswith("--no-")}
@@ -98,12 +98,12 @@ def test_every_option_of_a_job_is_a_key() -> None:
         ({"command": [{}]}, r"command\[0\] is \{\}"),
     ],
 )
-def test_a_wrong_table_names_its_job(table: dict[str, Any], said: str) -> None:
+def test_wrong_table_error_names_job(table: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=f"(?s)Job 'the job'.*{said}"):
         job_table.read("the job", table)
 
 
-def test_options_which_describe_a_job_are_told_apart() -> None:
+def test_distinguishes_job_options() -> None:
     of_check = parser(["check"])
     assert job_table.described(of_check.parse_args(["check", "--json", "--markdown", "-"])) == []
     given = of_check.parse_args(["check", "--on", "t4", "--steps", "5", "--strict", "--batch", "8x16"])

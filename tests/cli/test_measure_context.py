@@ -1,4 +1,4 @@
-"""`vramcast doctor --measure-context`, and what `doctor` says of the site file."""
+"""`vramcast doctor --measure-context`, and the site file in the output of `doctor`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZES = {
 
 
 class FakeMachine:
-    """A machine with one card; `answers` for the two questions."""
+    """A machine with one card; `answers` replies to the two questions."""
 
     answers: tuple[dict[str, Any], dict[str, Any]] = (CARD, SIZES)
 
@@ -49,7 +49,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> type[FakeMachine]:
     return Mine
 
 
-def test_what_was_measured_is_used_where_the_site_file_is(
+def test_uses_measured_context_from_site_file(
     call: Call, machine: type[FakeMachine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "site.toml"
@@ -61,7 +61,7 @@ def test_what_was_measured_is_used_where_the_site_file_is(
     monkeypatch.setenv(cards.SITE_VARIABLE, str(path))
     found = context_bytes("rtx4090", 13, ("cublas", "cudnn"), torch="2.11.0")
     assert (found.bytes, found.source) == (470 * MIB + MIB // 4, Source.SITE)
-    code, out, _ = call("doctor", "--measure-context", "--json")  # again, into the file which is in force
+    code, out, _ = call("doctor", "--measure-context", "--json")  # again, into the file in use
     assert json.loads(out) == {
         "schema": 1,
         "file": str(path),
@@ -74,7 +74,7 @@ def test_what_was_measured_is_used_where_the_site_file_is(
     assert doctor._site() == f"{path}, contexts: 2"
 
 
-def test_without_a_file_it_prints_what_belongs_into_one(call: Call, machine: type[FakeMachine]) -> None:
+def test_prints_context_without_site_file(call: Call, machine: type[FakeMachine]) -> None:
     code, out, _ = call("doctor", "--measure-context")
     assert code == 0
     assert "Nothing was written: name a file with --site or VRAMCAST_SITE" in out
@@ -82,14 +82,14 @@ def test_without_a_file_it_prints_what_belongs_into_one(call: Call, machine: typ
     assert len(cards.of_site(toml.encode(), Path("x")).contexts) == 2
 
 
-def test_a_library_which_failed_is_not_in_the_row(machine: type[FakeMachine]) -> None:
+def test_omits_failed_library(machine: type[FakeMachine]) -> None:
     failed = {"matmul_bf16": "no bfloat16", "convolution": "no cuDNN"}
     machine.answers = (CARD, {**SIZES, "failed": failed})
     assert [sorted(one.libraries) for one in context_measurement.measured(machine())] == [[], ["cublas"]]
 
 
 @pytest.mark.parametrize("step", [0, 1])
-def test_without_a_gpu_it_ends_with_3(call: Call, machine: type[FakeMachine], step: int, tmp_path: Path) -> None:
+def test_exits_3_without_gpu(call: Call, machine: type[FakeMachine], step: int, tmp_path: Path) -> None:
     absent = {"absent": "torch 2.11.0 finds no GPU on this machine"}
     machine.answers = (absent, SIZES) if step == 0 else (CARD, absent)
     path = tmp_path / "site.toml"
@@ -99,7 +99,7 @@ def test_without_a_gpu_it_ends_with_3(call: Call, machine: type[FakeMachine], st
     assert not path.exists()
 
 
-def test_a_wrong_site_file_stays_as_it_is(call: Call, machine: type[FakeMachine], tmp_path: Path) -> None:
+def test_leaves_wrong_site_file_unchanged(call: Call, machine: type[FakeMachine], tmp_path: Path) -> None:
     path = tmp_path / "site.toml"
     path.write_text("what = 1\n")
     code, _, err = call("doctor", "--measure-context", "--site", str(path))
@@ -109,13 +109,13 @@ def test_a_wrong_site_file_stays_as_it_is(call: Call, machine: type[FakeMachine]
     assert call("doctor", "--measure-context", "--site", str(tmp_path / "no" / "site.toml"))[0] == 3
 
 
-def test_site_without_measuring_is_wrong_usage(call: Call) -> None:
+def test_rejects_site_without_measuring(call: Call) -> None:
     code, _, err = call("doctor", "--site", "site.toml")
     assert code == 2
     assert "--site is for --measure-context" in err
 
 
-def test_doctor_says_what_is_wrong_with_the_site_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_wrong_site_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "site.toml"
     monkeypatch.setenv(cards.SITE_VARIABLE, str(path))
     assert "cannot be read" in doctor._try(doctor._site)
@@ -124,7 +124,7 @@ def test_doctor_says_what_is_wrong_with_the_site_file(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.integration
-def test_a_card_in_a_file_is_estimated_for(call: Call, auto_tracer: str, tmp_path: Path) -> None:
+def test_estimates_for_card_file(call: Call, auto_tracer: str, tmp_path: Path) -> None:
     path = tmp_path / "my-card.toml"
     path.write_text(
         '[[card]]\nkey = "a40"\nname = "NVIDIA A40"\ntotal_bytes = 47_676_129_280\ncompute_capability = "8.6"\nsm_count = 84\n'

@@ -1,4 +1,4 @@
-"""`plan`: its JSON, its exit codes, the file which a program follows, and what it refuses."""
+"""`plan`: its JSON, its exit codes, the file for other programs, and the inputs it rejects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SWAP_KEYS = {"limit", "feasible", "moved_bytes", "overhead_ms", "schedule"}
 
 @pytest.fixture
 def job(tmp_path: Path) -> list[str]:
-    """Twelve layers whose outputs, 32 MiB each, wait for the backward pass."""
+    """Return a job of twelve layers whose outputs, 32 MiB each, stay until the backward pass."""
     path = tmp_path / "deep.py"
     path.write_text(
         "import torch\n"
@@ -39,7 +39,8 @@ def job(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def history(tmp_path: Path) -> Path:
-    """Blocks of 30, 40 and 60 MiB; the third one does not fit where the first two were, for the caching allocator.
+    """Return a history with blocks of 30, 40 and 60 MiB; in the caching allocator the third does not fit in place of the
+    first two.
 
     row  0 ALLOC 30   1 ALLOC 40   2 FREE 30   3 FREE 40   4 ALLOC 60
     """
@@ -70,7 +71,7 @@ def history(tmp_path: Path) -> Path:
 
 
 def prove(plan: dict[str, Any]) -> None:
-    """Fail unless a file's pool holds every block in its height, at aligned offsets, with no two live ones in one place."""
+    """Fail unless a file's pool holds every block within its height, at aligned offsets, without overlap of live blocks."""
     blocks, pool = plan["blocks"], plan["pool"]
     columns = (blocks["birth"], blocks["death"], pool["size_bytes"], pool["offset_bytes"])
     assert min(map(len, columns)) > 0
@@ -85,7 +86,7 @@ def prove(plan: dict[str, Any]) -> None:
 
 # ------------------------------------------------------------------------------------------------ a history
 @pytest.mark.parametrize("suffix", [".pickle", ".pickle.gz", ".npz"])
-def test_a_history_has_a_pool_and_no_swap(call: Call, history: Path, suffix: str) -> None:
+def test_history_gets_pool_without_swap(call: Call, history: Path, suffix: str) -> None:
     code, out, _ = call("plan", str(history.with_name("history" + suffix)), "--json")
     said = json.loads(out)
     assert code == 0
@@ -96,7 +97,7 @@ def test_a_history_has_a_pool_and_no_swap(call: Call, history: Path, suffix: str
     assert said["caching"] == {"bytes": 130 * MIB, "ratio": 130 / 70}
 
 
-def test_a_person_reads_what_a_pool_saves(call: Call, history: Path) -> None:
+def test_text_shows_savings_of_pool(call: Call, history: Path) -> None:
     code, out, _ = call("plan", str(history), "--pool")
     assert code == 0
     assert "130.0 MiB   1.8571 times that" in out
@@ -104,13 +105,13 @@ def test_a_person_reads_what_a_pool_saves(call: Call, history: Path) -> None:
     assert "swapping" not in out
 
 
-def test_other_settings_move_the_caching_allocator_and_not_the_pool(call: Call, history: Path) -> None:
+def test_settings_change_allocator_but_not_pool(call: Call, history: Path) -> None:
     said = json.loads(call("plan", str(history), "--alloc-conf", "expandable_segments:True", "--json")[1])
     assert said["caching"]["bytes"] == 80 * MIB  # the pages of large blocks come in 20 MiB
     assert said["pool"]["bytes"] == 70 * MIB
 
 
-def test_blocks_older_than_the_history_have_their_place_too(call: Call, tmp_path: Path) -> None:
+def test_places_blocks_older_than_history(call: Call, tmp_path: Path) -> None:
     base = 1 << 40
     rows = [(Action.FREE_REQUESTED, base, 50), (Action.FREE_COMPLETED, base, 50), (Action.ALLOC, base, 20)]
     action, address, mib = zip(*rows, strict=True)
@@ -128,7 +129,7 @@ def test_blocks_older_than_the_history_have_their_place_too(call: Call, tmp_path
     assert said["peak_live"] == said["pool"]["bytes"] == said["caching"]["bytes"] == 50 * MIB
 
 
-def test_the_file_is_a_plan_which_another_program_can_prove(call: Call, history: Path, tmp_path: Path) -> None:
+def test_written_plan_is_verifiable(call: Call, history: Path, tmp_path: Path) -> None:
     code, _, _ = call("plan", str(history), "--out", str(tmp_path / "plan.json"))
     assert code == 0
     plan = json.loads((tmp_path / "plan.json").read_text())
@@ -141,7 +142,7 @@ def test_the_file_is_a_plan_which_another_program_can_prove(call: Call, history:
         prove(plan)
 
 
-def test_the_chart_shows_before_and_after(call: Call, history: Path, tmp_path: Path) -> None:
+def test_chart_shows_before_and_after(call: Call, history: Path, tmp_path: Path) -> None:
     assert call("plan", str(history), "--chart", str(tmp_path / "a.html"))[0] == 0
     text = (tmp_path / "a.html").read_text()
     assert "caching allocator: 130.0 MiB, 1.857 times the live peak" in text
@@ -150,7 +151,7 @@ def test_the_chart_shows_before_and_after(call: Call, history: Path, tmp_path: P
     assert (tmp_path / "a.png").read_bytes().startswith(PNG_MAGIC)
 
 
-def test_a_plan_which_its_checker_refutes_is_never_printed(
+def test_never_prints_refuted_plan(
     call: Call, history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = plans.pool.plan
@@ -168,7 +169,7 @@ def test_a_plan_which_its_checker_refutes_is_never_printed(
 
 
 # ------------------------------------------------------------------------------------------------ a job
-def test_a_job_has_both_and_the_contracts_keys(call: Call, job: list[str], tmp_path: Path, needs_null_gpu: None) -> None:
+def test_job_gets_both_plans(call: Call, job: list[str], tmp_path: Path, needs_null_gpu: None) -> None:
     pytest.importorskip("optuna")
     code, out, _ = call("plan", *job, "--json", "--out", str(tmp_path / "plan.json"))
     said = json.loads(out)
@@ -182,7 +183,7 @@ def test_a_job_has_both_and_the_contracts_keys(call: Call, job: list[str], tmp_p
     assert plan["swap"]["schedule"] == said["swap"]["schedule"]
 
 
-def test_a_limit_is_kept_or_refused_with_exit_1(call: Call, job: list[str], needs_null_gpu: None) -> None:
+def test_keeps_limit_or_exits_1(call: Call, job: list[str], needs_null_gpu: None) -> None:
     pytest.importorskip("optuna")
     peak = json.loads(call("plan", *job, "--pool", "--json")[1])["peak_live"]
     code, out, _ = call("plan", *job, "--swap", "--limit", str(peak * 9 // 10), "--link", "nvlink-c2c", "--json")
@@ -201,7 +202,7 @@ def test_a_limit_is_kept_or_refused_with_exit_1(call: Call, job: list[str], need
     assert "pool" in out
 
 
-def test_a_slower_link_never_costs_less(call: Call, job: list[str], needs_null_gpu: None) -> None:
+def test_slower_link_never_costs_less(call: Call, job: list[str], needs_null_gpu: None) -> None:
     pytest.importorskip("optuna")
     peak = json.loads(call("plan", *job, "--pool", "--json")[1])["peak_live"]
     costs = [
@@ -211,7 +212,7 @@ def test_a_slower_link_never_costs_less(call: Call, job: list[str], needs_null_g
     assert costs[0]["overhead_ms"] >= costs[1]["overhead_ms"]
 
 
-def test_a_job_which_another_tracer_traces_has_a_pool_and_no_swap(call: Call, job: list[str], auto_tracer: str) -> None:
+def test_other_tracer_gets_pool_without_swap(call: Call, job: list[str], auto_tracer: str) -> None:
     code, out, _ = call("plan", *job, "--tracer", "fake", "--json")
     said = json.loads(out)
     assert code == 0
@@ -222,7 +223,7 @@ def test_a_job_which_another_tracer_traces_has_a_pool_and_no_swap(call: Call, jo
     assert "--tracer nullgpu" in err
 
 
-# ------------------------------------------------------------------------------------------------ what is refused
+# ------------------------------------------------------------------------------------------------ rejected inputs
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -239,7 +240,7 @@ def test_a_job_which_another_tracer_traces_has_a_pool_and_no_swap(call: Call, jo
         (("{folder}/damaged.pickle",), ("damaged.pickle",)),
     ],
 )
-def test_wrong_usage_is_one_line_and_exit_2(
+def test_wrong_usage_exits_2_with_one_line(
     call: Call, history: Path, arguments: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     Trace.build({"action": [Action.SNAPSHOT], "size_bytes": [0], "block": [-1]}).save(history.with_name("empty.npz"))
@@ -252,7 +253,7 @@ def test_wrong_usage_is_one_line_and_exit_2(
 
 
 @pytest.mark.parametrize("option", ["--out=plan.json", "--chart=plan.html"])
-def test_a_file_which_cannot_be_written_is_exit_3_and_said_in_the_json_too(call: Call, history: Path, option: str) -> None:
+def test_unwritable_file_exits_3_with_json(call: Call, history: Path, option: str) -> None:
     option = option.replace("=", f"={history.parent}/no/")
     code, out, err = call("plan", str(history), "--pool", option, "--json")
     assert code == 3

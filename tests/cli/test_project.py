@@ -46,7 +46,7 @@ memory = {memory}
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a model and a job; it is the current one."""
+    """Return the current folder, with a model and a job."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.py").write_text(MODEL.format(width=16384))
     (tmp_path / "pyproject.toml").write_text(FITS)
@@ -67,7 +67,7 @@ def jobs(project: Path, text: str) -> None:
         (SMALL + BROKEN[len(FITS) :], 2, {"mlp": (0, "fits"), "small": (1, "does not fit"), "broken": (2, "")}),
     ],
 )
-def test_the_exit_code_is_the_worst(
+def test_exit_code_is_the_worst(
     call: Call, project: Path, text: str, code: int, verdicts: dict[str, tuple[int, str]]
 ) -> None:
     jobs(project, text)
@@ -81,7 +81,7 @@ def test_the_exit_code_is_the_worst(
 
 
 @pytest.mark.usefixtures("auto_tracer")
-def test_a_job_between_point_and_bound_is_uncertain(call: Call, project: Path) -> None:
+def test_job_between_point_and_bound_is_uncertain(call: Call, project: Path) -> None:
     peaks = json.loads(call("check", "--json")[1])["jobs"]["mlp"]["estimate"]
     between = (peaks["peaks"]["process"] + peaks["upper_bound"]["bytes"]) // 2
     jobs(project, UNCERTAIN.format(memory=between))
@@ -91,7 +91,7 @@ def test_a_job_between_point_and_bound_is_uncertain(call: Call, project: Path) -
 
 
 @pytest.mark.usefixtures("auto_tracer")
-def test_files_are_written_and_serve_as_a_base(call: Call, project: Path) -> None:
+def test_written_results_serve_as_base(call: Call, project: Path) -> None:
     assert call("check", "--results", "main.json", "--markdown", "comment.md")[0] == 0
     first = Path("comment.md").read_text()
     assert first.startswith("<!-- vramcast -->\n### GPU memory: 1 of 1 jobs fit\n")
@@ -101,14 +101,14 @@ def test_files_are_written_and_serve_as_a_base(call: Call, project: Path) -> Non
     assert "| since main |" in out
     assert "| `mlp` | `t4` | 2." in out
     assert " | +1." in out
-    # torch holds weight, gradient and two states: 4 copies of 2 x 1024 x 49152 floats, at least
+    # torch holds weight, gradient and two states: at least 4 copies of 2 x 1024 x 49152 floats
     values = json.loads(call("check", "--base", "main.json", "--json")[1])
     assert values["since"]["change_bytes"]["mlp"] > 4 * 2 * 1024 * 49152 * 4
 
 
 @pytest.mark.usefixtures("auto_tracer")
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-def test_another_revision_is_checked_beside_this_one(call: Call, project: Path) -> None:
+def test_compares_with_another_revision(call: Call, project: Path) -> None:
     def git(*words: str) -> None:
         subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=n@example.org", *words], check=True, capture_output=True)
 
@@ -125,7 +125,7 @@ def test_another_revision_is_checked_beside_this_one(call: Call, project: Path) 
     assert "  +1." in mlp
     assert "  new  " in new
     assert Path.cwd() == project
-    # The job of the base is not there, or cannot be read: this revision is judged all the same.
+    # The job of the base is missing or invalid: this revision is checked all the same.
     for text, said in (("[project]\nname = 'x'\n", "has no [tool.vramcast]"), ("[tool.vramcast.jobs]\nx = 5\n", "is expected")):
         git("checkout", "--quiet", "main")
         jobs(project, text)
@@ -140,7 +140,7 @@ def test_another_revision_is_checked_beside_this_one(call: Call, project: Path) 
 
 
 @pytest.mark.usefixtures("auto_tracer")
-def test_a_command_is_a_job(call: Call, project: Path, needs_null_gpu: None) -> None:
+def test_checks_a_command(call: Call, project: Path, needs_null_gpu: None) -> None:
     (project / "train.py").write_text(
         "import torch\nmodel = torch.nn.Linear(1024, 1024).cuda()\noptimizer = torch.optim.SGD(model.parameters())\n"
         "for _ in range(5):\n    model(torch.zeros(8, 1024).cuda()).sum().backward()\n    optimizer.step()\n"
@@ -167,7 +167,7 @@ def test_a_command_is_a_job(call: Call, project: Path, needs_null_gpu: None) -> 
         (("--results", "x.json", "--", "train.py"), ("--results", "leave out TARGET")),
     ],
 )
-def test_wrong_options_are_told_before_anything_is_traced(
+def test_rejects_wrong_options_before_tracing(
     call: Call, project: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(CheckedJob, "estimate", lambda job: pytest.fail("a job was traced"))
@@ -177,7 +177,7 @@ def test_wrong_options_are_told_before_anything_is_traced(
     assert all(words in err for words in said), err
 
 
-def test_a_wrong_table_is_told_before_anything_is_traced(call: Call, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_wrong_table_before_tracing(call: Call, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CheckedJob, "estimate", lambda job: pytest.fail("a job was traced"))
     jobs(project, FITS + "[tool.vramcast.jobs.other]\ntarget = 'a:b'\noptimiser = 'sgd'\n")
     code, _, err = call("check")
@@ -186,7 +186,7 @@ def test_a_wrong_table_is_told_before_anything_is_traced(call: Call, project: Pa
     assert "did you mean optimizer" in err
 
 
-def test_a_folder_without_jobs_says_how_they_are_named(call: Call, project: Path) -> None:
+def test_folder_without_jobs_error_shows_how(call: Call, project: Path) -> None:
     jobs(project, "[project]\nname = 'x'\n")
     code, _, err = call("check")
     assert code == 2
@@ -194,7 +194,7 @@ def test_a_folder_without_jobs_says_how_they_are_named(call: Call, project: Path
     assert "vramcast check TARGET" in err
 
 
-def test_files_which_cannot_be_written_are_no_answer(call: Call, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_files_give_no_answer(call: Call, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(job: object) -> None:
         raise CannotEstimate("no")
 

@@ -1,4 +1,4 @@
-"""The published JSON Schemas: valid, complete, and what the command line prints. `call` holds every answer against them."""
+"""The published JSON Schemas: valid, complete, and followed by the command line. `call` checks every answer against them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMAS = sorted((resources.files("vramcast") / "schema").iterdir(), key=lambda 
 
 
 def described(schema: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each property with its place."""
+    """Yield each property with its path."""
     for name, part in schema.get("properties", {}).items():
         yield f"{place}.{name}", part
         yield from described(part, f"{place}.{name}")
@@ -25,7 +25,7 @@ def described(schema: Any, place: str = "") -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.name)
-def test_a_schema_is_valid_and_says_what_it_is(path: Path) -> None:
+def test_schemas_are_valid_and_identified(path: Path) -> None:
     schema = json.loads(path.read_text(encoding="utf-8"))
     Draft202012Validator.check_schema(schema)
     assert schema["$id"].endswith(path.name)
@@ -35,7 +35,7 @@ def test_a_schema_is_valid_and_says_what_it_is(path: Path) -> None:
     assert [place for place, part in top.items() if not part.get("description")] == []
 
 
-def test_what_is_not_described_is_refused(require_schema: Callable[[str, str], None]) -> None:
+def test_rejects_undescribed_fields(require_schema: Callable[[str, str], None]) -> None:
     answer = {"schema": 1, "error": "JobError", "message": "no"}
     require_schema("error", json.dumps(answer))
     for wrong in ({**answer, "more": 1}, {**answer, "schema": 2}, {"schema": 1, "error": "JobError"}):
@@ -47,7 +47,7 @@ def test_what_is_not_described_is_refused(require_schema: Callable[[str, str], N
 @pytest.mark.parametrize(
     "more", [["--advise"], ["--what-if", "common", "--cards", "12GiB,48MiB", "--fragmentation"], ["--memory", "600MiB"]]
 )
-def test_an_estimate_follows_the_schema(call: Call, tiny_models: Path, more: list[str]) -> None:
+def test_estimate_follows_schema(call: Call, tiny_models: Path, more: list[str]) -> None:
     job = [f"{tiny_models}:wide", "--batch", "64x1024", "--labels", "64x1024", "--device", "a100-40gb"]
     code, out, err = call("estimate", *job, *more, "--json")
     assert (code, "peaks" in json.loads(out)) == (0, True), err
@@ -55,7 +55,7 @@ def test_an_estimate_follows_the_schema(call: Call, tiny_models: Path, more: lis
 
 
 @pytest.mark.usefixtures("needs_null_gpu")
-def test_a_command_follows_its_schema(call: Call, tmp_path: Path) -> None:
+def test_command_follows_schema(call: Call, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         "import torch\nmodel = torch.nn.Linear(64, 64).cuda()\noptimizer = torch.optim.AdamW(model.parameters())\n"
@@ -66,7 +66,7 @@ def test_a_command_follows_its_schema(call: Call, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("needs_null_gpu")
-def test_a_plan_follows_its_schema(call: Call, tiny_models: Path) -> None:
+def test_plan_follows_schema(call: Call, tiny_models: Path) -> None:
     job = [f"{tiny_models}:wide", "--batch", "64x1024", "--labels", "64x1024", "--device", "t4"]
     code, out, _ = call("plan", *job, "--pool", "--swap", "--json")
     assert (code, json.loads(out)["swap"]["feasible"]) == (0, True)

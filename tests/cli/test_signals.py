@@ -1,4 +1,4 @@
-"""The command line leaves in order when it is told to end."""
+"""Orderly exit of the command line after a signal."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def told(number: signal.Signals, before: str = "", seconds: int = 60) -> tuple[i
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_what_was_opened_is_closed_and_the_exit_code_names_the_signal(number: signal.Signals) -> None:
+def test_signal_closes_files_and_sets_exit_code(number: signal.Signals) -> None:
     assert told(number) == (128 + number, "closed\n")
 
 
-def test_what_nohup_ignores_stays_ignored() -> None:
+def test_keeps_signals_that_nohup_ignores() -> None:
     assert told(signal.SIGHUP, "signal.signal(signal.SIGHUP, signal.SIG_IGN)", 1) == (0, "closed\n")
 
 
@@ -54,7 +54,7 @@ with first_interrupt(lambda: print("stopped", flush=True)):
 """
 
 
-def test_the_first_interrupt_stops_and_the_second_one_leaves() -> None:
+def test_first_interrupt_stops_and_second_leaves() -> None:
     default = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731
     with subprocess.Popen(
         [sys.executable, "-c", STOPS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, preexec_fn=default

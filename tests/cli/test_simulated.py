@@ -1,4 +1,4 @@
-"""The verbs which play a trace again: replay, --what-if, --fragmentation; and the smallest card in an estimate."""
+"""Verbs that replay a trace: replay, --what-if, --fragmentation; and the smallest card in an estimate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REPLAY_KEYS = {
 
 @pytest.fixture
 def snapshot(tmp_path: Path) -> Path:
-    """60 MiB which come and go, then 70 MiB; as PyTorch would have recorded it."""
+    """Return a snapshot in PyTorch's form: 60 MiB are allocated and freed, then 70 MiB."""
     base = 1 << 40
     rows = (
         (Action.SEGMENT_ALLOC, base, 60, -1),
@@ -59,7 +59,7 @@ def snapshot(tmp_path: Path) -> Path:
 
 # ------------------------------------------------------------------------------------------------ replay
 @pytest.mark.parametrize("suffix", [".pickle", ".pickle.gz", ".npz"])
-def test_a_history_is_compared_event_by_event(call: Call, snapshot: Path, suffix: str) -> None:
+def test_compares_history_event_by_event(call: Call, snapshot: Path, suffix: str) -> None:
     code, out, _ = call("replay", str(snapshot.with_name("history" + suffix)), "--json")
     said = json.loads(out)
     assert code == 0
@@ -73,14 +73,14 @@ def test_a_history_is_compared_event_by_event(call: Call, snapshot: Path, suffix
     }
 
 
-def test_a_person_reads_the_comparison(call: Call, snapshot: Path) -> None:
+def test_text_shows_comparison(call: Call, snapshot: Path) -> None:
     code, out, _ = call("replay", str(snapshot))
     assert code == 0
     assert "2   of 2 allocations predicted" in out
     assert "starts cold" in out
 
 
-def test_other_cards_and_settings_for_a_history(call: Call, snapshot: Path) -> None:
+def test_replays_history_on_other_cards_and_settings(call: Call, snapshot: Path) -> None:
     options = ("--what-if", "", "--what-if", "expandable_segments:True", "--cards", "75MiB,80MiB", "--context", "10MiB")
     code, out, _ = call("replay", str(snapshot), *options, "--json")
     cases = json.loads(out)["what_if"]
@@ -95,13 +95,13 @@ def test_other_cards_and_settings_for_a_history(call: Call, snapshot: Path) -> N
     assert "pinned" in out
 
 
-def test_a_view_of_a_history(call: Call, snapshot: Path, tmp_path: Path) -> None:
+def test_draws_view_of_history(call: Call, snapshot: Path, tmp_path: Path) -> None:
     assert call("replay", str(snapshot), "--plot", str(tmp_path / "view.html"))[0] == 0
     assert "<html" in (tmp_path / "view.html").read_text()
     assert "70.0 MiB" in call("replay", str(snapshot), "--plot", "-")[1]
 
 
-def test_a_history_of_nothing_and_a_hostile_file_are_refused(call: Call, tmp_path: Path) -> None:
+def test_rejects_empty_history_and_hostile_file(call: Call, tmp_path: Path) -> None:
     empty = tmp_path / "empty.pickle"
     empty.write_bytes(pickle.dumps({"segments": [], "device_traces": [[]]}))
     hostile = tmp_path / "hostile.pickle"
@@ -114,7 +114,7 @@ def test_a_history_of_nothing_and_a_hostile_file_are_refused(call: Call, tmp_pat
         assert "Traceback" not in err
 
 
-def test_the_device_can_be_named(call: Call, snapshot: Path) -> None:
+def test_selects_device_of_history(call: Call, snapshot: Path) -> None:
     assert call("replay", str(snapshot), "--device-index", "0")[0] == 0
     code, _, err = call("replay", str(snapshot), "--device-index", "3")
     assert code == 2
@@ -128,7 +128,7 @@ def job(tiny_models: Path) -> list[str]:
 
 
 @pytest.mark.usefixtures("auto_tracer")
-def test_an_estimate_names_the_smallest_card(call: Call, job: list[str]) -> None:
+def test_estimate_names_smallest_card(call: Call, job: list[str]) -> None:
     said = json.loads(call("estimate", *job, "--json")[1])
     least = said["peaks"]["min_feasible"]
     assert said["peaks"]["allocated"] < least <= said["peaks"]["process"]
@@ -141,7 +141,7 @@ def test_an_estimate_names_the_smallest_card(call: Call, job: list[str]) -> None
 
 
 @pytest.mark.usefixtures("auto_tracer")
-def test_an_estimate_under_other_circumstances(call: Call, job: list[str]) -> None:
+def test_estimate_answers_what_if(call: Call, job: list[str]) -> None:
     code, out, _ = call("estimate", *job, "--what-if", "common", "--cards", "t4,1GiB", "--fragmentation", "--json")
     said = json.loads(out)
     assert code == 0
@@ -153,7 +153,7 @@ def test_an_estimate_under_other_circumstances(call: Call, job: list[str]) -> No
 
 
 @pytest.mark.usefixtures("auto_tracer")
-def test_a_sweep_answers_for_its_last_size(call: Call, job: list[str], tmp_path: Path) -> None:
+def test_sweep_answers_what_if_for_last_size(call: Call, job: list[str], tmp_path: Path) -> None:
     snapshot = tmp_path / "trace.pickle"
     options = ("--batch-sizes", "8,64", "--what-if", "", "--snapshot", str(snapshot), "--json")
     said: dict[str, Any] = json.loads(call("sweep", *job, *options)[1])
@@ -167,11 +167,11 @@ def test_cards_are_names_or_sizes() -> None:
     assert parse_cards(None) == []
 
 
-def test_common_settings_come_once() -> None:
+def test_lists_common_settings_once() -> None:
     assert len(parse_settings(["common", "", "expandable_segments:True"])) == len(COMMON)
 
 
-def test_a_wrong_setting_or_card_is_told_before_the_job_runs(call: Call) -> None:
+def test_rejects_wrong_setting_before_running(call: Call) -> None:
     for option in (("--what-if", "max_splitt_size:3"), ("--cards", "huge"), ("--cards", "12 apples")):
         code, _, err = call("estimate", "nowhere.py:nothing", "--batch", "1", *option)
         assert code == 2

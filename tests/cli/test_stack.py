@@ -1,4 +1,4 @@
-"""--stack on every verb which estimates, and what `doctor` says of cuDNNs."""
+"""--stack of every verb that estimates, and the versions of cuDNN listed by `doctor`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.mark.parametrize("verb", ["estimate", "check", "sweep", "plan", "run"])
-def test_every_verb_which_estimates_takes_a_stack(call: Call, verb: str, tiny_models: Path, tmp_path: Path) -> None:
+def test_every_estimating_verb_takes_stack(call: Call, verb: str, tiny_models: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("print('nothing')\n")
     job = ["--", str(script)] if verb == "run" else [f"{tiny_models}:mlp", "--batch", "8x16"]
@@ -26,7 +26,7 @@ def test_every_verb_which_estimates_takes_a_stack(call: Call, verb: str, tiny_mo
     assert "torch==9: a CUDA build such as 2.8.0" in err
 
 
-def test_the_stack_reaches_the_answer(call: Call, tiny_models: Path) -> None:
+def test_stack_reaches_answer(call: Call, tiny_models: Path) -> None:
     options = ["--batch", "8x16", "--device", "a100-40gb", "--json", "--stack", "torch==2.8.0"]
     for verb in (["estimate"], ["check"], ["sweep", "--batch-sizes", "8"]):
         code, out, _ = call(verb[0], f"{tiny_models}:mlp", *verb[1:], *options)
@@ -35,7 +35,7 @@ def test_the_stack_reaches_the_answer(call: Call, tiny_models: Path) -> None:
         assert said.get("rows", [said])[0]["stack"] == parse("torch==2.8.0").to_dict()
 
 
-def test_a_script_has_a_stack_too(call: Call, tmp_path: Path, needs_null_gpu: None) -> None:
+def test_script_takes_stack(call: Call, tmp_path: Path, needs_null_gpu: None) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         "import torch\nmodel = torch.nn.Linear(4, 4).cuda()\nadam = torch.optim.Adam(model.parameters())\n"
@@ -46,7 +46,7 @@ def test_a_script_has_a_stack_too(call: Call, tmp_path: Path, needs_null_gpu: No
     assert json.loads(out)["stack"]["cuda"] == "11"
 
 
-def test_doctor_lists_the_cudnns_which_are_here(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_lists_installed_cudnns(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "nvidia" / "cudnn" / "lib"
     folder.mkdir(parents=True)
     monkeypatch.setattr(doctor.cudnn_libraries, "found", lambda: [doctor.cudnn_libraries.Library(folder, "9.1.0.70", "here")])
@@ -57,7 +57,7 @@ def test_doctor_lists_the_cudnns_which_are_here(call: Call, tmp_path: Path, monk
     assert "cuDNN: none: vramcast doctor --get-cudnn 9.10.2 fetches one" in call("doctor")[1]
 
 
-def test_doctor_fetches_a_cudnn_and_says_where_it_is(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_fetches_cudnn_and_prints_folder(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = []
 
     def fetch(version: str) -> Path:
@@ -70,7 +70,7 @@ def test_doctor_fetches_a_cudnn_and_says_where_it_is(call: Call, tmp_path: Path,
     assert wanted == ["9.10.2", "9.11.0"]
 
 
-def test_a_cudnn_which_cannot_be_had_ends_with_a_code_and_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_cudnn_download_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, err = call("doctor", "--get-cudnn", "9.1.0")
     assert (code, out) == (2, "")
     assert "get that (--get-cudnn 9.12.0)" in err

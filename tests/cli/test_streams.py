@@ -1,4 +1,4 @@
-"""stdout and stderr as they may be: closed, full, of another encoding. Never 0 without an answer, and never 1."""
+"""stdout and stderr in every state: closed, full, of another encoding. Never 0 without an answer, and never 1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSION = [sys.executable, "-m", "vramcast", "--version"]
 
 @pytest.mark.integration
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_an_answer_which_finds_no_room_is_exit_3_and_nothing_more_at_the_end() -> None:
+def test_full_stdout_exits_3_quietly() -> None:
     with open("/dev/full", "w") as full:
         found = subprocess.run(VERSION, stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT_S)
     assert found.returncode == 3
@@ -29,7 +29,7 @@ def test_an_answer_which_finds_no_room_is_exit_3_and_nothing_more_at_the_end() -
 
 
 @pytest.mark.integration
-def test_closed_streams_leave_the_exit_code(tmp_path: Path) -> None:
+def test_closed_streams_keep_exit_code(tmp_path: Path) -> None:
     command = f"'{sys.executable}' -m vramcast"
     codes = subprocess.run(
         f"""
@@ -46,7 +46,7 @@ def test_closed_streams_leave_the_exit_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-def test_a_python_without_docstrings_has_the_verbs() -> None:
+def test_verbs_work_without_docstrings() -> None:
     environment = {**os.environ, "PYTHONOPTIMIZE": "2"}
     command = [sys.executable, "-m", "vramcast", "replay", "--help"]
     found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
@@ -54,7 +54,7 @@ def test_a_python_without_docstrings_has_the_verbs() -> None:
     assert "--what-if" in found.stdout
 
 
-def test_a_closed_stdout_is_told_before_anything_is_done(
+def test_reports_closed_stdout_before_working(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Estimator, "estimate_job", lambda *arguments, **options: pytest.fail("the job was traced"))
@@ -63,7 +63,7 @@ def test_a_closed_stdout_is_told_before_anything_is_done(
     assert capsys.readouterr().err.startswith("vramcast: stdout is closed")
 
 
-def test_a_reader_who_has_gone_ends_it_in_silence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_pipe_is_silent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as stdout:
@@ -72,10 +72,10 @@ def test_a_reader_who_has_gone_ends_it_in_silence(monkeypatch: pytest.MonkeyPatc
     assert capsys.readouterr().err == ""
 
 
-def test_a_reader_who_has_gone_takes_no_verdict_along(
+def test_broken_pipe_keeps_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`vramcast check ... | true` under pipefail: 0 would say that the job fits."""
+    """`vramcast check ... | true` under pipefail: 0 would mean that the job fits."""
 
     def does_not_fit(options: object) -> int:
         streams.answer("one line, which has no reader")
@@ -91,7 +91,7 @@ def test_a_reader_who_has_gone_takes_no_verdict_along(
     assert capsys.readouterr().err == ""
 
 
-def test_a_message_which_cannot_be_written_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unwritable_message_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as stderr:
@@ -100,7 +100,7 @@ def test_a_message_which_cannot_be_written_is_no_error(monkeypatch: pytest.Monke
         assert main(["nonsense"]) == 2
 
 
-def test_an_encoding_which_lacks_a_character_gets_question_marks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_replaces_unencodable_characters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with (tmp_path / "out").open("w", encoding="ascii") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
         monkeypatch.setattr(sys, "stderr", stream)

@@ -1,4 +1,4 @@
-"""What a terminal shows: a bar, colours only where they belong, progress which leaves no trace."""
+"""Terminal output: a bar, colors only where they belong, progress that leaves no trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vramcast.core.units import GIB
 
 
 class Screen(io.StringIO):
-    """A stream which says that it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     encoding = "utf-8"  # type: ignore[assignment]
 
@@ -26,7 +26,7 @@ class Screen(io.StringIO):
 
 
 class Narrow(Screen):
-    """One which shows ASCII alone."""
+    """A stream that shows only ASCII."""
 
     encoding = "ascii"  # type: ignore[assignment]
 
@@ -50,7 +50,7 @@ def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
         ({}, None, False),
     ],
 )
-def test_colours_are_for_terminals_and_never_against_no_color(
+def test_colors_only_on_terminals_without_no_color(
     variables: dict[str, str], stream: Any, coloured: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in variables.items():
@@ -60,7 +60,7 @@ def test_colours_are_for_terminals_and_never_against_no_color(
     assert terminal.painted("", "red", stream) == ""
 
 
-def test_a_bar_shows_peak_bound_and_what_is_free() -> None:
+def test_bar_shows_peak_bound_and_free() -> None:
     bar = terminal.card_bar(10 * GIB, 15 * GIB, 40 * GIB, "fits", io.StringIO())
     assert bar == f"[{'█' * 10}{'▒' * 5}{'·' * 25}] 10.00 GiB, at most 15.00 GiB, of 40.00 GiB: fits"
     assert terminal.card_bar(10 * GIB, 15 * GIB, 40 * GIB, "fits", Narrow()).count("\x1b[32m") == 2
@@ -68,12 +68,12 @@ def test_a_bar_shows_peak_bound_and_what_is_free() -> None:
 
 
 @given(st.integers(0, 200 * GIB), st.integers(0, 200 * GIB), st.integers(1, 200 * GIB))
-def test_a_bar_is_as_wide_as_its_card_whatever_it_holds(peak: int, more: int, card: int) -> None:
+def test_bar_width_is_constant(peak: int, more: int, card: int) -> None:
     bar = terminal.card_bar(peak, peak + more, card, "uncertain", io.StringIO())
     assert len(re.match(r"\[(.*)\]", bar)[1]) == 40  # type: ignore[index]
 
 
-def test_progress_is_one_line_which_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_line_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setattr(terminal, "_TICK_S", 0.01)
@@ -85,7 +85,7 @@ def test_progress_is_one_line_which_goes(monkeypatch: pytest.MonkeyPatch) -> Non
     assert shown.endswith("\r\x1b[K")
 
 
-def test_what_is_counted_shows_how_many_of_how_many_and_the_time_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counter_shows_done_total_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tqdm")
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
@@ -100,7 +100,7 @@ def test_what_is_counted_shows_how_many_of_how_many_and_the_time_to_go(monkeypat
     assert shown.split("\r")[-2].strip() == ""
 
 
-def test_what_is_counted_needs_no_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counter_works_without_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = Screen()
     gone.close()
     for stderr in (None, io.StringIO(), gone):
@@ -109,7 +109,7 @@ def test_what_is_counted_needs_no_stderr(monkeypatch: pytest.MonkeyPatch) -> Non
             tell(1, 2)
 
 
-def test_progress_says_nothing_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_silent_without_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     silent = io.StringIO()
     monkeypatch.setattr(sys, "stderr", silent)
     with terminal.progress("x"):

@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 def main(arguments: list[str]) -> int:
-    """Run a verb on rows whose network is this test's own code."""
+    """Run a verb on rows whose network is the code of this test."""
     return cli.main([*arguments, "--trust-targets"])
 
 
@@ -28,7 +28,7 @@ def needs_the_learner() -> None:
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A network's target. All tests share it, so that each of its sizes is traced once."""
+    """Return a network's target. All tests share it, so that each of its sizes is traced once."""
     path = tmp_path_factory.mktemp("networks") / "nets.py"
     path.write_text("import torch\ndef net(width): return torch.nn.Linear(width, width)\n")
     return f"{path}:net"
@@ -36,7 +36,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def runs(network: str) -> list[Run]:
-    """Twelve sizes of one network, each measured with 700 MiB beside its segments; one of them a dry run, one capped."""
+    """Return twelve sizes of one network, each measured with 700 MiB outside its segments; one is a dry run, one capped."""
     found = []
     for number in range(12):
         width = 256 * (number + 1)
@@ -63,7 +63,7 @@ def written(runs: list[Run], path: Path) -> str:
     return str(path)
 
 
-def test_a_history_gives_an_artifact_and_twice_the_same(
+def test_training_is_reproducible(
     runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str], auto_tracer: str
 ) -> None:
     source = written(runs, tmp_path / "runs.jsonl")
@@ -81,10 +81,10 @@ def test_a_history_gives_an_artifact_and_twice_the_same(
         assert path.read_bytes() == (tmp_path / "b" / "mine" / path.name).read_bytes()
 
 
-def test_an_older_artifact_is_held_against_the_new_runs(
+def test_compares_older_artifact_with_new_runs(
     runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str], auto_tracer: str
 ) -> None:
-    """After an update of the driver the same jobs take 300 MiB more beside their segments."""
+    """After a driver update the same jobs take 300 MiB more outside their segments."""
     old, new = str(tmp_path / "old"), str(tmp_path / "new")
     assert main(["train", written(runs, tmp_path / "runs.jsonl"), "--out", old, "--folds", "3"]) == 0
     later = [
@@ -104,14 +104,14 @@ def test_an_older_artifact_is_held_against_the_new_runs(
     assert main(["train", source, "--out", new, "--folds", "3", "--against", str(tmp_path)]) == 2
 
 
-def test_runs_without_a_job_cannot_be_learned_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_runs_without_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = Run("sacct-1", Workload("job 1"), Passport("sacct", gpu="a100"), Measurement("ok", process_bytes=9 * MIB))
     assert main(["train", written([run], tmp_path / "runs.jsonl"), "--out", str(tmp_path / "mine")]) == 2
     assert "1 no job to estimate" in capsys.readouterr().err
     assert not (tmp_path / "mine").exists()
 
 
-def test_training_without_the_packages_says_what_to_install(
+def test_missing_packages_error_names_extra(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in sys.modules if name.startswith("vramcast.learner")]:
@@ -122,13 +122,13 @@ def test_training_without_the_packages_says_what_to_install(
 
 
 @pytest.mark.parametrize("options", [["--folds", "1"], ["--trials", "-1"], ["--jobs", "0"]])
-def test_wrong_numbers_are_wrong_usage(tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_wrong_numbers(tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "runs.jsonl", "--out", str(tmp_path / "mine"), *options]) == 2
     assert f"argument {options[0]}: it is {options[1]}: at least " in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------ evaluate
-def test_estimates_are_judged_by_cross_validation_or_with_an_artifact(
+def test_evaluates_by_cross_validation_or_artifact(
     runs: list[Run],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -158,7 +158,7 @@ def test_estimates_are_judged_by_cross_validation_or_with_an_artifact(
     assert main(["evaluate", source, "--level", "2"]) == 2
 
 
-def test_one_model_cannot_be_judged_by_cross_validation(
+def test_cross_validation_needs_several_models(
     runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str], auto_tracer: str
 ) -> None:
     assert main(["evaluate", written(runs[:1], tmp_path / "runs.jsonl")]) == 2
@@ -166,7 +166,7 @@ def test_one_model_cannot_be_judged_by_cross_validation(
 
 
 # ------------------------------------------------------------------------------------------------ calibrate
-def test_an_artifact_is_calibrated_on_new_runs_and_says_what_changed(
+def test_calibrates_on_new_runs_and_reports_changes(
     runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str], auto_tracer: str
 ) -> None:
     old = written(runs[:6], tmp_path / "old.jsonl")
@@ -190,17 +190,17 @@ def test_an_artifact_is_calibrated_on_new_runs_and_says_what_changed(
     assert "700 MiB, now 900 MiB" in capsys.readouterr().out
 
 
-def test_what_is_learned_does_not_depend_on_the_artifact_in_use(
+def test_training_ignores_artifact_in_use(
     runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auto_tracer: str
 ) -> None:
     monkeypatch.setenv("VRAMCAST_ARTIFACT", str(tmp_path / "absent"))
-    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path / "cache"))  # nothing is remembered from another test
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path / "cache"))  # no cache from another test
     assert main(["train", written(runs[:4], tmp_path / "runs.jsonl"), "--out", str(tmp_path / "mine"), "--folds", "2"]) == 0
 
 
 # ------------------------------------------------------------------------------------------------ trust
 @pytest.mark.parametrize("verb", ["train", "calibrate", "evaluate"])
-def test_a_row_names_code_only_if_the_user_trusts_it(
+def test_runs_code_of_rows_only_if_trusted(
     runs: list[Run], tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str], auto_tracer: str
 ) -> None:
     planted = tmp_path / "planted"
@@ -218,7 +218,7 @@ def test_a_row_names_code_only_if_the_user_trusts_it(
     assert planted.exists()
 
 
-def test_a_config_in_the_sets_folder_is_read_and_no_other(
+def test_reads_config_only_from_set_folder(
     runs: list[Run], tmp_path: Path, capsys: pytest.CaptureFixture[str], need: Callable[[str], Any], auto_tracer: str
 ) -> None:
     need("transformers")

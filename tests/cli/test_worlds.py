@@ -1,4 +1,4 @@
-"""Models over several ranks on the command line: --parallel, --world-size, --world-sizes."""
+"""Models on several ranks on the command line: --parallel, --world-size, --world-sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def job(tiny_models: Path) -> list[str]:
 
 
 @pytest.mark.usefixtures("tracer")
-def test_a_sweep_has_a_row_for_each_number_of_ranks(call: Call, job: list[str]) -> None:
+def test_sweep_has_row_per_world_size(call: Call, job: list[str]) -> None:
     code, out, _ = call("sweep", *job, "--parallel", "fsdp", "--world-sizes", "1..4", "--json")
     said = json.loads(out)
     assert (code, said["max_batch"]) == (0, None)
@@ -33,7 +33,7 @@ def test_a_sweep_has_a_row_for_each_number_of_ranks(call: Call, job: list[str]) 
 
 
 @pytest.mark.usefixtures("tracer")
-def test_a_rank_is_checked_and_its_largest_batch_is_none_where_nothing_fits(call: Call, job: list[str]) -> None:
+def test_checks_rank_and_finds_no_batch(call: Call, job: list[str]) -> None:
     parallel = ["--parallel", "hsdp:2x2", "--memory", "300MiB"]
     code, out, _ = call("check", *job, *parallel)
     assert (code, "batch             per rank; all 4" in out) == (1, True)
@@ -56,7 +56,7 @@ def test_a_rank_is_checked_and_its_largest_batch_is_none_where_nothing_fits(call
         (["sweep", "--parallel", "ddp", "--world-sizes", "2", "--max-batch"], "leave out --batch-sizes and --max-batch"),
     ],
 )
-def test_what_does_not_go_together_is_said(call: Call, job: list[str], arguments: list[str], said: str) -> None:
+def test_rejects_conflicting_options(call: Call, job: list[str], arguments: list[str], said: str) -> None:
     verb, *rest = arguments
     code, out, error = call(verb, *([] if "--" in rest else job), *rest)
     assert (code, out) == (2, "")

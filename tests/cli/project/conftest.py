@@ -1,4 +1,4 @@
-"""Outcomes as a check would have found them."""
+"""Outcomes in the form of a check's results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def outcome() -> Callable[..., Outcome]:
-    """One of a job with such a process peak; without a peak it could not be estimated."""
+    """Return a function that makes an outcome of a job with this process peak; without a peak, of a failed estimate."""
 
     def make(
         process_mib: int | None = 1024, *, code: int = 0, verdict: str = "fits", torch: str = "2.11.0", **asked: Any

@@ -1,4 +1,4 @@
-"""The GitHub Action: its form by the published schema, and its steps run as a runner would, on a real repository."""
+"""The GitHub Action: its form by the published schema, and its steps run as by a runner, on a real repository."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ACTION = ROOT / "action.yml"
 LIMIT_S = 300
 MODEL = "import torch\ndef linear():\n    return torch.nn.Linear({width}, {width})\n"
 JOBS = '[tool.vramcast.jobs.linear]\ntarget = "model.py:linear"\nbatch = "8x{width}"\ntracer = "fake"\nmemory = "{memory}"\n'
-# A stand-in for GitHub's command line: it notes what it is asked, and knows one comment where OLD says so.
+# A replacement of GitHub's command line: it records its arguments, and has one comment if OLD is set.
 GH = """#!/bin/sh
 echo "$@" >> "$GH_LOG"
 for word in "$@"; do case "$word" in body=@*) cp "${word#body=@}" "$GH_LOG.body";; esac; done
 if [ "$GH_FAILS" ]; then echo "HTTP 403" >&2; exit 1; fi
 case "$*" in *--paginate*) echo "$OLD";; esac
 """
-# A stand-in for vramcast where only its exit code matters, called as the action does without a base.
+# A replacement of vramcast for its exit code only, called as the action does without a base.
 VRAMCAST = """#!/bin/sh
 test "$2" = --markdown && echo "<!-- vramcast -->" > "$3"
 test "$4" = --results && echo "{}" > "$5"
@@ -38,15 +38,15 @@ pytestmark = [
 ]
 
 
-def test_the_action_has_the_published_form() -> None:
+def test_follows_published_schema() -> None:
     pytest.importorskip("check_jsonschema")
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-actions", str(ACTION)]
     found = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
     assert found.returncode == 0, found.stdout + found.stderr
 
 
-def test_no_script_has_an_expression_in_it() -> None:
-    # What a pull request says (a branch's name) would run as code.
+def test_scripts_contain_no_expressions() -> None:
+    # Text from a pull request (a branch's name) would run as code.
     scripts = [step["run"] for step in steps()]
     assert len(scripts) == 4
     assert [script for script in scripts if "${{" in script] == []
@@ -60,7 +60,7 @@ def steps() -> list[dict[str, Any]]:
 
 @dataclass
 class Runner:
-    """As much of GitHub's runner as the action needs: variables, expressions which are names, outputs, a summary."""
+    """The part of GitHub's runner that the action needs: variables, expressions that are names, outputs, a summary."""
 
     folder: Path
     contexts: dict[str, str] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Runner:
         return all((left == right) == (sign == "==") for left, sign, right in read)
 
     def run(self) -> list[subprocess.CompletedProcess[str]]:
-        """Run the wanted steps until one fails."""
+        """Run the selected steps until one fails."""
         done = []
         for step in filter(self.wants, steps()):
             output = self.folder / "output"
@@ -105,7 +105,9 @@ def git(folder: Path, *words: str) -> None:
 
 @pytest.fixture
 def runner(tmp_path: Path) -> Runner:
-    """A pull request's branch, checked out with one commit as actions/checkout does; its base is at the origin alone."""
+    """Return a runner with a pull request's branch, checked out with one commit as by actions/checkout; its base exists
+    only at the origin.
+    """
     origin, tools = tmp_path / "origin", tmp_path / "tools"
     origin.mkdir()
     tools.mkdir()
@@ -133,11 +135,12 @@ def runner(tmp_path: Path) -> Runner:
     return Runner(tmp_path, contexts, environment)
 
 
-def test_a_pull_request_gets_a_comment_with_the_changes(runner: Runner) -> None:
+def test_comments_changes_on_pull_request(runner: Runner) -> None:
     check, comment, verdict = runner.run()
     assert check.returncode == comment.returncode == verdict.returncode == 0, check.stderr + comment.stderr
     written = (runner.folder / "gh.body").read_text()
-    # The parameters, their gradients and Adam's two states: 4 copies of 8192^2 floats are 1 GiB, of 4096^2 a quarter of it.
+    # Parameters, gradients and Adam's two states: 4 copies of 8192^2 floats are 1 GiB; 4 copies of 4096^2 floats are a
+    # quarter.
     assert re.search(r"\| `linear` \| `h200` \| 1\.\d+ GiB \| \+\d+\.\d+ MiB \|", written), written
     assert written == (runner.folder / "summary").read_text()
     asked = (runner.folder / "gh").read_text().splitlines()
@@ -151,7 +154,7 @@ def with_stand_in(runner: Runner, code: int) -> None:
     runner.contexts["inputs.base"] = ""
 
 
-def test_its_comment_is_written_again(runner: Runner) -> None:
+def test_updates_own_comment(runner: Runner) -> None:
     with_stand_in(runner, 0)
     runner.environment["OLD"] = "55"
     assert [step.returncode for step in runner.run()] == [0, 0, 0]
@@ -160,14 +163,14 @@ def test_its_comment_is_written_again(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 3, 4])
-def test_the_exit_code_is_that_of_the_check_after_the_comment(runner: Runner, code: int) -> None:
+def test_returns_exit_code_after_comment(runner: Runner, code: int) -> None:
     with_stand_in(runner, code)
     assert [step.returncode for step in runner.run()] == [0, 0, code]
     assert (runner.folder / "gh.body").read_text() == "<!-- vramcast -->\n"
     assert runner.contexts["steps.check.outputs.exit-code"] == str(code)
 
 
-def test_a_fork_which_may_not_comment_is_judged_all_the_same(runner: Runner) -> None:
+def test_checks_fork_without_comment_permission(runner: Runner) -> None:
     with_stand_in(runner, 0)
     runner.environment["GH_FAILS"] = "1"
     _, comment, verdict = runner.run()
@@ -175,7 +178,7 @@ def test_a_fork_which_may_not_comment_is_judged_all_the_same(runner: Runner) -> 
     assert "::warning::" in comment.stdout
 
 
-def test_a_wrong_table_is_told_and_fails(runner: Runner) -> None:
+def test_fails_on_wrong_table(runner: Runner) -> None:
     (runner.folder / "repository" / "pyproject.toml").write_text("[tool.vramcast]\n")
     runner.contexts |= {"inputs.base": "", "github.event_name": "push"}
     check, verdict = runner.run()
@@ -185,7 +188,7 @@ def test_a_wrong_table_is_told_and_fails(runner: Runner) -> None:
 
 
 @pytest.mark.release
-def test_the_bases_results_may_come_from_a_file(runner: Runner) -> None:
+def test_reads_base_from_file(runner: Runner) -> None:
     runner.contexts |= {"inputs.base": "", "inputs.comment": "false"}
     assert [step.returncode for step in runner.run()] == [0, 0]
     shutil.copy(runner.folder / "vramcast.json", runner.folder / "main.json")

@@ -1,4 +1,4 @@
-"""The table for a reader: what changed, and that nothing a job says of itself becomes Markdown."""
+"""The table for readers: the changes, and a job's own words, which never become Markdown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def compared(now: dict[str, Outcome], before: dict[str, Outcome] | None = None) 
     return Comparison(Outcomes(now), Base("main", Outcomes(before)) if before is not None else None)
 
 
-def test_a_table_says_what_changed_since_the_base(outcome: Make) -> None:
+def test_table_lists_changes_since_base(outcome: Make) -> None:
     found = compared(
         {"grown": outcome(2048), "same": outcome(10), "smaller": outcome(100), "fresh": outcome(5)},
         {"grown": outcome(1024), "same": outcome(10), "smaller": outcome(400), "gone": outcome(1)},
@@ -37,13 +37,13 @@ def test_a_table_says_what_changed_since_the_base(outcome: Make) -> None:
     assert "- `No longer checked since main: gone.`" in text
 
 
-def test_without_a_base_nothing_is_said_of_changes(outcome: Make) -> None:
+def test_omits_changes_without_base(outcome: Make) -> None:
     text = as_markdown(compared({"a": outcome(2048)}))
     assert "since" not in text
     assert "### GPU memory: 1 of 1 jobs fit" in text
 
 
-def test_the_heading_counts_what_is_wrong(outcome: Make) -> None:
+def test_heading_counts_failures(outcome: Make) -> None:
     jobs = {
         "a": outcome(5),
         "b": outcome(9, code=1, verdict="does not fit"),
@@ -53,7 +53,7 @@ def test_the_heading_counts_what_is_wrong(outcome: Make) -> None:
     assert "### GPU memory: 1 does not fit, 2 cannot be estimated, of 4 jobs" in as_markdown(compared(jobs))
 
 
-def test_what_is_not_comparable_is_said(outcome: Make) -> None:
+def test_remarks_on_incomparable_results(outcome: Make) -> None:
     now = {"a": outcome(5, batch="32x16"), "b": outcome(5, torch="2.12.0"), "c": outcome(5)}
     before = {"a": outcome(5, batch="16x16", lr=1), "b": outcome(5), "c": outcome(None, code=3, verdict="why")}
     found = compared(now, before)
@@ -65,14 +65,14 @@ def test_what_is_not_comparable_is_said(outcome: Make) -> None:
     assert "| `c` | `t4` | 5.0 MiB | unknown |" in as_markdown(found)
 
 
-def test_a_base_without_an_answer_is_said_and_no_job_is_called_new(outcome: Make) -> None:
+def test_marks_no_job_as_new_without_base_results(outcome: Make) -> None:
     found = Comparison(Outcomes({"a": outcome(5)}), Base("main", None, "its pyproject.toml has no [tool.vramcast]."))
     text = as_markdown(found)
     assert "- `Nothing can be compared with main: its pyproject.toml has no [tool.vramcast].`" in text
     assert "| unknown |" in text
 
 
-def test_the_json_has_the_changes_and_is_read_as_a_base(tmp_path: Path, outcome: Make) -> None:
+def test_json_lists_changes_and_serves_as_base(tmp_path: Path, outcome: Make) -> None:
     found = compared({"a": outcome(2)}, {"a": outcome(1), "gone": outcome(1)})
     values = found.to_dict()
     assert values["since"]["change_bytes"] == {"a": 1 << 20}
@@ -85,7 +85,7 @@ def test_the_json_has_the_changes_and_is_read_as_a_base(tmp_path: Path, outcome:
     "said",
     ["@everyone see <img src=x>", "a | b", "`code` **bold**", "two\n\n# lines", "[link](http://x)", "| --- |\n<!-- x -->"],
 )
-def test_a_jobs_own_words_are_code_in_one_cell(outcome: Make, said: str) -> None:
+def test_job_text_is_code_in_one_cell(outcome: Make, said: str) -> None:
     rows = as_markdown(compared({said: outcome(None, code=3, verdict=said)})).splitlines()[5:]
     assert len(rows) == 1
     cells = rows[0].replace("\\|", "").strip("| ").split(" | ")
@@ -96,24 +96,24 @@ def test_a_jobs_own_words_are_code_in_one_cell(outcome: Make, said: str) -> None
 
 
 @given(st.text(min_size=1), st.text())
-def test_any_name_and_verdict_have_one_row(name: str, verdict: str) -> None:
+def test_any_name_and_verdict_fill_one_row(name: str, verdict: str) -> None:
     found = compared({name: Outcome({}, 3, verdict)})
     rows = as_markdown(found).split("\n")
-    assert len(rows) == 7  # marker, heading, empty, header, line, the row, and the end of the file
+    assert len(rows) == 7  # marker, heading, blank line, header, rule, row, end of file
     assert rows[5].replace("\\|", "").count("|") == 7
     assert len(as_text(found).splitlines()) == 2
 
 
 @pytest.mark.parametrize("asked", [{"device": "t4", "on": "h100"}, {"on": "t4", "device": "h100"}, {"on": "h100"}])
-def test_the_card_of_a_job_without_an_estimate_is_the_one_which_was_asked_for(asked: dict[str, str]) -> None:
+def test_shows_requested_card_without_estimate(asked: dict[str, str]) -> None:
     assert "| `h100` | - | - | - | `why` |" in as_markdown(compared({"a": Outcome(asked, 3, "why")}))
 
 
-def test_a_bases_name_is_no_markdown() -> None:
+def test_base_name_is_not_markdown() -> None:
     found = Comparison(Outcomes({}), Base("a|<b>`@c`", Outcomes({})))
     assert "| process peak | since a??b???c? | upper bound |" in as_markdown(found)
 
 
-def test_text_is_aligned(outcome: Make) -> None:
+def test_text_columns_are_aligned(outcome: Make) -> None:
     lines = as_text(compared({"a": outcome(5), "a long name": outcome(5000)}, {})).splitlines()
     assert {line.index("t4") for line in lines[1:]} == {lines[0].index("card  ", lines[0].index("card has") + 8)}

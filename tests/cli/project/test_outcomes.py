@@ -1,4 +1,4 @@
-"""What a check found, written and read again: by itself, from an artifact, from an untrusted file."""
+"""Results of a check, written and read back: from itself, from an artifact, from an untrusted file."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from vramcast.core.errors import UsageError
 Make = Callable[..., Outcome]
 
 
-def test_the_worst_code_is_that_of_all() -> None:
+def test_exit_code_is_the_worst() -> None:
     for codes in permutations(WORST, 3):
         jobs = {str(code): Outcome({}, code, "") for code in codes}
         assert Outcomes(jobs).exit_code == next(code for code in (2, 1, 3, 4, 0) if code in codes)
     assert Outcomes({}).exit_code == 0
 
 
-def test_what_is_written_is_read_again(tmp_path: Path, outcome: Make) -> None:
+def test_round_trips_through_file(tmp_path: Path, outcome: Make) -> None:
     found = Outcomes({"a": outcome(100, batch="8x16"), "b": outcome(None, code=3, verdict="no\nanswer")})
     (tmp_path / "found.json").write_text(json.dumps(found.to_dict()))
     assert load(tmp_path / "found.json") == found
@@ -49,20 +49,20 @@ WRONG: list[Any] = [
 
 
 @pytest.mark.parametrize("values", WRONG)
-def test_another_file_is_refused_with_what_to_do(tmp_path: Path, values: Any) -> None:
+def test_rejects_other_file_with_next_step(tmp_path: Path, values: Any) -> None:
     (tmp_path / "found.json").write_text(json.dumps(values))
     with pytest.raises(UsageError, match="vramcast check --results"):
         load(tmp_path / "found.json")
 
 
 @pytest.mark.parametrize("said", [b"", b"\xff", b"{", b"[" * 200_000, b"NaN"])
-def test_what_is_no_json_is_refused(tmp_path: Path, said: bytes) -> None:
+def test_rejects_invalid_json(tmp_path: Path, said: bytes) -> None:
     (tmp_path / "found.json").write_bytes(said)
     with pytest.raises(UsageError, match="vramcast check --results"):
         load(tmp_path / "found.json")
 
 
-def test_a_file_which_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_rejects_missing_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"absent\.json.*cannot be read"):
         load(tmp_path / "absent.json")
 
@@ -78,7 +78,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_no_file_ends_in_a_traceback(tmp_path_factory: pytest.TempPathFactory, values: Any) -> None:
+def test_any_file_gives_no_traceback(tmp_path_factory: pytest.TempPathFactory, values: Any) -> None:
     path = tmp_path_factory.getbasetemp() / "any.json"
     path.write_text(json.dumps({"schema": 1, "vramcast": "1", "jobs": values}))
     with suppress(UsageError):

@@ -32,7 +32,7 @@ def run(folder: Path, *words: str, environment: dict[str, str] | None = None) ->
 
 
 @pytest.mark.release
-def test_a_commit_passes_only_when_the_jobs_fit(tmp_path: Path) -> None:
+def test_commit_passes_only_if_jobs_fit(tmp_path: Path) -> None:
     pytest.importorskip("pre_commit")
     hooks, project, tools = tmp_path / "hooks", tmp_path / "project", tmp_path / "tools"
     for folder in (hooks, project, tools):
@@ -44,7 +44,7 @@ def test_a_commit_passes_only_when_the_jobs_fit(tmp_path: Path) -> None:
         "PYTHONPATH": str(ROOT),
         "PRE_COMMIT_HOME": str(tmp_path / "kept"),
     }
-    shutil.copy(HOOKS, hooks)  # which is all that pre-commit reads of our repository
+    shutil.copy(HOOKS, hooks)  # the only file of our repository that pre-commit reads
     run(hooks, "git", "init", "--quiet", "-b", "main")
     run(hooks, "git", "add", "-A")
     assert run(hooks, "git", "commit", "--quiet", "-m", "hooks").returncode == 0
@@ -67,7 +67,7 @@ def test_a_commit_passes_only_when_the_jobs_fit(tmp_path: Path) -> None:
     assert run(project, "git", "log", "--format=%s").stdout.split() == ["24GiB"]
 
 
-def test_the_manifest_is_one_of_pre_commit() -> None:
+def test_manifest_is_valid() -> None:
     clientlib = pytest.importorskip("pre_commit.clientlib")
     (hook,) = clientlib.load_manifest(str(HOOKS))
     assert (hook["id"], hook["entry"], hook["pass_filenames"]) == ("vramcast", "vramcast check", False)

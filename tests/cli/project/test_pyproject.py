@@ -1,4 +1,4 @@
-"""[tool.vramcast]: which jobs it names, and what a wrong one is told."""
+"""[tool.vramcast]: the jobs that it names, and the errors for a wrong table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def written(folder: Path, text: str) -> Path:
     return folder
 
 
-def test_what_is_said_for_all_holds_where_a_job_does_not_say_another(tmp_path: Path) -> None:
+def test_job_overrides_shared_options(tmp_path: Path) -> None:
     text = """
         [tool.vramcast]
         device = "t4"
@@ -33,7 +33,7 @@ def test_what_is_said_for_all_holds_where_a_job_does_not_say_another(tmp_path: P
 
 
 @pytest.mark.parametrize("text", ["", "[project]\nname = 'x'", "[tool.ruff]\nline-length = 1"])
-def test_a_project_without_the_table_names_nothing(tmp_path: Path, text: str) -> None:
+def test_names_no_jobs_without_table(tmp_path: Path, text: str) -> None:
     assert read_jobs(tmp_path) is None
     assert read_jobs(written(tmp_path, text)) is None
 
@@ -51,12 +51,12 @@ def test_a_project_without_the_table_names_nothing(tmp_path: Path, text: str) ->
         ("a = " + "[" * 5000, "is not TOML"),
     ],
 )
-def test_a_wrong_table_says_what_is_expected(tmp_path: Path, text: str, said: str) -> None:
+def test_wrong_table_error_names_expectation(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         read_jobs(written(tmp_path, text))
 
 
-def test_a_file_which_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_rejects_binary_file(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match="text file in UTF-8"):
         read_jobs(tmp_path)

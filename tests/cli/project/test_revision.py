@@ -1,4 +1,4 @@
-"""Another revision beside the checkout: what is imported there, and that nothing of it is left behind."""
+"""A checkout of another revision: the modules imported from it, and its complete removal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def git(folder: Path, *words: str) -> str:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two commits of a file in a folder; the current folder is the repository."""
+    """Return a repository with two commits of a file in a folder, as the current folder."""
     root = tmp_path / "repository"
     (root / "src").mkdir(parents=True)
     git(root, "init", "--quiet", "-b", "main")
@@ -37,7 +37,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_the_folder_is_that_of_the_revision_and_goes_away(repository: Path) -> None:
+def test_checkout_has_revision_and_is_removed(repository: Path) -> None:
     with checked_out("main~1") as folder:
         assert Path.cwd() == folder
         assert (folder / "src" / "file.txt").read_text() == "old"
@@ -48,13 +48,13 @@ def test_the_folder_is_that_of_the_revision_and_goes_away(repository: Path) -> N
     assert (repository / "src" / "file.txt").read_text() == "new"
 
 
-def test_what_is_below_the_root_is_found_below_it(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keeps_subfolder_below_root(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(repository / "src")
     with checked_out("main~1") as folder:
         assert (folder / "file.txt").read_text() == "old"
 
 
-def test_the_import_path_leads_into_the_revision(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_imports_from_revision(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     environment = repository / ".venv"
     environment.mkdir()
     before = ["", str(repository), str(repository / "src"), str(environment), "/elsewhere"]
@@ -64,14 +64,14 @@ def test_the_import_path_leads_into_the_revision(repository: Path, monkeypatch: 
     assert sys.path == before
 
 
-def test_what_fails_inside_leaves_nothing(repository: Path) -> None:
+def test_removes_checkout_after_error(repository: Path) -> None:
     with pytest.raises(KeyError), checked_out("main~1"):
         raise KeyError
     assert Path.cwd() == repository
     assert len(git(repository, "worktree", "list").splitlines()) == 1
 
 
-def test_no_hook_runs_and_gits_own_variables_of_a_hook_do_not_lead_astray(
+def test_runs_no_hook_and_ignores_hook_variables(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hook = repository / ".git" / "hooks" / "post-checkout"
@@ -84,12 +84,12 @@ def test_no_hook_runs_and_gits_own_variables_of_a_hook_do_not_lead_astray(
 
 
 @pytest.mark.parametrize("revision", ["absent", "--help", "", "main:src"])
-def test_what_is_no_revision_is_refused(repository: Path, revision: str) -> None:
+def test_rejects_unknown_revision(repository: Path, revision: str) -> None:
     with pytest.raises(UsageError, match="git fetch origin main"), checked_out(revision):
         pass
 
 
-def test_a_folder_which_the_revision_lacks_is_refused(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_folder_missing_in_revision(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (repository / "later").mkdir()
     monkeypatch.chdir(repository / "later")
     with pytest.raises(UsageError, match="'later' is not in main"), checked_out("main"):
@@ -97,7 +97,7 @@ def test_a_folder_which_the_revision_lacks_is_refused(repository: Path, monkeypa
     assert len(git(repository, "worktree", "list").splitlines()) == 1
 
 
-def test_a_folder_in_no_repository_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_folder_outside_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     with pytest.raises(UsageError), checked_out("main"):
