@@ -1,8 +1,9 @@
 """A trained correction as a folder of plain files, without code: reading it runs nothing.
 
-artifact.json    the calibration: levels, scores, contexts, ranges, versions reserved.json    the trees of the reserved
-peak, in xgboost's own JSON; absent if nothing was learned process.json     the trees of the process peak CARD.md
-for people: data, figures by group, limits
+    artifact.json    the calibration: levels, scores, contexts, ranges, versions
+    reserved.json    the trees of the reserved peak, in xgboost's own JSON; absent if nothing was learned
+    process.json     the trees of the process peak
+    CARD.md          for people: data, figures by group, limits
 
 An artifact names the features it reads, so that one made before a feature was added still works.
 """

@@ -1,11 +1,12 @@
 """Application of a trained correction: corrected peaks and bounds for one job.
 
-reserved = simulated x exp(median residual)                            if learning helps; else as simulated process  =
-(simulated + context) x exp(median residual of the process) bound    = the point + a quantile of the possible excess:
-             allocator   residuals of similar jobs, calibrated (`conformal.py`)
-             context     errors of such contexts (`vramcast.hardware.context`); likewise libraries
-             assumed     for each kind of unanswered call
-           combined as independent parts (`sum_quantile.py`), or by joint residuals if process peaks were measured
+    reserved = simulated x exp(median residual)                            if learning helps; else as simulated
+    process  = (simulated + context) x exp(median residual of the process)
+    bound    = the point + a quantile of the possible excess:
+                 allocator   residuals of similar jobs, calibrated (`conformal.py`)
+                 context     errors of such contexts (`vramcast.hardware.context`); likewise libraries
+                 assumed     for each kind of unanswered call
+               combined as independent parts (`sum_quantile.py`), or by joint residuals if process peaks were measured
 
 If nothing was learned about the process peak, it is the reserved peak plus the context.
 """

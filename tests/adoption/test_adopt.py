@@ -59,7 +59,7 @@ def test_a_history_becomes_an_artifact_and_the_next_night_only_what_is_new_is_es
     assert folder.present() is not None
     assert folder.last() == facts
     page = folder.report.read_text()
-    assert "What a request policy costs" in page
+    assert "Cost of request policies" in page
     assert "<svg" in page
     assert "By calibrated group: the 1 largest of 1" in page
     assert facts["requests"]["policies"]["the whole card"]["requested_gib_hours"] == 60 * 80
@@ -119,7 +119,7 @@ def test_beside_another_artifact_it_may_not_be_worse_than_the_present_one_either
     wrong = history("wrong.csv", 48, models=12, factor=1.6, first=1000)
     adopted(capsys, wrong, "--out", str(tmp_path / "bad"))
     facts = adopted(capsys, wrong, "--out", out, "--against", str(tmp_path / "bad"), code=1)
-    assert any("present artifact was made of" in reason for reason in facts["reasons"])
+    assert any("current artifact was made from" in reason for reason in facts["reasons"])
 
 
 def test_models_which_cannot_be_estimated_any_more_are_no_progress(
@@ -132,7 +132,7 @@ def test_models_which_cannot_be_estimated_any_more_are_no_progress(
     monkeypatch.setattr(run_examples, "_versions", lambda: ("timm -",))
     monkeypatch.setattr(run_examples, "simulated", lambda job: "wrong job" if "model3" in (job.target or "") else whole(job))
     facts = adopted(capsys, history("more.csv", 90), "--out", out, code=1)
-    assert any("1 of the 8 models of the present artifact cannot be judged now" in reason for reason in facts["reasons"])
+    assert any("1 of the 8 models of the current artifact cannot be evaluated now" in reason for reason in facts["reasons"])
 
 
 def test_who_went_back_to_the_artifact_before_keeps_it(
@@ -209,7 +209,7 @@ def test_what_cannot_be_read_or_used_is_told(
     good = history("good.csv", 60)
     assert "cannot be read" in refused(capsys, str(tmp_path / "absent.csv"), *out)
     assert "can be read as sacct" in refused(capsys, good, "--format", "sacct", *out)
-    assert "No run is in 1 files" in refused(capsys, history("header.csv", 0), *out)
+    assert "The 1 files contain no run" in refused(capsys, history("header.csv", 0), *out)
     (tmp_path / "empty.csv").write_text("")
     assert "is empty" in refused(capsys, str(tmp_path / "empty.csv"), *out)
     (tmp_path / "odd").write_text("hello\n")
@@ -218,8 +218,8 @@ def test_what_cannot_be_read_or_used_is_told(
     unusable.write_text(unusable.read_text().replace(",ok,", ",killed,"))
     assert "None of 30 runs can be learned from: 30 status killed" in refused(capsys, str(unusable), *out)
     assert "models are too few" in refused(capsys, history("one.csv", 9, models=1), *out[:1], str(tmp_path / "other"))
-    assert refused(capsys, good, "--out", good).endswith("give a folder, or a new name.")
-    assert "holds something else" in refused(capsys, good, "--out", str(tmp_path))
+    assert refused(capsys, good, "--out", good).endswith("give an artifact's folder, or a new name.")
+    assert "is not empty and not an artifact" in refused(capsys, good, "--out", str(tmp_path))
     assert not (tmp_path / "site" / "artifact.json").exists()
 
 
@@ -280,4 +280,4 @@ def test_two_at_a_time_do_not_meet(
 ) -> None:
     first = history("first.csv", 60)
     with Folder(tmp_path / "site").locked():
-        assert "adopts into" in refused(capsys, first, "--out", str(tmp_path / "site"), code=3)
+        assert "is adopting into" in refused(capsys, first, "--out", str(tmp_path / "site"), code=3)

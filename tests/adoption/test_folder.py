@@ -93,7 +93,7 @@ def test_what_is_not_whole_is_not_put_in_place(tmp_path: Path, damage: str) -> N
         path.unlink()
     else:
         path.write_bytes(path.read_bytes()[:-9] if damage == "cut" else path.read_bytes() + b" ")
-    with pytest.raises(ArtifactError, match="is not whole"):
+    with pytest.raises(ArtifactError, match="is incomplete"):
         folder.put_in_place(digest)
     assert context_of(folder.path) == 1
     assert kept(folder, 2) == digest  # and what is damaged is made again
@@ -122,7 +122,7 @@ def test_a_full_disk_leaves_what_is_in_place(tmp_path: Path, monkeypatch: pytest
 
 def test_a_second_adoption_is_told_and_a_dead_ones_lock_is_free(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "site")
-    with folder.locked(), pytest.raises(OutputError, match=f"Process {os.getpid()} on .* adopts into"), folder.locked():
+    with folder.locked(), pytest.raises(OutputError, match=f"Process {os.getpid()} on .* is adopting into"), folder.locked():
         pass
     (folder.adopted / "lock").write_text("1 on a machine which is gone\n")
     with folder.locked():
@@ -133,7 +133,7 @@ def test_what_is_no_folder_of_ours_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ArtifactError, match="cannot be used"):
         Folder(tmp_path / "file")
-    with pytest.raises(ArtifactError, match="holds something else"):
+    with pytest.raises(ArtifactError, match="is not empty and not an artifact"):
         Folder(tmp_path)
     (tmp_path / "empty").mkdir()
     assert Folder(tmp_path / "empty").present() is None

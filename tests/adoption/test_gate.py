@@ -72,7 +72,7 @@ def test_an_artifact_which_is_judged_by_fewer_models_is_refused() -> None:
     assert gate.narrower(models, models) == gate.narrower(models, {}) == []
     assert gate.narrower({name: models[name] for name in [*models][:38]}, models) == []  # one in twenty
     assert "3 of the 40 models" in gate.narrower({name: models[name] for name in [*models][:37]}, models)[0]
-    assert "no run can be judged" in gate.narrower({}, {})[0]
+    assert "no run can be evaluated" in gate.narrower({}, {})[0]
 
 
 def test_bounds_which_nobody_promised_break_no_promise() -> None:

@@ -89,9 +89,7 @@ def run(call: Call, tracer: object, tmp_path: Path) -> Callable[..., tuple[int, 
 
 
 @pytest.mark.integration
-def test_includes_first_evaluation_and_checkpoint(
-    run: Callable[..., tuple[int, dict[str, Any], str]], tmp_path: Path
-) -> None:
+def test_includes_first_evaluation_and_checkpoint(run: Callable[..., tuple[int, dict[str, Any], str]], tmp_path: Path) -> None:
     mine = tmp_path / "best.pt"
     mine.write_text("weights which took a week")
     code, said, _ = run(EPOCHS, str(mine))

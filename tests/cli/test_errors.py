@@ -181,20 +181,18 @@ def test_names_limit_set_by_job(call: Call, tmp_path: Path) -> None:
     code, _, err = call("run", "--device", "rtx4090", "--", str(script))
     assert code == 1
     assert "own limit, 5.91 GiB of the card (torch.cuda.set_per_process_memory_fraction)" in one_line(err)
-    assert "more than any card" not in err
+    assert "exceeds the memory of any card" not in err
 
 
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (ModuleNotFoundError("No module named 'numpy'", name="numpy"), "(numpy is not installed here, or in part: pip install"),
-        (ImportError("libtorch.so: failed to map segment"), "is main memory short"),
-        (MemoryError(), "is main memory short"),
+        (ModuleNotFoundError("No module named 'numpy'", name="numpy"), "(numpy is missing or incomplete here: pip install"),
+        (ImportError("libtorch.so: failed to map segment"), "is main memory low"),
+        (MemoryError(), "is main memory low"),
     ],
 )
-def test_missing_module_error_names_cause(
-    call: Call, monkeypatch: pytest.MonkeyPatch, error: Exception, words: str
-) -> None:
+def test_missing_module_error_names_cause(call: Call, monkeypatch: pytest.MonkeyPatch, error: Exception, words: str) -> None:
     def raises(options: object) -> int:
         raise error
 
@@ -224,9 +222,7 @@ def test_unwritable_snapshot_is_one_line(call: Call, tiny_models: Path, tmp_path
     assert (tmp_path / "full").is_symlink()
 
 
-def test_script_without_null_gpu_exits_3(
-    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_script_without_null_gpu_exits_3(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def absent() -> None:
         raise NullGpuError("torch 2.13.0 is a CPU-only build: install a CUDA build.")
 
@@ -266,9 +262,7 @@ def test_ctrl_c_exits_130_with_one_line(call: Call, tiny_models: Path, monkeypat
     [ValueError("no reason"), SystemExit(1), RecursionError(), MemoryError(), OSError(28, "No space"), BrokenPipeError(32, "")],
     ids=lambda error: type(error).__name__,
 )
-def test_unexpected_error_exits_3_with_one_object(
-    call: Call, monkeypatch: pytest.MonkeyPatch, error: BaseException
-) -> None:
+def test_unexpected_error_exits_3_with_one_object(call: Call, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fails(*arguments: object, **options: object) -> None:
         raise error
 

@@ -90,9 +90,7 @@ def test_lists_models_by_pattern(tracer: object, capsys: pytest.CaptureFixture[s
         (["estimate", "torchvision:resnet18", "--batch", "1x3x64x64", "--device", "a10o"], "Did you mean 'a10"),
     ],
 )
-def test_suggests_correction_of_misspelled_word(
-    words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_suggests_correction_of_misspelled_word(words: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 2
     assert meant in capsys.readouterr().err
 
@@ -107,9 +105,7 @@ MISSPELT = {
 
 @pytest.mark.integration
 @pytest.mark.parametrize("target", MISSPELT)
-def test_suggests_correction_of_misspelled_model(
-    target: str, tracer: object, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_suggests_correction_of_misspelled_model(target: str, tracer: object, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["estimate", target, "--batch", "1x3x64x64"]) == 2
     assert MISSPELT[target] in capsys.readouterr().err
 
@@ -120,9 +116,7 @@ def test_completes_cards_and_registries() -> None:
     assert targets("model.py:") == []
 
 
-def test_completes_site_cards_despite_wrong_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_completes_site_cards_despite_wrong_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = tmp_path / "site.toml"
     monkeypatch.setenv("VRAMCAST_SITE", str(site))
     assert "t4" in cards("t4")  # the file does not exist

@@ -87,9 +87,7 @@ class TestTraced:
         (CannotEstimate("for another reason"), CannotEstimate),
     ],
 )
-def test_reports_error_after_interrupt(
-    error: VramcastError, raised: type[BaseException]
-) -> None:
+def test_reports_error_after_interrupt(error: VramcastError, raised: type[BaseException]) -> None:
     def interrupted() -> None:
         with first_interrupt(lambda: None):
             signal.raise_signal(signal.SIGINT)

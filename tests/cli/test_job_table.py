@@ -41,7 +41,7 @@ def test_table_equals_command_line(table: dict[str, Any], words: list[str]) -> N
 
 
 def test_rejects_check_without_card() -> None:
-    with pytest.raises(UsageError, match=r"Job 'job'.*needs a card: name one with --on"):
+    with pytest.raises(UsageError, match=r"Job 'job'.*No card is given to check against: name one with --on"):
         job_table.read("job", {"target": "a:b"})
 
 
@@ -67,8 +67,8 @@ def test_every_job_option_is_a_key() -> None:
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ({}, "needs a target or a command"),
-        ({"target": "a:b", "command": "train.py"}, "and not both"),
+        ({}, "needs exactly one of target and command"),
+        ({"target": "a:b", "command": "train.py"}, "remove the other"),
         ({"target": "a:b", "optimiser": "sgd"}, "did you mean optimizer"),
         ({"target": "a:b", "colour": "red"}, "must be an option of vramcast check"),
         ({"target": "a:b", "json": True}, "must be an option"),

@@ -57,7 +57,7 @@ def test_uses_measured_context_from_site_file(
     assert code == 0
     assert "bare: 385.0 MiB" in out
     assert "after kernels of torch, cublas and cudnn: 470.25 MiB" in out
-    assert f"written to {path}; it is used where VRAMCAST_SITE names it" in out
+    assert f"written to {path}; to use it, set VRAMCAST_SITE to this file" in out
     monkeypatch.setenv(cards.SITE_VARIABLE, str(path))
     found = context_bytes("rtx4090", 13, ("cublas", "cudnn"), torch="2.11.0")
     assert (found.bytes, found.source) == (470 * MIB + MIB // 4, Source.SITE)
@@ -112,7 +112,7 @@ def test_leaves_wrong_site_file_unchanged(call: Call, machine: type[FakeMachine]
 def test_rejects_site_without_measuring(call: Call) -> None:
     code, _, err = call("doctor", "--site", "site.toml")
     assert code == 2
-    assert "--site is for --measure-context" in err
+    assert "--site is an option of --measure-context" in err
 
 
 def test_doctor_reports_wrong_site_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

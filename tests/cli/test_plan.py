@@ -151,9 +151,7 @@ def test_chart_shows_before_and_after(call: Call, history: Path, tmp_path: Path)
     assert (tmp_path / "a.png").read_bytes().startswith(PNG_MAGIC)
 
 
-def test_never_prints_refuted_plan(
-    call: Call, history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_never_prints_refuted_plan(call: Call, history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     good = plans.pool.plan
 
     def wrong(*arguments: Any, **options: Any) -> Any:
@@ -227,16 +225,16 @@ def test_other_tracer_gets_pool_without_swap(call: Call, job: list[str], auto_tr
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("{history}", "--swap"), ("does not say when blocks are read", "--pool")),
-        (("{history}", "--limit", "1GiB"), ("does not say when blocks are read", "--pool")),
-        (("{history}", "--pool", "--limit", "1GiB"), ("--limit is about swapping", "add --swap")),
-        (("{history}", "--pool", "--link", "pcie4"), ("--link is about swapping", "add --swap")),
+        (("{history}", "--swap"), ("does not record when blocks are read", "--pool")),
+        (("{history}", "--limit", "1GiB"), ("does not record when blocks are read", "--pool")),
+        (("{history}", "--pool", "--limit", "1GiB"), ("--limit applies to swapping", "add --swap")),
+        (("{history}", "--pool", "--link", "pcie4"), ("--link applies to swapping", "add --swap")),
         (("{history}", "--swap", "--limit", "much"), ("'much'", "12GiB")),
         (("{history}", "--chart", "a.pdf"), (".pdf", ".png or .html")),
         (("{history}", "--link", "usb"), ("usb", "pcie4")),
-        (("resnet50", "--pool"), ("'resnet50' is no file and no TARGET", "torchvision:resnet50")),
+        (("resnet50", "--pool"), ("'resnet50' is neither a file nor a TARGET", "torchvision:resnet50")),
         (("{folder}/no.pickle",), ("no.pickle", "memory history")),
-        (("{folder}/empty.npz",), ("allocates nothing", "_record_memory_history")),
+        (("{folder}/empty.npz",), ("has no allocation to plan", "_record_memory_history")),
         (("{folder}/damaged.pickle",), ("damaged.pickle",)),
     ],
 )

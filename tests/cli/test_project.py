@@ -67,9 +67,7 @@ def jobs(project: Path, text: str) -> None:
         (SMALL + BROKEN[len(FITS) :], 2, {"mlp": (0, "fits"), "small": (1, "does not fit"), "broken": (2, "")}),
     ],
 )
-def test_exit_code_is_the_worst(
-    call: Call, project: Path, text: str, code: int, verdicts: dict[str, tuple[int, str]]
-) -> None:
+def test_exit_code_is_the_worst(call: Call, project: Path, text: str, code: int, verdicts: dict[str, tuple[int, str]]) -> None:
     jobs(project, text)
     found, out, _ = call("check", "--json")
     said = json.loads(out)
@@ -134,7 +132,7 @@ def test_compares_with_another_revision(call: Call, project: Path) -> None:
         jobs(project, FITS)
         code, out, _ = call("check", "--against", "main")
         assert code == 0
-        assert "Nothing can be compared with main" in out
+        assert "There is no comparison with main" in out
         assert said in out
         git("checkout", "--quiet", "pyproject.toml")
 
@@ -155,7 +153,7 @@ def test_checks_a_command(call: Call, project: Path, needs_null_gpu: None) -> No
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--device", "t4"), ("--device", "say so themselves")),
+        (("--device", "t4"), ("--device", "cannot be combined")),
         (("--batch", "8x16", "--strict"), ("--batch", "--strict")),
         (("--what-if", "common"), ("--what-if",)),
         (("--snapshot", "x.pickle"), ("--snapshot",)),

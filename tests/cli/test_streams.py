@@ -54,9 +54,7 @@ def test_verbs_work_without_docstrings() -> None:
     assert "--what-if" in found.stdout
 
 
-def test_reports_closed_stdout_before_working(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reports_closed_stdout_before_working(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(Estimator, "estimate_job", lambda *arguments, **options: pytest.fail("the job was traced"))
     monkeypatch.setattr(sys, "stdout", None)
     assert main(["check", "--on", "t4", "x:y", "--batch", "8x16", "--json"]) == 3
@@ -72,9 +70,7 @@ def test_broken_pipe_is_silent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     assert capsys.readouterr().err == ""
 
 
-def test_broken_pipe_keeps_exit_code(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_broken_pipe_keeps_exit_code(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """`vramcast check ... | true` under pipefail: 0 would mean that the job fits."""
 
     def does_not_fit(options: object) -> int:

@@ -144,6 +144,6 @@ def test_examples_are_kept_and_read_again(tmp_path: Path) -> None:
     found, rejected = examples.read(path)
     assert found == [example]
     assert len(rejected) == 3
-    assert "Features of another vramcast" in rejected[0].reason
+    assert "features are of another version of vramcast" in rejected[0].reason
     with pytest.raises(DatasetError, match="simulated peaks 0 and 1"):
         Example("a", "g", "f", "h200", "one", {}, 0, 1)

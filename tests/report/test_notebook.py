@@ -71,7 +71,7 @@ def test_cell_does_not_see_other_cells(shell: Any, capsys: pytest.CaptureFixture
     done, text = said(shell, capsys, "", "import torch\ntorch.zeros(width, device='cuda')\nNet()")
     assert not done.success
     assert "NameError: name 'width' is not defined (<string>:3" in text
-    assert "sees of other cells their imports alone: move into it what makes Net of cell [1], width of cell [1])" in text
+    assert "sees only the imports of other cells: move the code that makes Net of cell [1], width of cell [1] into it)" in text
 
 
 @pytest.mark.usefixtures("tracer")
@@ -80,7 +80,7 @@ def test_missing_name_is_reported_with_estimate(shell: Any, capsys: pytest.Captu
     done, text = said(shell, capsys, "", "import torch\nkept = torch.zeros(1 << 20, device='cuda')\nwidth")
     assert done.result.allocated == 4 << 20
     assert "NameError: name 'width' is not defined" in text
-    assert "move into it what makes width of cell [1]" in text
+    assert "move the code that makes width of cell [1] into it" in text
 
 
 @pytest.mark.usefixtures("tracer")

@@ -104,7 +104,7 @@ def test_a_job_which_fits_on_no_worker_is_refused_before_it_is_queued(
 
 def test_workers_which_say_nothing_are_told_of(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "scheduler_info", lambda n_workers: {"workers": {"a": {"resources": {}}}})
-    with pytest.raises(RequestRefused, match=r"say no 'GPU_MEMORY' \(register CardMemory\)"):
+    with pytest.raises(RequestRefused, match=r"offer no 'GPU_MEMORY' \(register CardMemory\)"):
         task(print, of(1)).submit(client, "one")
 
 

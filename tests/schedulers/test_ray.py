@@ -153,7 +153,7 @@ def test_ray_counts_the_share_which_is_asked_for(sized: Any) -> None:
 
 
 def test_options_which_the_estimate_says_are_refused(sized: Any) -> None:
-    with pytest.raises(UsageError, match="num_gpus: the estimate says it"):
+    with pytest.raises(UsageError, match="num_gpus cannot be given, because the estimate sets it"):
         sized.Task(print, of(1), num_gpus=1)
     assert sized.options_of(of(4)) == {"num_gpus": 0.25}
     assert sized.options_of(of(4), "gpu_memory") == {"num_gpus": 1e-4, "resources": {"gpu_memory": 4 * GIB}}

@@ -66,9 +66,9 @@ def test_a_wrong_number_is_refused(given: Any, said: str) -> None:
 
 
 def test_what_says_no_memory_is_refused() -> None:
-    with pytest.raises(UsageError, match="give an Estimate, a Request, or a function"):
+    with pytest.raises(UsageError, match="must be an Estimate, a Request, or a function"):
         request_of("8GiB")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="A job's memory is 8"):
+    with pytest.raises(UsageError, match="The memory of a job is 8"):
         request_of(lambda: 8)  # type: ignore[arg-type, return-value]
 
 
@@ -105,5 +105,5 @@ def test_a_job_whose_bound_is_above_its_card_asks_for_all_of_it_and_a_larger_one
     estimate = estimated()
     between = (estimate.process + estimate.upper_bound) // 2
     assert request_of(estimated(memory_bytes=between)).share == 1
-    with pytest.raises(RequestRefused, match=r"The job takes .* and Tesla T4 has .* it is not queued"):
+    with pytest.raises(RequestRefused, match=r"The job needs .* but Tesla T4 has .* it was not queued"):
         request_of(estimated(memory_bytes=estimate.process - 64 * MIB))

@@ -280,10 +280,10 @@ def test_a_disk_that_takes_nothing_still_answers_and_says_what_is_not_kept(http:
     assert http.post("/v1/estimates", json=JOB).json()["kept"] is False
     lost = observed(http)
     assert (lost.status_code, lost.json()["error"]["kind"], lost.headers["retry-after"]) == (503, "not_kept", "60")
-    assert "not kept: attempt to write" in lost.json()["error"]["message"]
+    assert "not stored: attempt to write" in lost.json()["error"]["message"]
     health = http.get("/healthz")
     assert (health.status_code, health.json()["status"]) == (200, "degraded")
-    assert "not kept: attempt to write" in health.json()["reason"]
+    assert "not stored: attempt to write" in health.json()["reason"]
     store._file.execute("PRAGMA query_only = 0")
     assert observed(http).status_code == 201
     assert http.get("/healthz").json() == {"status": "ok"}

@@ -63,8 +63,8 @@ def test_each_client_has_a_token_of_its_own_or_its_hash(tmp_path: Path) -> None:
         ("a t rate=0\n", "rate=0"),
         ("a t rate=1 rate=2\n", "rate=2"),
         ("a t root=1\n", "root=1"),
-        ("a t\na u\n", "one name"),
-        ("a t\nb t\n", "one token"),
+        ("a t\na u\n", "the same name"),
+        ("a t\nb t\n", "the same token"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_said_and_no_token_is(tmp_path: Path, text: str, said: str) -> None:

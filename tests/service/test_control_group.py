@@ -60,7 +60,7 @@ def test_others_who_are_in_a_group_are_not_moved(lent: Path) -> None:
 
 def test_a_group_that_lends_no_memory_is_none(lent: Path) -> None:
     (lent / "cgroup.controllers").write_text("cpu pids")
-    with pytest.raises(OSError, match="lends no memory"):
+    with pytest.raises(OSError, match="does not delegate memory"):
         control_groups(1, MIB, (lent, 2))
 
 

@@ -42,7 +42,7 @@ def test_an_answer_and_an_error_are_read() -> None:
     ],
 )
 def test_what_is_no_answer_is_none(text: bytes) -> None:
-    with pytest.raises(WorkerError, match="is no answer"):
+    with pytest.raises(WorkerError, match="an invalid answer"):
         read_answer(text)
 
 
@@ -72,7 +72,7 @@ def test_what_is_no_answer_is_none(text: bytes) -> None:
     ],
 )
 def test_a_forged_answer_is_none(change: Callable[[dict[str, Any]], object]) -> None:
-    with pytest.raises(WorkerError, match="is no answer"):
+    with pytest.raises(WorkerError, match="an invalid answer"):
         read_answer(line(change))
 
 

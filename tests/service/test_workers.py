@@ -101,7 +101,7 @@ def test_a_worker_stays_warm_from_question_to_question(tmp_path: Path) -> None:
         ("sleep", 0.5, TimeLimit, "--job-timeout"),
         ("fill", 30.0, WorkerError, "--job-memory"),
         ("exit", 30.0, WorkerError, "died"),
-        ("babble", 30.0, WorkerError, "is no answer"),
+        ("babble", 30.0, WorkerError, "an invalid answer"),
     ],
 )
 def test_who_exceeds_a_limit_is_replaced(tmp_path: Path, do: str, time_s: float, error: type[Exception], said: str) -> None:

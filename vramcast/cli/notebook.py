@@ -1,8 +1,8 @@
 """`%load_ext vramcast` adds `%%vram` to a notebook: it estimates the GPU memory of a cell without running the cell in the
 notebook.
 
-%%vram --device a100-40gb --steps 3 --report job.html model = ...                       a whole training script; of other
-cells it sees only the imports
+    %%vram --device a100-40gb --steps 3 --report job.html
+    model = ...                       a whole training script; of other cells it sees only the imports
 """
 
 from __future__ import annotations

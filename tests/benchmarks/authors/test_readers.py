@@ -54,7 +54,7 @@ def test_makes_runs_of_collected_rows_and_limits(tmp_path: Path) -> None:
     assert (fails.workload.cap_bytes, fails.measurement.status, fails.measurement.censored) == (2000000, "oom", True)
     assert (shared.workload.num_classes, shared.measurement.status) == (10, "oom")
     assert "shared" in shared.measurement.message
-    assert "5 rows = 2 in 4 runs + 3 kept aside" in found.notes[0]
+    assert "5 rows = 2 in 4 runs + 3 rejected" in found.notes[0]
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "gpt2", "opt", "gpt_neo", "t5", "llama", "qwen2", "vit"])

@@ -60,7 +60,7 @@ def test_remarks_on_incomparable_results(outcome: Make) -> None:
     assert found.remarks == [
         "The table of a has changed since main: batch, lr.",
         f"main was checked with other software (vramcast {found.found.vramcast}, here {found.found.vramcast}; torch, tracer or "
-        "artifact differ for b): a part of the change may be that of the software.",
+        "artifact differ for b): part of the change may come from the software.",
     ]
     assert "| `c` | `t4` | 5.0 MiB | unknown |" in as_markdown(found)
 
@@ -68,7 +68,7 @@ def test_remarks_on_incomparable_results(outcome: Make) -> None:
 def test_marks_no_job_as_new_without_base_results(outcome: Make) -> None:
     found = Comparison(Outcomes({"a": outcome(5)}), Base("main", None, "its pyproject.toml has no [tool.vramcast]."))
     text = as_markdown(found)
-    assert "- `Nothing can be compared with main: its pyproject.toml has no [tool.vramcast].`" in text
+    assert "- `There is no comparison with main: its pyproject.toml has no [tool.vramcast].`" in text
     assert "| unknown |" in text
 
 

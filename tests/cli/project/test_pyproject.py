@@ -41,14 +41,14 @@ def test_names_no_jobs_without_table(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[tool.vramcast", "is not TOML"),
-        ("tool.vramcast = 5", "a table is expected"),
+        ("[tool.vramcast", "is not valid TOML"),
+        ("tool.vramcast = 5", "must be a table"),
         ("[tool.vramcast]\ndevice = 't4'", "names no job"),
         ("[tool.vramcast.jobs]", "names no job"),
         ("tool.vramcast.jobs = 5", "names no job"),
         ("[tool.vramcast.jobs]\none = 'torchvision:resnet18'", "tool.vramcast.jobs.one is 'torchvision:resnet18'"),
         ("[tool.vramcast.resnet]\ntarget = 'x:y'", r"\[tool.vramcast.jobs.resnet\]"),
-        ("a = " + "[" * 5000, "is not TOML"),
+        ("a = " + "[" * 5000, "is not valid TOML"),
     ],
 )
 def test_wrong_table_error_names_expectation(tmp_path: Path, text: str, said: str) -> None:

@@ -71,9 +71,7 @@ def test_removes_checkout_after_error(repository: Path) -> None:
     assert len(git(repository, "worktree", "list").splitlines()) == 1
 
 
-def test_runs_no_hook_and_ignores_hook_variables(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_no_hook_and_ignores_hook_variables(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hook = repository / ".git" / "hooks" / "post-checkout"
     hook.write_text("#!/bin/sh\ntouch hooked\n")
     hook.chmod(0o755)

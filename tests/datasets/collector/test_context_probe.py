@@ -79,5 +79,5 @@ def test_without_nvml_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setenv("VRAMCAST_NVML", "libnot-there.so")
-    assert "NVML is not usable here" in context_probe.run_job("a-uuid")["absent"]
+    assert "NVML cannot be used here" in context_probe.run_job("a-uuid")["absent"]
     context_probe.warm_up()

@@ -18,7 +18,7 @@ from vramcast.datasets.run import Run
 
 # How many damaged files of a format are read; the release reads more.
 EXAMPLES = [100, pytest.param(500, marks=pytest.mark.release)]
-ACCOUNT = re.compile(r".*: (\d+) rows = (\d+) in (\d+) runs \+ (\d+) kept aside \+ (\d+) skipped.*", re.DOTALL)
+ACCOUNT = re.compile(r".*: (\d+) rows = (\d+) in (\d+) runs \+ (\d+) rejected \+ (\d+) skipped.*", re.DOTALL)
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12) | st.sampled_from(["gres", "gpumem", "ok"]),
     lambda inner: (

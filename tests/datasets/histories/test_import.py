@@ -43,7 +43,7 @@ def test_without_a_store_the_summary_is_all(tmp_path: Path, capsys: pytest.Captu
 def test_a_file_of_another_format_is_an_error_and_leaves_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, store = written(tmp_path, "x.csv", b"a,b\n1,2\n"), tmp_path / "store.jsonl"
     assert main(["import", "sacct", source, "--out", str(store)]) == 2
-    assert "another format" in capsys.readouterr().err
+    assert "Check the format" in capsys.readouterr().err
     assert not store.exists()
 
 
@@ -80,4 +80,4 @@ def test_a_set_is_passed_on_as_parquet_and_grows(tmp_path: Path, capsys: pytest.
     assert ids[:2] == ["sacct-11", "sacct-12"]
     assert len(ids) == len(set(ids)) > 2
     assert main(["import", "sacct", source, "--out", str(tmp_path / "set.txt")]) == 2
-    assert "ends in .jsonl or .parquet" in capsys.readouterr().err
+    assert "must end in .jsonl or .parquet" in capsys.readouterr().err

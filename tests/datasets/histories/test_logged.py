@@ -57,8 +57,8 @@ def test_a_log_with_its_source_says_what_ran_on_what(tmp_path: Path) -> None:
 
 def test_every_line_that_says_a_peak_is_accounted_for(tmp_path: Path) -> None:
     reading = reading_of(tmp_path, LOGGED)
-    assert reading.notes[0] == "train.log: 3 rows = 1 in 1 runs + 1 kept aside + 1 skipped; 1 of peaks of 0 bytes"
-    assert "may be of 1000 or of 1024" in reading.rejected[0].reason
+    assert reading.notes[0] == "train.log: 3 rows = 1 in 1 runs + 1 rejected + 1 skipped; 1 of peaks of 0 bytes"
+    assert "may be of 1000 or 1024" in reading.rejected[0].reason
 
 
 def test_what_no_line_says_is_unknown(tmp_path: Path) -> None:
@@ -105,18 +105,18 @@ def test_the_usual_spellings_are_read(line: str, allocated: float | None, reserv
 def test_other_lines_are_no_peaks(line: str, tmp_path: Path) -> None:
     reading = reading_of(tmp_path, line)
     assert not reading.runs
-    assert reading.rejected[0].reason.startswith("No line says a peak")
+    assert reading.rejected[0].reason.startswith("No line has a peak")
 
 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("max_memory_allocated: 12.5 GB", "1000 or of 1024"),
-        ("max_memory_allocated: 3G", "1000 or of 1024"),
+        ("max_memory_allocated: 12.5 GB", "1000 or 1024"),
+        ("max_memory_allocated: 3G", "1000 or 1024"),
         ("max_memory_allocated: 12.5", "no unit"),
         ("max_memory_allocated: 3208", "no unit"),  # MiB, perhaps
         ("max_memory_allocated: 1048577", "no unit"),  # torch counts in 512 bytes
-        (f"max_memory_allocated: {'9' * 29} GiB", "more than any card"),
+        (f"max_memory_allocated: {'9' * 29} GiB", "exceeds the memory of any card"),
     ],
 )
 def test_a_size_whose_unit_is_not_sure_is_left_out(line: str, reason: str, tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_the_script_belongs_to_logs_alone(tmp_path: Path, capsys: pytest.Capture
     assert main(["import", "logged", *words, "--out", str(store)]) == 0
     assert len(read_runs(store).runs) == 1
     assert main(["import", "csv", *words]) == 2
-    assert "--script is for logs" in capsys.readouterr().err
+    assert "--script applies to logs" in capsys.readouterr().err
     assert find("logged").takes_script
 
 

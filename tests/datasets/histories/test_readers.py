@@ -49,7 +49,7 @@ def test_sacct_takes_0_for_missing_and_out_of_memory_for_censored(tmp_path: Path
 
 def test_sacct_accounts_for_jobs_without_a_gpu_jobs_which_wait_and_nonsense(tmp_path: Path) -> None:
     found = reading("sacct", samples.SACCT, tmp_path)
-    assert "9 rows = 6 in 2 runs + 1 kept aside + 2 skipped" in found.notes[0]
+    assert "9 rows = 6 in 2 runs + 1 rejected + 2 skipped" in found.notes[0]
     assert found.rejected[0].text == "nonsense"
 
 
@@ -82,7 +82,7 @@ def test_sacct_json_reads_numbers_states_and_step_ids_of_every_version(tmp_path:
     assert (first.workload.gpus, first.passport.gpu, first.measurement.status) == (2, "a100", "ok")
     assert second.measurement.process_bytes is None
     assert (second.measurement.status, second.measurement.censored) == ("timeout", True)
-    assert "4 rows = 2 in 2 runs + 1 kept aside + 1 skipped" in found.notes[0]
+    assert "4 rows = 2 in 2 runs + 1 rejected + 1 skipped" in found.notes[0]
 
 
 def test_jobstats_gives_a_run_a_card_and_censors_a_full_one(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_jobstats_gives_a_run_a_card_and_censors_a_full_one(tmp_path: Path) -> N
     assert (first.measurement.process_bytes, first.measurement.censored) == (GIB, False)
     assert (full.measurement.process_bytes, full.measurement.censored) == (39 * GIB, True)
     assert full.passport.gpu_total_bytes == 40 * GIB
-    assert "5 rows = 1 in 2 runs + 1 kept aside + 3 skipped" in found.notes[0]
+    assert "5 rows = 1 in 2 runs + 1 rejected + 3 skipped" in found.notes[0]
 
 
 def test_jobstats_refuses_a_summary_which_unpacks_to_too_much(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_series_takes_the_largest_sample_and_measures_the_time_between_samples(t
     assert (first.passport.period_ms, first.measurement.samples, first.measurement.seconds) == (500.0, 3, 1.0)
     assert first.passport.gpu == "NVIDIA A100-SXM4-40GB"
     assert full.measurement.censored
-    assert "6 rows = 4 in 2 runs + 1 kept aside + 1 skipped" in found.notes[0]
+    assert "6 rows = 4 in 2 runs + 1 rejected + 1 skipped" in found.notes[0]
 
 
 def test_series_reads_the_names_of_the_mit_supercloud(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_series_reads_samples_of_the_dcgm_exporter(tmp_path: Path) -> None:
     assert run.measurement.process_bytes == 990 * MIB
     assert (run.passport.gpu_total_bytes, run.measurement.censored) == (1000 * MIB, True)
     assert (run.passport.period_ms, run.passport.how) == (30_000, "dcgm device")
-    assert "6 rows = 4 in 1 runs + 1 kept aside + 1 skipped" in found.notes[0]
+    assert "6 rows = 4 in 1 runs + 1 rejected + 1 skipped" in found.notes[0]
 
 
 def test_series_without_a_column_of_memory_is_an_error(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_pai_joins_the_tables_beside_and_takes_gb_as_gib(tmp_path: Path) -> None
 
 def test_pai_says_which_gb_and_keeps_damaged_rows_aside(tmp_path: Path) -> None:
     found = reading("pai", samples.PAI, tmp_path, "pai_sensor_table.csv")
-    assert "5 rows = 3 in 3 runs + 2 kept aside" in found.notes[0]
+    assert "5 rows = 3 in 3 runs + 2 rejected" in found.notes[0]
     assert any("2^30" in note for note in found.notes)
     assert found.runs[0].measurement.status == "unknown"
 
@@ -154,7 +154,7 @@ def test_a_snapshot_gives_the_peaks_of_its_history_and_the_request_that_failed(t
     (run,) = found.runs
     assert (run.measurement.allocated_bytes, run.measurement.reserved_bytes) == (1024, 2 * MIB)
     assert (run.measurement.status, run.measurement.oom_requested_bytes) == ("oom", 2**40)
-    assert "2 rows = 1 in 1 runs + 0 kept aside + 1 skipped" in found.notes[0]
+    assert "2 rows = 1 in 1 runs + 0 rejected + 1 skipped" in found.notes[0]
 
 
 def test_a_plain_table_takes_units_from_its_columns_and_leaves_0_unknown(tmp_path: Path) -> None:
@@ -208,5 +208,5 @@ def test_sacct_reads_the_peak_that_our_epilog_noted_before_gpumem(tmp_path: Path
 @pytest.mark.parametrize("text", ["1_000", "１２３", "1_0.5", "٣"])
 def test_a_number_is_written_in_plain_digits(text: str) -> None:
     for read in (number, whole, size_bytes):
-        with pytest.raises(DatasetError, match="expected"):
+        with pytest.raises(DatasetError, match="must be"):
             read(text, "process_bytes")

@@ -181,7 +181,7 @@ def test_nothing_to_judge_gives_null_and_valid_json() -> None:
     "values", [{"measured_bytes": 0}, {"estimated_bytes": -1}, {"bounds": {1.0: 10}}, {"bounds": {0.0: 10}}]
 )
 def test_a_run_without_sizes_or_with_a_level_outside_is_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(DatasetError, match=r"expected|between"):
+    with pytest.raises(DatasetError, match=r"must be above|between"):
         run(**{"measured_bytes": 1, "estimated_bytes": 1, **values})
 
 

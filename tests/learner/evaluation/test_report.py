@@ -71,8 +71,8 @@ def test_the_coverage_chart_has_shares_levels_and_band_side_by_side() -> None:
     runs = [run(100, 100, bounds={0.5: 100 - (i % 4 == 0), 0.9: 110}) for i in range(8)]
     found = series(charts.coverage(runs))
     assert found["measured"].y == (0.75, 1.0)
-    assert found["as often as the level says"].y == (0.5, 0.9)
-    band = found["95 % of samples with true levels"]
+    assert found["coverage equal to the level"].y == (0.5, 0.9)
+    band = found["95 % of samples with exact levels"]
     assert (band.low, band.y) == ((0.125, 0.625), (0.875, 1.0))  # of 8: 1 to 7 at a half, 5 to 8 at 0.9
 
 
@@ -102,8 +102,8 @@ def test_the_cost_of_a_bound_is_its_median_excess() -> None:
     runs = [run(100, 100, bounds={0.9: bound}) for bound in (100, 110, 160)]
     found = series(charts.overprovision(runs))
     assert found["median"].y == (pytest.approx(0.1),)
-    assert found["middle 80 % of the runs"].low == (pytest.approx(0.02),)
-    assert found["middle 80 % of the runs"].y == (pytest.approx(0.5),)
+    assert found["middle 80 % of runs"].low == (pytest.approx(0.02),)
+    assert found["middle 80 % of runs"].y == (pytest.approx(0.5),)
 
 
 def test_families_beyond_the_colours_stand_together() -> None:
@@ -159,8 +159,8 @@ def test_the_page_says_the_figures_and_how_failures_were_judged() -> None:
     assert "3 runs of 2 models" in text
     assert "median error 6.50 %" in text
     assert "(PEF) 33.33 %" in text
-    assert "first round for 1 runs, by a second run for 1, by comparing bytes for 1; 0 cannot be judged" in text
-    assert "0 of 1 deaths for want of memory were foreseen" in text
+    assert "first round for 1 runs, by a second run for 1, by comparing bytes for 1; 0 undecided" in text
+    assert "0 of 1 out-of-memory failures were predicted" in text
     assert "The largest of 2 under-estimates" in text
     assert "at least 0.0 MiB" in text
 

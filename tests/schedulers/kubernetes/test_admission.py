@@ -179,7 +179,7 @@ def test_a_request_of_the_users_own_is_kept_and_judged(asked_mib: int, mode: Mod
     assert response["allowed"] is allowed
     if not allowed:
         assert response["status"]["code"] == 403
-        assert "ask for 4097 MiB" in response["status"]["message"]
+        assert "request 4097 MiB" in response["status"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_part_that_another_container_asks_for_leaves_the_pod_alone_too() -> No
         other["spec"].setdefault(place, []).append(mig)
         after, warnings, _ = mutated(other)
         assert after["spec"] == other["spec"]
-        assert "nvidia.com/mig-1g.5gb itself and stays" in warnings[0]
+        assert "nvidia.com/mig-1g.5gb and stays unchanged" in warnings[0]
 
 
 def test_a_suffix_counts_where_a_request_is_too_small() -> None:
@@ -247,7 +247,7 @@ def test_what_does_not_fit_on_its_card_is_refused_where_the_namespace_says_so() 
     about = pod(NAMED, GPU, schedulerName="kai-scheduler")
     after, warnings, _ = mutated(about, LARGE)
     assert after["spec"] == about["spec"]
-    assert "takes 60.00 GiB, and the card has 40.00 GiB" in warnings[0]
+    assert "needs 60.00 GiB, but the card has 40.00 GiB" in warnings[0]
     assert decided(validate, about, LARGE, "fill")[0]["allowed"] is True
     assert decided(validate, about, LARGE, "enforce")[0]["allowed"] is False
     assert decided(validate, about, FITS, "enforce")[0]["allowed"] is True

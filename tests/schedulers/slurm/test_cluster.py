@@ -68,10 +68,10 @@ def test_a_job_which_died_comes_back_with_a_larger_request(needs_null_gpu: None,
 
 def test_a_service_which_is_away_holds_nobody_up(needs_null_gpu: None, story: str) -> None:
     away = after(story, "The service is away")
-    assert "the job is submitted as it is" in away
+    assert "the job is submitted unchanged" in away
     assert "Submitted batch job" in away
 
 
 def test_the_service_and_adopt_learn_from_it(needs_null_gpu: None, story: str) -> None:
     assert 'vramcast_coverage{group="operators convolution"}' in story
-    assert "sacct.txt: sacct, 15 runs, 0 rows kept aside" in story
+    assert "sacct.txt: sacct, 15 runs, 0 rows rejected" in story

@@ -138,7 +138,7 @@ def test_a_step_inside_of_a_job_passes_and_an_srun_outside_is_asked_about(
         ((429, {}), "too many"),
         ((422, {"error": {"message": "no such model"}}), "no such model"),
         ((500, []), "500"),
-        ((200, {"id": 1}), "not understood"),
+        ((200, {"id": 1}), "not in the expected format"),
     ],
 )
 def test_without_a_number_the_job_is_submitted_as_it_is(

@@ -2,11 +2,16 @@
 
 Each job is a table whose keys are the options of `vramcast check`:
 
-[tool.vramcast] device = "a100-40gb"                  # for all jobs that name no other card
+    [tool.vramcast]
+    device = "a100-40gb"                  # for all jobs that name no other card
 
-[tool.vramcast.jobs.resnet50] target = "torchvision:resnet50" batch = "32x3x224x224" labels = "32:int64<1000"
+    [tool.vramcast.jobs.resnet50]
+    target = "torchvision:resnet50"
+    batch = "32x3x224x224"
+    labels = "32:int64<1000"
 
-[tool.vramcast.jobs.finetune] command = "torchrun --nproc_per_node=2 train.py --epochs 1"
+    [tool.vramcast.jobs.finetune]
+    command = "torchrun --nproc_per_node=2 train.py --epochs 1"
 """
 
 from __future__ import annotations

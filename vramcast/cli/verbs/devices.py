@@ -1,6 +1,8 @@
 """List the known cards: the built-in ones and your site's (VRAMCAST_SITE).
 
-vramcast devices vramcast devices h100 vramcast devices --json
+vramcast devices
+vramcast devices h100
+vramcast devices --json
 """
 
 from __future__ import annotations

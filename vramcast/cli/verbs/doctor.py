@@ -1,6 +1,8 @@
 """Report what is installed and which tracers work; fetch another cuDNN; measure this card's context.
 
-vramcast doctor vramcast doctor --get-cudnn 9.10.2 vramcast doctor --measure-context --site site.toml
+vramcast doctor
+vramcast doctor --get-cudnn 9.10.2
+vramcast doctor --measure-context --site site.toml
 """
 
 from __future__ import annotations

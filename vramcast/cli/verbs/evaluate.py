@@ -1,6 +1,7 @@
 """Evaluate estimates and bounds against measured runs.
 
-vramcast evaluate runs.jsonl --report report.html vramcast evaluate new-runs.jsonl --artifact models/mine
+    vramcast evaluate runs.jsonl --report report.html
+    vramcast evaluate new-runs.jsonl --artifact models/mine
 
 Without an artifact, the correction is evaluated by cross-validation: each run by a correction trained without its model.
 With an artifact, the runs must be new to it. The metrics are xMem's (MRE, a median here; PEF; MCP) and those of a bound:

@@ -1,8 +1,9 @@
 """Read job histories into a data set.
 
-vramcast import sacct jobs.txt --out history.jsonl vramcast import series gpu-*.csv --out history.jsonl --join rules.json
-vramcast import logged train.log --script train.py --out history.jsonl vramcast import runs measured/runs.jsonl --out
-measured/runs.parquet
+    vramcast import sacct jobs.txt --out history.jsonl
+    vramcast import series gpu-*.csv --out history.jsonl --join rules.json
+    vramcast import logged train.log --script train.py --out history.jsonl
+    vramcast import runs measured/runs.jsonl --out measured/runs.parquet
 
 The formats are below; docs/histories.md describes how each is read. New runs are appended to --out (.jsonl, or .parquet to
 share a set); known ones are skipped. Rows that cannot be read go to STORE.rejected.jsonl with the reason. Without --out

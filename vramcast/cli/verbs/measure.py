@@ -1,6 +1,7 @@
 """Measure real training jobs on this machine's GPU and append them to a data set.
 
-vramcast measure --out runs/ --budget-s 1500 vramcast measure --out runs/ -- python train.py --epochs 1
+    vramcast measure --out runs/ --budget-s 1500
+    vramcast measure --out runs/ -- python train.py --epochs 1
 
 The first command runs a seeded list of generated jobs, each in a process of its own, and resumes if started again with the
 same --out. The second runs your own script unchanged and adds one row. --dry-run DEVICE runs the list on the null GPU: it

@@ -1,6 +1,8 @@
 """List the models of a registry that a TARGET can name: torchvision, timm or hf.
 
-vramcast models torchvision 'res*' vramcast models timm 'vit_base*224*' vramcast models hf '*bert*' --json
+vramcast models torchvision 'res*'
+vramcast models timm 'vit_base*224*'
+vramcast models hf '*bert*' --json
 """
 
 from __future__ import annotations

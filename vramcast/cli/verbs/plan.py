@@ -1,12 +1,11 @@
 """Plan a job's memory: place blocks in a pool by their lifetimes, and move them to the host while they are unused.
 
-vramcast plan torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64<1000' --pool --chart vgg16.html vramcast plan
-torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64<1000' --swap --limit 4GiB --link pcie4 --out plan.json vramcast
-plan history.pickle
+vramcast plan torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64<1000' --pool --chart vgg16.html
+vramcast plan torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64<1000' --swap --limit 4GiB --link pcie4 --out plan.json
+vramcast plan history.pickle
 
 Instead of a TARGET, give a memory history that `replay` accepts (also gzipped), or a trace of vramcast (.npz). Without
---pool and
---swap, both are planned where possible. Exit code 0: there is a plan; 1: the blocks do not fit within --limit.
+--pool and --swap, both are planned where possible. Exit code 0: there is a plan; 1: the blocks do not fit within --limit.
 """
 
 from __future__ import annotations

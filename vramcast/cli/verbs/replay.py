@@ -1,6 +1,7 @@
 """Replay a recorded PyTorch memory history in the allocator simulator and compare it event by event.
 
-vramcast replay snapshot.pickle vramcast replay snapshot.pickle.gz --what-if common --cards 24GiB,40GiB --context 500MiB
+    vramcast replay snapshot.pickle
+    vramcast replay snapshot.pickle.gz --what-if common --cards 24GiB,40GiB --context 500MiB
 
 SNAPSHOT is a file of torch.cuda.memory._dump_snapshot() (also gzipped), or a trace of vramcast (.npz). Nothing in it is
 executed. Exit code 0: it was replayed, whether the results agree or not.

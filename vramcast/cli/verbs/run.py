@@ -1,7 +1,7 @@
 """Run an unmodified training command on the null GPU for --steps training steps and an evaluation, and estimate its memory.
 
-vramcast run --device rtx3090 --steps 3 -- train.py --epochs 10 vramcast run --device h100 -- torchrun --nproc_per_node=1
-train.py --bf16
+vramcast run --device rtx3090 --steps 3 -- train.py --epochs 10
+vramcast run --device h100 -- torchrun --nproc_per_node=1 train.py --bf16
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Write a checkpoint with real shapes and no weights, for scripts that call from_pretrained.
 
-vramcast stub-checkpoint llama --dtype bfloat16 --out stub vramcast stub-checkpoint path/to/config.json --out stub
+vramcast stub-checkpoint llama --dtype bfloat16 --out stub
+vramcast stub-checkpoint path/to/config.json --out stub
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Train the learned correction on measured runs: yours, ours, or both.
 
-vramcast train runs.jsonl history.parquet --out models/mine vramcast train runs/ --out models/mine --trials 40 --storage
-sqlite:///search.db
+    vramcast train runs.jsonl history.parquet --out models/mine
+    vramcast train runs/ --out models/mine --trials 40 --storage sqlite:///search.db
 
 Each run with a job (target and batch) is estimated once, and the estimate is cached; the learner itself takes seconds. Runs
 of one model are never split between training and calibration. The same runs and seed give the same artifact.

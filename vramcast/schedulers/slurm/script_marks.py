@@ -1,6 +1,7 @@
 """`#VRAMCAST` lines of a batch script, which describe its job. The service reads the script's commands.
 
-#VRAMCAST target=hf:bert batch=input_ids=8x128:int64<30522 optimizer=adamw #VRAMCAST off
+#VRAMCAST target=hf:bert batch=input_ids=8x128:int64<30522 optimizer=adamw
+#VRAMCAST off
 """
 
 from __future__ import annotations
