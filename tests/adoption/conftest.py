@@ -1,4 +1,4 @@
-"""What the tests of adoptions share: a history whose jobs are estimated without tracing, and the command."""
+"""Fixtures for adoptions: a history whose jobs are estimated without tracing, and the command."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ COLUMNS = (
 
 
 def reserved_of(target: str) -> int:
-    """Return what a made up job reserves."""
+    """Return the reserved peak of an invented job."""
     return (500 + 10 * (int(hashlib.sha256(target.encode()).hexdigest(), 16) % 300)) * MIB
 
 
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
-    """The jobs which were estimated so far, in place of tracing them."""
+    """Return the list of jobs estimated so far, without tracing them."""
     jobs: list[Job] = []
 
     def simulated(job: Job) -> Example | str:
@@ -68,5 +68,5 @@ def written(path: Path, rows: int, *, models: int = 8, seed: int = 0, factor: fl
 
 @pytest.fixture
 def history(tmp_path: Path) -> Callable[..., str]:
-    """Writes a history: `history(name, rows, models=, seed=, factor=, first=)`."""
+    """Return a function that writes a history: `history(name, rows, models=, seed=, factor=, first=)`."""
     return lambda name, rows, **how: written(tmp_path / name, rows, **how)

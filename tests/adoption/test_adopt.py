@@ -1,4 +1,4 @@
-"""`vramcast adopt`: from the files of a history to the artifact in place, again and again."""
+"""`vramcast adopt`: from the files of a history to the deployed artifact, repeatedly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ History = Callable[..., str]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few trees: what they learn is not looked at here."""
+    """Use only a few trees, because these tests ignore their predictions."""
     monkeypatch.setattr(pipeline.AdoptOptions, "parameters", lambda self, rows: {"n_estimators": 4})
 
 
@@ -39,7 +39,7 @@ def adopted(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) 
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
-    """Run the verb, which ends with an error, and return that."""
+    """Run the verb, which must fail, and return the error."""
     capsys.readouterr()
     assert main(["adopt", *arguments]) == code
     said = capsys.readouterr().err.splitlines()[-1]
@@ -47,7 +47,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) 
     return said
 
 
-def test_a_history_becomes_an_artifact_and_the_next_night_only_what_is_new_is_estimated(
+def test_estimates_only_new_jobs_next_night(
     tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = str(tmp_path / "site")
@@ -82,7 +82,7 @@ def test_a_history_becomes_an_artifact_and_the_next_night_only_what_is_new_is_es
     assert facts["gate"]["new"]["models"] == 2
 
 
-def test_the_same_runs_and_seed_give_the_same_bytes_whatever_the_order(
+def test_artifact_is_reproducible_in_any_order(
     tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str]
 ) -> None:
     halves = [history("a.csv", 30), history("b.csv", 30, first=30, seed=1)]
@@ -91,10 +91,10 @@ def test_the_same_runs_and_seed_give_the_same_bytes_whatever_the_order(
     assert digest_of(tmp_path / "one" / "site") == digest_of(tmp_path / "two" / "site")
 
 
-def test_a_worse_candidate_is_refused_and_the_present_one_stays(
+def test_rejects_worse_artifact_and_keeps_current(
     tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The second night's rows have their peaks in another unit."""
+    """The second night's peaks are in another unit."""
     out = str(tmp_path / "site")
     adopted(capsys, history("good.csv", 72, models=12), "--out", out)
     before = digest_of(tmp_path / "site")
@@ -103,7 +103,7 @@ def test_a_worse_candidate_is_refused_and_the_present_one_stays(
     assert not facts["promoted"]
     assert any("quantile loss" in reason for reason in facts["reasons"])
     assert digest_of(tmp_path / "site") == before
-    assert [folder.name for folder in Folder(out).artifacts.iterdir()] == [before]  # one a night would fill the disk
+    assert [folder.name for folder in Folder(out).artifacts.iterdir()] == [before]  # one per night would fill the disk
     assert adopted(capsys, wrong, "--out", out)["nothing_new"]
     facts = adopted(capsys, wrong, "--out", out, "--replace")
     assert facts["promoted"]
@@ -111,7 +111,7 @@ def test_a_worse_candidate_is_refused_and_the_present_one_stays(
     assert digest_of(tmp_path / "site") != before
 
 
-def test_beside_another_artifact_it_may_not_be_worse_than_the_present_one_either(
+def test_must_beat_both_current_and_other(
     tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = str(tmp_path / "site")
@@ -122,10 +122,10 @@ def test_beside_another_artifact_it_may_not_be_worse_than_the_present_one_either
     assert any("current artifact was made from" in reason for reason in facts["reasons"])
 
 
-def test_models_which_cannot_be_estimated_any_more_are_no_progress(
+def test_rejects_artifact_of_fewer_models(
     tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A package is missing tonight: what is left of the history would make an artifact which knows less."""
+    """A package is missing tonight: the rest of the history would make an artifact of fewer models."""
     out = str(tmp_path / "site")
     adopted(capsys, history("first.csv", 60), "--out", out)
     whole = run_examples.simulated
@@ -135,7 +135,7 @@ def test_models_which_cannot_be_estimated_any_more_are_no_progress(
     assert any("1 of the 8 models of the current artifact cannot be evaluated now" in reason for reason in facts["reasons"])
 
 
-def test_who_went_back_to_the_artifact_before_keeps_it(
+def test_keeps_artifact_after_rollback(
     tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, first = Folder(tmp_path / "site"), history("first.csv", 60)
@@ -148,9 +148,7 @@ def test_who_went_back_to_the_artifact_before_keeps_it(
     assert folder.present_digest() == old
 
 
-def test_peaks_and_durations_in_a_wrong_unit_stop_nobody(
-    tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tolerates_wrong_units(tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str]) -> None:
     first = Path(history("first.csv", 60))
     lines = first.read_text().splitlines()
     large, long = lines[5].split(","), lines[6].split(",")
@@ -161,9 +159,7 @@ def test_peaks_and_durations_in_a_wrong_unit_stop_nobody(
     assert facts["requests"]["left_out"] == {"their duration is not known": 1}
 
 
-def test_a_dry_run_writes_nothing_and_another_artifact_can_be_the_measure(
-    tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_dry_run_writes_nothing(tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str]) -> None:
     out, first = str(tmp_path / "site"), history("first.csv", 60)
     facts = adopted(capsys, first, "--out", out, "--dry-run", "--against", "default")
     assert facts["dry_run"]
@@ -174,21 +170,21 @@ def test_a_dry_run_writes_nothing_and_another_artifact_can_be_the_measure(
     assert "--against" not in refused(capsys, first, "--out", out, "--against", str(tmp_path / "absent"))
 
 
-def test_jobs_which_cannot_be_estimated_are_not_tried_each_night(
+def test_remembers_jobs_that_cannot_be_estimated(
     tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, first = str(tmp_path / "site"), Path(history("first.csv", 60))
     first.write_text(first.read_text().replace("torchvision:model7", "torchvision:broken"))
     assert adopted(capsys, str(first), "--out", out)["left_out"] == {"cannot be estimated: JobError": 7}
     more = history("more.csv", 61, models=7)
-    assert adopted(capsys, str(first), more, "--out", out)["left_out"] == {}  # of equal ids the last file's row holds
+    assert adopted(capsys, str(first), more, "--out", out)["left_out"] == {}  # of equal ids the row in the last file counts
     assert len(asked) == 8
     seeded = adopted(capsys, str(first), "--out", out, "--seed", "1")
     assert seeded["left_out"] == {"cannot be estimated: JobError": 7} or seeded["runs"] == 61
     assert len(asked) == 8
 
 
-def test_rows_which_name_code_are_left_out_unless_they_are_trusted(
+def test_omits_rows_with_untrusted_code(
     tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = Path(history("first.csv", 60))
@@ -201,8 +197,8 @@ def test_rows_which_name_code_are_left_out_unless_they_are_trusted(
     assert any(job.target == "os:system" for job in asked)
 
 
-# ------------------------------------------------------------------------------------------------ what may go wrong
-def test_what_cannot_be_read_or_used_is_told(
+# ------------------------------------------------------------------------------------------------ failures
+def test_reports_unusable_inputs(
     tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = ["--out", str(tmp_path / "site")]
@@ -223,7 +219,7 @@ def test_what_cannot_be_read_or_used_is_told(
     assert not (tmp_path / "site" / "artifact.json").exists()
 
 
-def test_a_full_disk_ends_it_and_what_was_in_place_stays(
+def test_full_disk_keeps_current_artifact(
     tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = str(tmp_path / "site")
@@ -234,14 +230,14 @@ def test_a_full_disk_ends_it_and_what_was_in_place_stays(
         patch.setattr(artifact, "save", _full)
         assert "No space left" in refused(capsys, more, "--out", out, code=3)
     assert digest_of(tmp_path / "site") == before
-    assert adopted(capsys, more, "--out", out)["promoted"]  # and the next night goes on
+    assert adopted(capsys, more, "--out", out)["promoted"]  # and the next night continues
 
 
 def _full(*arguments: object, **how: object) -> None:
     raise OSError(28, "No space left on device", "artifact.json")
 
 
-def test_an_adoption_which_died_before_the_last_step_is_finished(
+def test_completes_interrupted_adoption(
     tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, first = str(tmp_path / "site"), history("first.csv", 60)
@@ -257,7 +253,7 @@ def test_an_adoption_which_died_before_the_last_step_is_finished(
     assert Folder(out).present_digest() == facts["artifact"]
 
 
-def test_a_candidate_which_changes_when_it_is_written_is_refused(
+def test_rejects_artifact_changed_by_writing(
     tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = str(tmp_path / "site")
@@ -275,7 +271,7 @@ def test_a_candidate_which_changes_when_it_is_written_is_refused(
     assert digest_of(tmp_path / "site") == before
 
 
-def test_two_at_a_time_do_not_meet(
+def test_concurrent_adoptions_exclude_each_other(
     tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = history("first.csv", 60)

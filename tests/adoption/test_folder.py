@@ -1,4 +1,4 @@
-"""DIR: one artifact takes the place of another in one step, and two adoptions do not meet."""
+"""DIR: an artifact replaces another atomically, and concurrent adoptions exclude each other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vramcast.learner.stacks import StackContext
 
 
 def learned(context: int) -> Learned:
-    """Return an artifact without trees, which is told by its context."""
+    """Return an artifact without trees, identified by its context."""
     card = {"runs": 1, "groups": 1, "censored": 0, "folds": 2, "seed": 0, "parameters": {}, "by": {}}
     head = Head(None, Calibration.empty())
     return Learned(head, contexts={"one": StackContext(context, context, context, 9)}, card=card)
@@ -35,7 +35,7 @@ def kept(folder: Folder, context: int) -> str:
     return folder.keep(learned(context), f"card {context}")
 
 
-def test_an_artifact_is_put_in_place_and_replaced(tmp_path: Path) -> None:
+def test_deploys_and_replaces_artifact(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "site")
     for context in (1, 2, 3, 4, 5):
         digest = kept(folder, context)
@@ -43,15 +43,15 @@ def test_an_artifact_is_put_in_place_and_replaced(tmp_path: Path) -> None:
         assert context_of(folder.path) == context
         assert folder.present_digest() == digest
         assert (folder.path / "CARD.md").read_text() == f"card {context}"
-    assert len(list(folder.artifacts.iterdir())) == 3  # the last ones: a way back
+    assert len(list(folder.artifacts.iterdir())) == 3  # the last ones, for a rollback
     assert kept(folder, 5) == digest
     moved = tmp_path / "moved"
     shutil.copytree(folder.path, moved, symlinks=True)
     assert context_of(moved) == 5
 
 
-def test_a_plain_artifact_is_taken_in_and_can_be_read_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each change of a name there is an artifact to read, and it is the old or the new one as a whole."""
+def test_plain_artifact_is_readable_at_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each renaming step there is a readable artifact, either the old or the new one, complete."""
     site = tmp_path / "site"
     artifact.save(learned(1), site, "card 1")
     folder, seen = Folder(site), []
@@ -72,7 +72,7 @@ def test_a_plain_artifact_is_taken_in_and_can_be_read_at_every_step(tmp_path: Pa
     assert seen[-1] == (2, "card 2")
 
 
-def test_a_reader_who_began_before_ends_with_the_files_of_one_artifact(tmp_path: Path) -> None:
+def test_reader_sees_files_of_one_artifact(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "site")
     folder.put_in_place(kept(folder, 1))
     place = (folder.path / "artifact.json").resolve().parent
@@ -84,7 +84,7 @@ def test_a_reader_who_began_before_ends_with_the_files_of_one_artifact(tmp_path:
 
 
 @pytest.mark.parametrize("damage", ["cut", "grown", "gone"])
-def test_what_is_not_whole_is_not_put_in_place(tmp_path: Path, damage: str) -> None:
+def test_never_deploys_incomplete_artifact(tmp_path: Path, damage: str) -> None:
     folder = Folder(tmp_path / "site")
     folder.put_in_place(kept(folder, 1))
     digest = kept(folder, 2)
@@ -96,12 +96,12 @@ def test_what_is_not_whole_is_not_put_in_place(tmp_path: Path, damage: str) -> N
     with pytest.raises(ArtifactError, match="is incomplete"):
         folder.put_in_place(digest)
     assert context_of(folder.path) == 1
-    assert kept(folder, 2) == digest  # and what is damaged is made again
+    assert kept(folder, 2) == digest  # a damaged artifact is made again
     folder.put_in_place(digest)
     assert context_of(folder.path) == 2
 
 
-def test_a_full_disk_leaves_what_is_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_keeps_current_artifact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Folder(tmp_path / "site")
     folder.put_in_place(kept(folder, 1))
 
@@ -120,7 +120,7 @@ def test_a_full_disk_leaves_what_is_in_place(tmp_path: Path, monkeypatch: pytest
     assert digest_of(folder.artifacts / folder.present_digest()) == folder.present_digest()
 
 
-def test_a_second_adoption_is_told_and_a_dead_ones_lock_is_free(tmp_path: Path) -> None:
+def test_rejects_second_adoption_and_frees_dead_lock(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "site")
     with folder.locked(), pytest.raises(OutputError, match=f"Process {os.getpid()} on .* is adopting into"), folder.locked():
         pass
@@ -129,7 +129,7 @@ def test_a_second_adoption_is_told_and_a_dead_ones_lock_is_free(tmp_path: Path) 
         assert (folder.adopted / "lock").read_text().startswith(str(os.getpid()))
 
 
-def test_what_is_no_folder_of_ours_is_refused(tmp_path: Path) -> None:
+def test_rejects_foreign_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ArtifactError, match="cannot be used"):
         Folder(tmp_path / "file")

@@ -1,4 +1,4 @@
-"""A worse artifact is refused, a better one is not, and chance alone refuses none."""
+"""A worse artifact is rejected, a better one is not, and chance alone rejects none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEVELS = (0.5, 0.9, 0.95, 0.99)
 
 
 def scored(models: int, *, seed: int = 0, wide: float = 1.0, true_to: float = 0.0, runs: int = 4) -> list[Scored]:
-    """Return runs whose bounds are true quantiles, moved by `true_to` spreads and `wide` times as far out."""
+    """Return runs whose bounds are true quantiles, shifted by `true_to` spreads and `wide` times as far out."""
     random = np.random.default_rng(seed)
     normal = {0.5: 0.0, 0.9: 1.2816, 0.95: 1.6449, 0.99: 2.3263}
     found = []
@@ -37,19 +37,19 @@ def scored(models: int, *, seed: int = 0, wide: float = 1.0, true_to: float = 0.
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_true_bounds_keep_their_promise_and_chance_refuses_few(seed: int) -> None:
+def test_true_bounds_pass_despite_chance(seed: int) -> None:
     assert gate.promise(gate.by_model(scored(150, seed=seed))) == []
 
 
-def test_bounds_which_are_too_low_are_refused_at_the_levels_which_so_many_models_can_promise() -> None:
+def test_rejects_low_bounds_at_guaranteed_levels() -> None:
     reasons = gate.promise(gate.by_model(scored(150, true_to=-1.0)))
     assert [reason.split()[3] for reason in reasons] == ["0.9", "0.95", "0.99"]
     assert "of the runs of 150 models" in reasons[0]
     few = gate.promise(gate.by_model(scored(30, true_to=-1.0)))
-    assert [reason.split()[3] for reason in few] == ["0.9", "0.95"]  # 0.99 takes 99 models
+    assert [reason.split()[3] for reason in few] == ["0.9", "0.95"]  # 0.99 needs 99 models
 
 
-def test_a_worse_artifact_is_refused_and_an_equal_one_is_not() -> None:
+def test_rejects_worse_but_not_equal_artifact() -> None:
     old = gate.by_model(scored(100))
     assert gate.compared(old, old, "these").reasons == []
     assert gate.compared(gate.by_model(scored(100, wide=0.98)), old, "these").reasons == []
@@ -60,14 +60,14 @@ def test_a_worse_artifact_is_refused_and_an_equal_one_is_not() -> None:
     assert low.figures["coverage"]["0.9"] < low.figures["coverage_present"]["0.9"]
 
 
-def test_of_few_models_only_what_is_far_worse_is_refused() -> None:
+def test_few_models_reject_only_far_worse() -> None:
     good = gate.by_model(scored(4))
     assert gate.compared(gate.by_model(scored(4, wide=1.3)), good, "these").reasons == []
     assert "100 % worse" in gate.compared(gate.by_model(scored(4, wide=9.0)), good, "these").reasons[0]
     assert gate.compared({}, good, "these").reasons == []
 
 
-def test_an_artifact_which_is_judged_by_fewer_models_is_refused() -> None:
+def test_rejects_artifact_with_fewer_models() -> None:
     models = gate.by_model(scored(40))
     assert gate.narrower(models, models) == gate.narrower(models, {}) == []
     assert gate.narrower({name: models[name] for name in [*models][:38]}, models) == []  # one in twenty
@@ -75,14 +75,14 @@ def test_an_artifact_which_is_judged_by_fewer_models_is_refused() -> None:
     assert "no run can be evaluated" in gate.narrower({}, {})[0]
 
 
-def test_bounds_which_nobody_promised_break_no_promise() -> None:
+def test_ignores_bounds_without_guarantee() -> None:
     low = scored(150, true_to=-1.0)
     assert gate.promise(gate.by_model(gate.promised(low))) == []
     kept = [replace(run, promised=frozenset({0.9})) for run in low]
     assert [reason.split()[3] for reason in gate.promise(gate.by_model(gate.promised(kept)))] == ["0.9"]
 
 
-def test_figures_are_read_again_and_others_are_none() -> None:
+def test_round_trips_figures() -> None:
     models = gate.by_model(scored(3))
     figures = Figures(5, models)
     assert from_plain(Figures, json.loads(json.dumps(to_plain(figures)))) == figures
@@ -98,24 +98,24 @@ def test_each_model_counts_as_one() -> None:
     assert gate.coverage(gate.by_model(runs))["0.99"] == pytest.approx(0.5, abs=0.02)
 
 
-def test_a_bound_that_was_exceeded_costs_more_than_one_too_wide_by_as_much() -> None:
+def test_exceeded_bound_costs_more_than_wide_one() -> None:
     def loss(level: float, size_bytes: int) -> float | None:
         run = Scored("a", "m", "mlp", "h200", "sgd", 10 * GIB, 10 * GIB, {level: size_bytes})
         return gate.by_model([run])["m"].pinball
 
-    # The quantile loss at level 0.9: nine tenths of what is short, one tenth of what is too much.
+    # The quantile loss at level 0.9: nine tenths of the shortfall, one tenth of the excess.
     assert loss(0.9, 9 * GIB) == pytest.approx(0.9 * 0.1)
     assert loss(0.9, 11 * GIB) == pytest.approx(0.1 * 0.1)
     assert loss(0.99, 9 * GIB) == pytest.approx(0.99 * 0.1)
 
 
-# ------------------------------------------------------------------------------------------------ what requests cost
-def test_requests_are_counted_in_gib_hours_and_deaths_run_again_with_the_whole_card() -> None:
+# ------------------------------------------------------------------------------------------------ cost of requests
+def test_counts_gib_hours_including_second_attempts() -> None:
     bounds = {0.5: 9 * GIB, 0.9: 11 * GIB, 0.95: 11 * GIB, 0.99: 100 * GIB}
     run = Scored("a", "m", "mlp", "h200", "sgd", 10 * GIB, 8 * GIB, bounds, card_bytes=80 * GIB)
     others = [
         replace(run, id="capped", ran_at=8 * GIB, died_at=7 * GIB),  # seen to run with 8 GiB
-        replace(run, id="played", ran_at=8 * GIB, died_at=7 * GIB, is_emulated=True),  # nobody saw it
+        replace(run, id="played", ran_at=8 * GIB, died_at=7 * GIB, is_emulated=True),  # never seen to run
         replace(run, id="oom", censored=True, ran_out_of_memory=True),
         replace(run, id="no duration"),
         replace(run, id="no card", card_bytes=None),

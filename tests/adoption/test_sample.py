@@ -1,4 +1,4 @@
-"""The prediction of one run of a kind holds for all of it, and those which are learned from stand for the others."""
+"""The prediction of one run applies to all of its kind, and the training runs represent the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 def examples(repeats: int = 30, models: int = 6) -> list[Example]:
-    """Return two jobs a model, the second ten times as rare; both peaks, or one, and some lower bounds."""
+    """Return two jobs per model, the second a tenth as frequent; with both peaks or one, and some lower bounds."""
     found = []
     for model in range(models):
         for job in (0, 1):
@@ -37,7 +37,7 @@ def examples(repeats: int = 30, models: int = 6) -> list[Example]:
     return found
 
 
-def test_every_run_is_scored_as_if_it_had_been_asked_itself() -> None:
+def test_scores_each_run_like_its_kind() -> None:
     runs = examples()
     learned = training.train(runs, {"n_estimators": 5})
     every = [one for run in runs if (one := cross_validation.scored_of(run, learned)) is not None]
@@ -48,7 +48,7 @@ def test_every_run_is_scored_as_if_it_had_been_asked_itself() -> None:
     assert len(of_kinds) < len(every) / 5
 
 
-def test_models_have_equal_shares_and_every_kind_is_there() -> None:
+def test_samples_models_equally_and_every_kind() -> None:
     runs = examples(300)
     chosen = sample.chosen(runs, 240)
     assert len(chosen) <= 240
@@ -62,7 +62,7 @@ def test_models_have_equal_shares_and_every_kind_is_there() -> None:
     assert sample.chosen(runs, 0) == sorted(runs, key=lambda run: place[sample.kind_of(run)])
 
 
-def test_of_a_kind_the_runs_lie_evenly_in_what_they_measured() -> None:
+def test_samples_measurements_of_a_kind_evenly() -> None:
     runs = [run for run in examples(300, models=1) if run.id.split()[1] == "0" and run.measured_reserved and not run.censored]
     chosen = sample.chosen(runs, 20)
     peaks, all_peaks = (sorted(run.measured_process or 0 for run in some) for some in (chosen, runs))

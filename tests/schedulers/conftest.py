@@ -1,4 +1,4 @@
-"""Jobs which note when they run, for clusters of any kind."""
+"""Jobs that log when they run, for clusters of any kind."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import pytest
 
 @pytest.fixture
 def noting(tmp_path: Path) -> Callable[[float], Callable[[str], None]]:
-    """A job of a name, which notes its start in the file `log`, waits until another one has started, and notes its end.
+    """Return a maker of jobs: a job logs its start in the file `log`, waits until another one has started, and logs its
+    end.
 
-    It waits so many seconds at most. What a cluster pickles has no name of this module's in it.
+    It waits at most this many seconds. Its pickle contains no name of this module.
     """
     path = str(tmp_path / "log")
 
@@ -38,7 +39,7 @@ def noting(tmp_path: Path) -> Callable[[float], Callable[[str], None]]:
 
 @pytest.fixture
 def order(tmp_path: Path) -> Callable[[], list[str]]:
-    """The starts and ends which were noted so far, without the names."""
+    """Return a function that reads the starts and ends logged so far, without the names."""
 
     def read() -> list[str]:
         log = tmp_path / "log"

@@ -1,4 +1,4 @@
-"""Requests on a real local dask cluster of one worker, which is told that it has a card."""
+"""Requests on a real local dask cluster of one worker that claims to have a card."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # dask's and distributed's ow
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    """A cluster whose one worker, of four threads, has a card of 16 GiB, as the plugin has told it."""
+    """Yield a client of a cluster with one worker of four threads, which the plugin gives a card of 16 GiB."""
     distributed = pytest.importorskip("distributed", reason="needs dask: pip install 'vramcast[dask]'")
     from vramcast.schedulers.dask import CardMemory
 
@@ -42,14 +42,14 @@ def task(function: Callable[..., Any], sizing: Any, **options: Any) -> Any:
     return Task(function, sizing, **options)
 
 
-def test_the_plugin_tells_what_workers_have_and_those_which_come_later(client: Any) -> None:
+def test_plugin_registers_present_and_later_workers(client: Any) -> None:
     def resources() -> list[dict[str, float]]:
         return [worker["resources"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()]
 
     assert resources() == [{"GPU_MEMORY": CARD}]
     client.cluster.scale(2)
     client.wait_for_workers(2, timeout=WAIT_S)
-    # A task which no worker but one with a card may run ends on both: it is there that they said so.
+    # A task that only a worker with a card may run finishes on both workers: the plugin has registered them there.
     for address in client.scheduler_info(n_workers=-1)["workers"]:
         assert client.submit(lambda: 5, workers=[address], resources={"GPU_MEMORY": CARD}, pure=False).result(WAIT_S) == 5
     assert resources() == [{"GPU_MEMORY": CARD}] * 2
@@ -57,27 +57,21 @@ def test_the_plugin_tells_what_workers_have_and_those_which_come_later(client: A
     client.wait_for_workers(1, timeout=WAIT_S)
 
 
-def test_jobs_which_fit_together_run_side_by_side(
-    client: Any, noting: Callable[[float], Any], order: Callable[[], list[str]]
-) -> None:
+def test_jobs_that_fit_run_in_parallel(client: Any, noting: Callable[[float], Any], order: Callable[[], list[str]]) -> None:
     job = task(noting(WAIT_S), of(8))
     for queued in [job.submit(client, "one"), job.submit(client, "other")]:
         queued.result(WAIT_S)
     assert order() == ["start", "start", "end", "end"]
 
 
-def test_jobs_which_do_not_fit_together_run_one_after_the_other(
-    client: Any, noting: Callable[[float], Any], order: Callable[[], list[str]]
-) -> None:
+def test_jobs_that_do_not_fit_run_in_turn(client: Any, noting: Callable[[float], Any], order: Callable[[], list[str]]) -> None:
     job = task(noting(1.0), of(8.25))
     for queued in [job.submit(client, "one"), job.submit(client, "other")]:
         queued.result(WAIT_S)
     assert order() == ["start", "end", "start", "end"]
 
 
-def test_annotations_have_the_same_resources(
-    client: Any, noting: Callable[[float], Any], order: Callable[[], list[str]]
-) -> None:
+def test_annotations_have_same_resources(client: Any, noting: Callable[[float], Any], order: Callable[[], list[str]]) -> None:
     import dask
 
     from vramcast.schedulers.dask import resources_of
@@ -89,9 +83,7 @@ def test_annotations_have_the_same_resources(
     assert order() == ["start", "end", "start", "end"]
 
 
-def test_a_job_which_fits_on_no_worker_is_refused_before_it_is_queued(
-    client: Any, noting: Callable[[float], Any], order: Callable[[], list[str]]
-) -> None:
+def test_refuses_job_that_fits_no_worker(client: Any, noting: Callable[[float], Any], order: Callable[[], list[str]]) -> None:
     wanted = Request(20 * GIB, 40 * GIB)
     with pytest.raises(RequestRefused, match=r"asks for 20.00 GiB .*at most 16.00 GiB of 'GPU_MEMORY'.*not queued"):
         task(noting(0), wanted).submit(client, "one")
@@ -102,13 +94,13 @@ def test_a_job_which_fits_on_no_worker_is_refused_before_it_is_queued(
     assert order() == []
 
 
-def test_workers_which_say_nothing_are_told_of(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_mentions_workers_without_resource(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "scheduler_info", lambda n_workers: {"workers": {"a": {"resources": {}}}})
     with pytest.raises(RequestRefused, match=r"offer no 'GPU_MEMORY' \(register CardMemory\)"):
         task(print, of(1)).submit(client, "one")
 
 
-def test_a_job_which_ran_out_of_memory_comes_back_with_a_larger_request(client: Any) -> None:
+def test_retries_with_larger_request(client: Any) -> None:
     def needs(size_bytes: int) -> int:
         import torch
         from distributed import get_worker
@@ -130,7 +122,7 @@ def test_a_job_which_ran_out_of_memory_comes_back_with_a_larger_request(client: 
         job.submit(client, 17 * GIB).result(WAIT_S)
 
 
-def test_another_error_and_a_cancelled_job_are_answers(client: Any) -> None:
+def test_returns_other_errors_and_cancellation(client: Any) -> None:
     from vramcast.schedulers import dask
 
     with pytest.raises(ZeroDivisionError):
@@ -142,7 +134,7 @@ def test_another_error_and_a_cancelled_job_are_answers(client: Any) -> None:
         found.result(WAIT_S)
 
 
-def test_a_card_is_known_by_name_or_size(client: Any) -> None:
+def test_accepts_card_by_name_or_size(client: Any) -> None:
     from vramcast.hardware.cards import device
     from vramcast.schedulers.dask import CardMemory
 

@@ -1,4 +1,4 @@
-"""The plug-ins that speak HTTP with the service run where nothing is installed but Python and vramcast's own files."""
+"""The plug-ins that speak HTTP with the service need only Python and vramcast's own files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SLURM = sorted(path.stem for path in (ROOT / "vramcast" / "schedulers" / "slurm"
 
 
 @pytest.mark.integration
-def test_slurms_hooks_need_no_package_and_of_vramcast_only_the_core() -> None:
+def test_slurm_hooks_need_only_the_core() -> None:
     code = f"""
 import importlib, sys, vramcast
 public = set(sys.modules)
@@ -26,7 +26,7 @@ print(*sorted(name for name in sys.modules if name.startswith("vramcast.") and n
     assert done.returncode == 0, done.stderr
     own = ("vramcast.core", "vramcast.schedulers")
     others = {name for name in done.stdout.split() if not name.startswith(own)}
-    # What `import vramcast` itself loads; its public modules load nothing before they are asked.
+    # Modules loaded by `import vramcast` itself; its public modules load nothing before their first use.
     own_root = ("_version", "callbacks", "devices", "errors", "estimates", "estimates.view")
     assert others - {f"vramcast.{name}" for name in own_root} <= {
         "vramcast.datasets",

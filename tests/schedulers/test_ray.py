@@ -1,4 +1,4 @@
-"""Requests on a real local Ray cluster of one node, which is told that it has a card."""
+"""Requests on a real local Ray cluster of one node that claims to have a card."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 
 @pytest.fixture(scope="module")
 def sized() -> Iterator[Any]:
-    """vramcast.schedulers.ray, beside a cluster with one card of 16 GiB, which it also says in bytes."""
+    """Yield vramcast.schedulers.ray with a cluster of one card of 16 GiB, which is also a resource in bytes."""
     ray = pytest.importorskip("ray", reason="needs Ray: pip install 'vramcast[ray]'")
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}  # neither network nor home
     ray.init(
@@ -41,7 +41,7 @@ def of(size_gib: float) -> Request:
 
 
 @pytest.mark.parametrize("resource", [None, "gpu_memory"])
-def test_jobs_which_fit_together_run_side_by_side(
+def test_jobs_that_fit_run_in_parallel(
     sized: Any, noting: Callable[[float], Any], order: Callable[[], list[str]], resource: str | None
 ) -> None:
     job = sized.Task(noting(WAIT_S), of(8), resource=resource)
@@ -51,7 +51,7 @@ def test_jobs_which_fit_together_run_side_by_side(
 
 
 @pytest.mark.parametrize("resource", [None, "gpu_memory"])
-def test_jobs_which_do_not_fit_together_run_one_after_the_other(
+def test_jobs_that_do_not_fit_run_in_turn(
     sized: Any, noting: Callable[[float], Any], order: Callable[[], list[str]], resource: str | None
 ) -> None:
     job = sized.Task(noting(1.0), of(8.25), resource=resource)
@@ -60,9 +60,7 @@ def test_jobs_which_do_not_fit_together_run_one_after_the_other(
     assert order() == ["start", "end", "start", "end"]
 
 
-def test_a_job_which_fits_on_no_card_of_the_cluster_is_refused_before_it_is_queued(
-    sized: Any, noting: Callable[[float], Any], order: Callable[[], list[str]]
-) -> None:
+def test_refuses_job_that_fits_no_node(sized: Any, noting: Callable[[float], Any], order: Callable[[], list[str]]) -> None:
     import ray
 
     wanted = Request(20 * GIB, 40 * GIB)
@@ -74,13 +72,13 @@ def test_a_job_which_fits_on_no_card_of_the_cluster_is_refused_before_it_is_queu
     with pytest.raises(RequestRefused, match="no 'other'"):
         sized.Task(noting(0), wanted, resource="other").remote("one")
     assert order() == []
-    # Where nodes may come it waits, as Ray has it.
+    # With an autoscaler the job waits, as in Ray.
     waiting = sized.Task(noting(0), wanted, resource="gpu_memory", may_grow=True).remote("one")
     assert ray.wait([waiting], timeout=0.5)[0] == []
     ray.cancel(waiting)
 
 
-def test_a_job_which_ran_out_of_memory_comes_back_with_a_larger_share(sized: Any) -> None:
+def test_retries_with_larger_share(sized: Any) -> None:
     def needs(size_bytes: int, card_bytes: int) -> float:
         import ray
         import torch
@@ -101,7 +99,7 @@ def test_a_job_which_ran_out_of_memory_comes_back_with_a_larger_share(sized: Any
         job.submit(17 * GIB, card_bytes=CARD).result(WAIT_S)
 
 
-def test_another_error_of_a_job_is_its_answer(sized: Any, tmp_path: Path) -> None:
+def test_returns_other_errors(sized: Any, tmp_path: Path) -> None:
     def fails(path: str) -> None:
         from pathlib import Path
 
@@ -114,7 +112,7 @@ def test_another_error_of_a_job_is_its_answer(sized: Any, tmp_path: Path) -> Non
     assert (tmp_path / "log").read_text() == "ran\n"
 
 
-def test_the_request_follows_from_an_estimate_of_the_call(sized: Any, auto_tracer: str) -> None:
+def test_derives_request_from_call(sized: Any, auto_tracer: str) -> None:
     import ray
 
     def estimated(width: int) -> Any:
@@ -127,7 +125,7 @@ def test_the_request_follows_from_an_estimate_of_the_call(sized: Any, auto_trace
         return float(ray.get_runtime_context().get_assigned_resources()["GPU"])
 
     small, large = (share.request(width) for width in (4096, 16384))
-    # Weight, gradient and Adam's two states, of 16384^2 floats: 4 GiB
+    # weight, gradient and Adam's two states, of 16384^2 floats: 4 GiB
     assert small.size_bytes < 2 * GIB < 4 * GIB < large.size_bytes
     assert ray.get([share.remote(4096), share.remote(16384)], timeout=WAIT_S) == [small.share, large.share]
     with pytest.raises(RequestRefused, match="Tesla T4 has"):
@@ -140,7 +138,7 @@ def f_linear(width: int) -> Callable[[], Any]:
     return lambda: torch.nn.Linear(width, width)
 
 
-def test_ray_counts_the_share_which_is_asked_for(sized: Any) -> None:
+def test_ray_counts_requested_share(sized: Any) -> None:
     import ray
 
     def share() -> float:
@@ -148,11 +146,11 @@ def test_ray_counts_the_share_which_is_asked_for(sized: Any) -> None:
 
         return float(ray.get_runtime_context().get_assigned_resources()["GPU"])
 
-    request = Request(3228, 10_000, grain_bytes=1)  # of num_gpus=0.3228 Ray takes 0.3227
+    request = Request(3228, 10_000, grain_bytes=1)  # for num_gpus=0.3228 Ray takes 0.3227
     assert ray.get(sized.Task(share, request).remote(), timeout=WAIT_S) == request.share == 0.3229
 
 
-def test_options_which_the_estimate_says_are_refused(sized: Any) -> None:
+def test_rejects_options_set_by_estimate(sized: Any) -> None:
     with pytest.raises(UsageError, match="num_gpus cannot be given, because the estimate sets it"):
         sized.Task(print, of(1), num_gpus=1)
     assert sized.options_of(of(4)) == {"num_gpus": 0.25}

@@ -1,4 +1,4 @@
-"""What a job asks for: never less than its bound, never more than a card, and more each time."""
+"""The request of a job: never below its bound, never above a card, and larger after each failure."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ MIB = 1 << 20
 
 
 @given(st.integers(1, 200 * GIB), st.integers(0, 200 * GIB), st.integers(1, 2 * GIB))
-def test_a_request_is_rounded_up_and_stays_on_the_card(size_bytes: int, more_bytes: int, grain_bytes: int) -> None:
+def test_rounds_up_to_at_most_the_card(size_bytes: int, more_bytes: int, grain_bytes: int) -> None:
     request = Request(size_bytes, size_bytes + more_bytes, grain_bytes=grain_bytes)
     assert size_bytes <= request.size_bytes <= request.card_bytes
     assert request.size_bytes % grain_bytes == 0 or request.size_bytes == request.card_bytes
     assert request.size_bytes - size_bytes < grain_bytes
     assert 0 < request.share <= 1
-    # A share has four digits, and as many bytes as the request at least.
+    # A share has four digits, and at least as many bytes as the request.
     assert round(request.share * 10_000) == pytest.approx(request.share * 10_000, abs=1e-9)
     assert round(request.share * 10_000) * request.card_bytes >= request.size_bytes * 10_000
 
 
-def test_no_share_loses_a_part_where_it_is_cut() -> None:
+def test_truncated_share_is_not_too_small() -> None:
     cut = [parts for parts in range(1, 10_001) if int(parts / 10_000 * 10_000) != parts]
     assert 3228 in cut  # so that this test can fail
     for parts in range(1, 10_001):
@@ -43,7 +43,7 @@ def test_no_share_loses_a_part_where_it_is_cut() -> None:
 
 
 @given(st.integers(1, 80 * GIB))
-def test_requests_grow_to_the_whole_card_and_end(size_bytes: int) -> None:
+def test_requests_grow_up_to_whole_card(size_bytes: int) -> None:
     request: Request | None = Request(size_bytes, 80 * GIB)
     sizes = []
     while request is not None:
@@ -60,19 +60,19 @@ def test_requests_grow_to_the_whole_card_and_end(size_bytes: int) -> None:
     ("given", "said"),
     [((0, 5), "size_bytes is 0"), ((6, 5), "at most 5"), ((5, 0), "card_bytes is 0"), ((1.5, 5), "whole number")],
 )
-def test_a_wrong_number_is_refused(given: Any, said: str) -> None:
+def test_rejects_wrong_numbers(given: Any, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         Request(*given)
 
 
-def test_what_says_no_memory_is_refused() -> None:
+def test_rejects_other_types_of_sizing() -> None:
     with pytest.raises(UsageError, match="must be an Estimate, a Request, or a function"):
         request_of("8GiB")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="The memory of a job is 8"):
         request_of(lambda: 8)  # type: ignore[arg-type, return-value]
 
 
-def test_a_function_is_asked_with_the_calls_arguments() -> None:
+def test_calls_sizing_function_with_arguments() -> None:
     asked = request_of(lambda size, *, card: Request(size, card, grain_bytes=1), (5,), {"card": 10})
     assert (asked.size_bytes, asked.card_bytes) == (5, 10)
 
@@ -89,7 +89,7 @@ def estimated(make_job: Callable[..., Job], tiny_models: Any, auto_tracer: str) 
     return make
 
 
-def test_the_bound_is_asked_for(estimated: Callable[..., Estimate]) -> None:
+def test_requests_the_bound(estimated: Callable[..., Estimate]) -> None:
     estimate = estimated()
     request = request_of(estimate)
     assert estimate.upper_bound <= request.size_bytes < estimate.upper_bound + 256 * MIB
@@ -99,7 +99,7 @@ def test_the_bound_is_asked_for(estimated: Callable[..., Estimate]) -> None:
     assert Request.of(estimate, 500 * GIB).size_bytes == estimate.card_bytes
 
 
-def test_a_job_whose_bound_is_above_its_card_asks_for_all_of_it_and_a_larger_one_is_refused(
+def test_bound_above_card_requests_whole_card(
     estimated: Callable[..., Estimate],
 ) -> None:
     estimate = estimated()

@@ -1,4 +1,4 @@
-"""Jobs which ran out of memory are started again with more, and others are not; without a cluster."""
+"""Jobs that ran out of memory are started again with more, and other jobs are not; without a cluster."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from vramcast.schedulers.retrying import is_out_of_memory, retried
 GIB = 1 << 30
 WAIT_S = 60
 TORCHS = type("OutOfMemoryError", (RuntimeError,), {"__module__": "torch"})
-RAYS = type("OutOfMemoryError", (RuntimeError,), {"__module__": "ray.exceptions"})  # of the machine's own memory
+RAYS = type("OutOfMemoryError", (RuntimeError,), {"__module__": "ray.exceptions"})  # the machine's main memory
 
 
 class Wrapped(Exception):
-    """As a cluster wraps a job's error."""
+    """A job's error as wrapped by a cluster."""
 
     def __init__(self, cause: BaseException) -> None:
         self.cause = cause
@@ -55,18 +55,18 @@ def circular() -> BaseException:
         (None, False),
     ],
 )
-def test_a_full_card_is_told_from_other_errors(error: BaseException | None, expected: bool) -> None:
+def test_distinguishes_full_card_from_other_errors(error: BaseException | None, expected: bool) -> None:
     assert is_out_of_memory(error) == expected
 
 
-def test_torchs_own_error_is_known() -> None:
+def test_recognizes_error_of_torch() -> None:
     torch = pytest.importorskip("torch")
     assert is_out_of_memory(torch.OutOfMemoryError("x"))
     assert is_out_of_memory(torch.cuda.OutOfMemoryError("x"))
 
 
 def needs(size_bytes: int, seen: list[int], error: Callable[[], BaseException] = TORCHS) -> Callable[[Request], Future[Any]]:
-    """A job which takes so much, as a cluster would start it; `seen` are its requests."""
+    """Return a job that takes this much, as started by a cluster; `seen` collects its requests."""
 
     def start(request: Request) -> Future[Any]:
         seen.append(request.size_bytes // GIB)
@@ -87,7 +87,7 @@ FIRST = Request(4 * GIB, 40 * GIB, grain_bytes=GIB)
     ("needed", "attempts", "seen"),
     [(3, 3, [4]), (5, 3, [4, 6]), (7, 3, [4, 6, 40]), (7, 5, [4, 6, 9]), (40, 2, [4, 40]), (39, 9, [4, 6, 9, 14, 21, 32, 40])],
 )
-def test_a_job_gets_more_until_it_is_enough(needed: int, attempts: int, seen: list[int]) -> None:
+def test_retries_until_request_is_enough(needed: int, attempts: int, seen: list[int]) -> None:
     asked: list[int] = []
     told: list[tuple[int, int]] = []
     found = retried(
@@ -100,21 +100,21 @@ def test_a_job_gets_more_until_it_is_enough(needed: int, attempts: int, seen: li
 
 
 @pytest.mark.parametrize(("attempts", "seen"), [(1, [4]), (3, [4, 6, 40]), (50, [4, 6, 9, 14, 21, 32, 40])])
-def test_a_job_which_no_card_satisfies_ends_with_its_own_error(attempts: int, seen: list[int]) -> None:
+def test_returns_error_if_no_card_suffices(attempts: int, seen: list[int]) -> None:
     asked: list[int] = []
     with pytest.raises(TORCHS):
         retried(needs(41 * GIB, asked), FIRST, attempts=attempts).result(WAIT_S)
     assert asked == seen
 
 
-def test_another_error_is_the_answer_at_once() -> None:
+def test_returns_other_errors_at_once() -> None:
     asked: list[int] = []
     with pytest.raises(KeyError):
         retried(needs(41 * GIB, asked, KeyError), FIRST).result(WAIT_S)
     assert asked == [4]
 
 
-def test_what_cannot_be_queued_is_told_at_once_and_a_second_time_in_the_result() -> None:
+def test_raises_first_and_returns_later_queue_errors() -> None:
     def refuse(request: Request) -> Future[Any]:
         raise RequestRefused("no card")
 
@@ -127,13 +127,13 @@ def test_what_cannot_be_queued_is_told_at_once_and_a_second_time_in_the_result()
         second.result(WAIT_S)
 
 
-def test_a_wrong_number_of_attempts_is_refused() -> None:
+def test_rejects_wrong_attempts() -> None:
     with pytest.raises(UsageError, match="attempts is 0"):
         retried(needs(1, []), FIRST, attempts=0)
 
 
 @pytest.mark.parametrize(("module", "package"), [("ray", "ray"), ("dask", "distributed")])
-def test_a_scheduler_which_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, module: str, package: str) -> None:
+def test_names_missing_scheduler(monkeypatch: pytest.MonkeyPatch, module: str, package: str) -> None:
     name = f"vramcast.schedulers.{module}"
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, name, raising=False)

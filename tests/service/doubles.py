@@ -1,4 +1,4 @@
-"""A service without processes: workers which answer at once, or when they are told to."""
+"""A service without processes: workers that answer at once, or when a gate opens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GIB = 1 << 30
 
 
 def estimate(process_bytes: int = 3 * GIB, **changes: Any) -> dict[str, Any]:
-    """Return an answer as a worker gives it, with round numbers."""
+    """Return an answer in a worker's form, with round numbers."""
     whole = make().to_dict()
     said: dict[str, Any] = {
         **whole,
@@ -38,7 +38,7 @@ def estimate(process_bytes: int = 3 * GIB, **changes: Any) -> dict[str, Any]:
 
 
 class Instant:
-    """Stands for `Workers`: a question's answer follows from its target.
+    """A replacement of `Workers`: a question's answer depends on its target.
 
     resnet18 is answered, resnet34 fails, resnet50 dies, resnet101 is one too many; `gate` holds all of them back.
     """
@@ -53,15 +53,15 @@ class Instant:
         self.is_started = False
 
     async def start(self) -> None:
-        """Note it."""
+        """Record the call."""
         self.is_started = True
 
     async def stop(self) -> None:
-        """Note it."""
+        """Record the call."""
         self.is_started = False
 
     async def ask(self, values: dict[str, Any], asker: str = "") -> dict[str, Any]:
-        """Answer."""
+        """Return the answer to a question."""
         name = (values["target"] or "").partition(":")[2]
         self.asked.append(name)
         self.askers.append(asker)
@@ -90,7 +90,7 @@ def client(
     admits: bool = False,
     level: float = 0.99,
 ) -> Iterator[TestClient]:
-    """Give a client of a service in a folder, which ends with it."""
+    """Yield an HTTP client of a service in a folder; the service ends with the block."""
     with closing(Store(folder)) as store:
         who = Clients(clients)
         service = Service(store, workers, "v1", level, weights=who.weights)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The webhook as a part of the service: its routes, its limits, and that it answers about models by name alone."""
+"""The webhook as a part of the service: its routes, its limits, and its restriction to models by name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def review(target: str, **annotations: str) -> dict[str, Any]:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1", "object": pod}}
 
 
-def test_a_pod_gets_what_its_model_needs_and_the_api_server_shows_no_token(http: Any, workers: Instant) -> None:
+def test_fills_pod_without_token(http: Any, workers: Instant) -> None:
     found = http.post("/admission/fill/mutate", json=review("torchvision:resnet18"))
     assert found.status_code == 200
     patch = json.loads(base64.b64decode(found.json()["response"]["patch"]))
@@ -56,19 +56,19 @@ def test_a_pod_gets_what_its_model_needs_and_the_api_server_shows_no_token(http:
         ("torchvision:resnet18", {"vramcast.dev/command": "sh"}, "command"),
     ],
 )
-def test_without_a_number_a_pod_passes_with_a_warning(target: str, annotations: dict[str, str], why: str, http: Any) -> None:
+def test_admits_with_warning_without_answer(target: str, annotations: dict[str, str], why: str, http: Any) -> None:
     response = http.post("/admission/fill/mutate", json=review(target, **annotations)).json()["response"]
     assert (response["allowed"], "patch" in response) == (True, False)
     assert why in response["warnings"][0]
 
 
-def test_what_is_no_review_or_too_large_is_refused(http: Any) -> None:
+def test_rejects_other_and_large_bodies(http: Any) -> None:
     assert http.post("/admission/fill/mutate", content=b"{").status_code == 400
     assert http.post("/admission/all/mutate", json={}).status_code == 404
     assert http.post("/admission/fill/mutate", content=b"x" * (4 << 20)).status_code == 413
     assert http.post("/v1/checks", json={}).status_code == 401
 
 
-def test_without_admission_there_is_no_webhook(tmp_path: Path, workers: Instant) -> None:
+def test_has_no_webhook_without_option(tmp_path: Path, workers: Instant) -> None:
     with client(tmp_path, workers) as found:
         assert found.post("/admission/fill/mutate", json={}).status_code == 404

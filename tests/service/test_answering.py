@@ -1,4 +1,4 @@
-"""What a worker answers, on the null GPU or whatever answers here."""
+"""Answers of a worker, on the null GPU or without it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def values(**asked: Any) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _with_the_null_gpu(needs_null_gpu: None) -> None:
-    """Skipped where there is none."""
+    """Skip without a null GPU."""
 
 
 def resnet(**changes: Any) -> dict[str, Any]:
     return values(target="torchvision:resnet18", batch=["2x3x64x64"], labels="2:int64<1000", device="t4", **changes)
 
 
-def test_a_model_has_the_answer_of_the_command_line() -> None:
+def test_model_answer_equals_command_line() -> None:
     pytest.importorskip("torchvision")
     found = answer(resnet(optimizer="sgdm"))
     assert (found["estimate"]["verdict"]["value"], found["estimate"]["verdict"]["exit_code"]) == ("fits", 0)
@@ -43,13 +43,13 @@ def test_a_model_has_the_answer_of_the_command_line() -> None:
     assert list(found["levels"].values()) == sorted(found["levels"].values())
 
 
-def test_a_small_card_is_one_on_which_it_does_not_fit() -> None:
+def test_model_does_not_fit_small_card() -> None:
     pytest.importorskip("torchvision")
     found = answer(resnet(capacity_bytes=300 << 20))
     assert (found["estimate"]["verdict"]["value"], found["estimate"]["verdict"]["exit_code"]) == ("does not fit", 1)
 
 
-def test_a_trace_has_the_peaks_which_were_recorded(trace: Any, tmp_path: Path) -> None:
+def test_trace_has_recorded_peaks(trace: Any, tmp_path: Path) -> None:
     result = trace(target="torchvision:resnet18", batch="2x3x64x64", labels="2:int64<1000")
     path = tmp_path / "trace.npz"
     result.trace.save(path)
@@ -61,11 +61,11 @@ def test_a_trace_has_the_peaks_which_were_recorded(trace: Any, tmp_path: Path) -
 @pytest.mark.parametrize(
     "text", ["not base64!", base64.b64encode(b"PK nonsense").decode(), base64.b64encode(b"nonsense").decode()]
 )
-def test_what_is_no_trace_is_an_answer_too(text: str) -> None:
+def test_invalid_trace_gives_an_error(text: str) -> None:
     assert answer(values(trace=text))["error"]["kind"] in ("usage", "cannot_estimate")
 
 
-def test_a_wrong_job_does_not_end_the_worker() -> None:
+def test_wrong_job_does_not_end_worker() -> None:
     wrong = values(target="torchvision:resnet18", batch=["2x5x64x64"])
     questions = io.StringIO("".join(json.dumps(one) + "\n" for one in (wrong, wrong)))
     answers = io.StringIO()
@@ -74,7 +74,7 @@ def test_a_wrong_job_does_not_end_the_worker() -> None:
     assert [line["error"]["kind"] for line in lines] == ["cannot_estimate", "cannot_estimate"]
 
 
-def test_a_process_that_answers_for_code_cannot_be_looked_into_and_believes_data_alone() -> None:
+def test_sandboxed_process_is_protected() -> None:
     code = """
 import ctypes, os, pickle
 from vramcast.service.worker_main import stand_alone
@@ -92,9 +92,7 @@ except messages.Unreadable: print(ctypes.CDLL(None).prctl(3), "refused")
 @pytest.mark.parametrize(
     ("error", "kind"), [(MemoryError(), "worker"), (WorkerError("x"), "worker"), (JobError("x"), "cannot_estimate")]
 )
-def test_what_lies_at_the_machine_is_told_from_what_lies_at_the_job(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, kind: str
-) -> None:
+def test_distinguishes_machine_from_job_errors(monkeypatch: pytest.MonkeyPatch, error: Exception, kind: str) -> None:
     def raises(*_: Any) -> None:
         raise error
 

@@ -1,4 +1,4 @@
-"""The service's HTTP, with workers which answer at once."""
+"""The HTTP interface of the service, with workers that answer at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def named(model: str) -> dict[str, Any]:
     return {**JOB, "target": f"torchvision:{model}"}
 
 
-def test_an_estimate_is_made_once(http: Any, workers: Instant) -> None:
+def test_computes_estimate_once(http: Any, workers: Instant) -> None:
     first, second = (http.post("/v1/estimates", json=JOB) for _ in range(2))
     assert first.status_code == second.status_code == 200
     assert first.json() == second.json()
@@ -45,11 +45,11 @@ def test_an_estimate_is_made_once(http: Any, workers: Instant) -> None:
     assert http.get(f"/v1/estimates/{first.json()['id']}").json() == first.json()
 
 
-def test_an_id_which_nobody_asked_for_is_not_found(http: Any) -> None:
+def test_unknown_id_is_not_found(http: Any) -> None:
     assert http.get(f"/v1/estimates/{'0' * 64}").status_code == 404
 
 
-def test_who_does_not_wait_comes_back(http: Any, workers: Instant) -> None:
+def test_client_can_fetch_answer_later(http: Any, workers: Instant) -> None:
     workers.gate.clear()
     early = http.post("/v1/estimates", json={**JOB, "wait_s": 0.01})
     assert (early.status_code, early.json()["state"]) == (202, "running")
@@ -59,14 +59,14 @@ def test_who_does_not_wait_comes_back(http: Any, workers: Instant) -> None:
     assert workers.asked == ["resnet18"]
 
 
-def test_a_check_says_what_to_request(http: Any) -> None:
+def test_check_returns_request(http: Any) -> None:
     said = http.post("/v1/checks", json=JOB).json()
     assert said["verdict"] == http.post("/v1/estimates", json=JOB).json()["estimate"]["verdict"]
     assert (said["verdict"]["value"], said["verdict"]["exit_code"]) == ("fits", 0)
     assert (said["process_bytes"], said["request_bytes"], said["capacity_bytes"]) == (3 * GIB, 6 * GIB, 40 * GIB)
 
 
-def test_a_check_needs_a_card(http: Any) -> None:
+def test_check_needs_a_card(http: Any) -> None:
     job = {name: value for name, value in JOB.items() if name not in ("device", "capacity_bytes")}
     found = http.post("/v1/checks", json=job)
     assert (found.status_code, "A check needs a card" in found.json()["error"]["message"]) == (400, True)
@@ -77,36 +77,36 @@ def test_a_check_needs_a_card(http: Any) -> None:
     ("model", "status", "kind"),
     [("resnet34", 422, "cannot_estimate"), ("resnet50", 422, "worker"), ("resnet101", 429, "overloaded")],
 )
-def test_what_goes_wrong_has_a_status_and_a_reason(http: Any, model: str, status: int, kind: str) -> None:
+def test_failures_have_status_and_reason(http: Any, model: str, status: int, kind: str) -> None:
     found = http.post("/v1/checks", json=named(model))
     assert (found.status_code, found.json()["error"]["kind"]) == (status, kind)
     assert found.json()["error"]["message"]
 
 
-def test_overload_says_when_to_ask_again(http: Any) -> None:
+def test_overload_returns_retry_after(http: Any) -> None:
     assert http.post("/v1/estimates", json=named("resnet101")).headers["retry-after"] == "7"
 
 
-def test_a_job_which_fails_is_not_traced_again_and_one_whose_worker_died_is(http: Any, workers: Instant) -> None:
+def test_retries_only_after_worker_died(http: Any, workers: Instant) -> None:
     for model in ("resnet34", "resnet34", "resnet50", "resnet50"):
         http.post("/v1/estimates", json=named(model))
     assert workers.asked == ["resnet34", "resnet50", "resnet50"]
 
 
 @pytest.mark.parametrize("asked", [{"command": ["train.py"]}, {"target": "os:system"}, {"target": "timm:local-dir:/etc"}])
-def test_code_is_not_run(http: Any, workers: Instant, asked: dict[str, Any]) -> None:
+def test_rejects_code(http: Any, workers: Instant, asked: dict[str, Any]) -> None:
     for path in ("/v1/estimates", "/v1/checks"):
         found = http.post(path, json=asked)
         assert (found.status_code, found.json()["error"]["kind"]) == (403, "forbidden")
     assert workers.asked == []
 
 
-def test_a_large_body_is_not_read(http: Any) -> None:
+def test_rejects_large_body(http: Any) -> None:
     assert http.post("/v1/estimates", json={**JOB, "labels": "x" * 20_000}).status_code == 413
     assert http.post("/v1/estimates", content=(b"x" * 5_000 for _ in range(9))).status_code == 413
 
 
-def test_another_token_is_refused_and_never_shown(tmp_path: Path, workers: Instant) -> None:
+def test_rejects_wrong_token_without_showing_it(tmp_path: Path, workers: Instant) -> None:
     with client(tmp_path, workers, clients=[known()]) as http:
         for headers in ({}, {"Authorization": "Bearer other"}, {"Authorization": "secret"}, {"Authorization": "Bearer sécret"}):
             found = http.post("/v1/estimates", json=JOB, headers={k: v.encode() for k, v in headers.items()})
@@ -123,18 +123,18 @@ def observed(http: Any, **changes: Any) -> Any:
     return http.post("/v1/observations", json={name: value for name, value in said.items() if value is not None})
 
 
-def test_an_observation_of_a_job_counts_once(http: Any) -> None:
+def test_observation_counts_once(http: Any) -> None:
     first, second = observed(http, job_id="17"), observed(http, job_id="17")
     assert (first.status_code, second.status_code) == (201, 200)
     assert first.json() == second.json()
     assert [observed(http).status_code, observed(http, process_bytes=GIB).status_code] == [201, 200]  # nor one without a name
 
 
-def test_of_an_estimate_which_is_not_known_nothing_is_observed(http: Any) -> None:
+def test_rejects_observation_of_unknown_estimate(http: Any) -> None:
     assert observed(http, estimate_id="f" * 64).status_code == 400
 
 
-def test_jobs_which_die_raise_what_is_requested_and_a_restart_knows_it(tmp_path: Path, workers: Instant) -> None:
+def test_failed_jobs_raise_request_across_restart(tmp_path: Path, workers: Instant) -> None:
     with client(tmp_path, workers) as http:
         before = http.post("/v1/checks", json=JOB).json()["request_bytes"]
         for name in "ab":
@@ -146,7 +146,7 @@ def test_jobs_which_die_raise_what_is_requested_and_a_restart_knows_it(tmp_path:
         assert workers.asked == ["resnet18"]
 
 
-def test_prometheus_is_told_how_often_requests_held(http: Any) -> None:
+def test_metrics_show_coverage(http: Any) -> None:
     observed(http)
     observed(http, process_bytes=7 * GIB, job_id="a")
     observed(http, process_bytes=None, reserved_bytes=2 * GIB, job_id="b")  # and a context of one
@@ -157,7 +157,7 @@ def test_prometheus_is_told_how_often_requests_held(http: Any) -> None:
     assert 'vramcast_requests_total{route="/v1/observations",status="201"} 3.0' in text
 
 
-def test_who_came_back_too_late_is_told_why_there_is_no_answer(http: Any, workers: Instant) -> None:
+def test_late_client_gets_reason(http: Any, workers: Instant) -> None:
     workers.gate.clear()
     id_ = http.post("/v1/estimates", json={**named("resnet50"), "wait_s": 0.01}).json()["id"]
     http.portal.call(workers.gate.set)
@@ -168,7 +168,7 @@ def test_who_came_back_too_late_is_told_why_there_is_no_answer(http: Any, worker
     assert (found.status_code, found.json()["error"]["kind"]) == (422, "worker")
 
 
-def test_who_did_not_wait_and_asks_again_is_told_once_why_there_is_no_answer(http: Any, workers: Instant) -> None:
+def test_returning_client_gets_reason_once(http: Any, workers: Instant) -> None:
     body = {**named("resnet50"), "wait_s": 0.01}
     workers.gate.clear()
     assert http.post("/v1/checks", json=body).status_code == 202
@@ -177,10 +177,10 @@ def test_who_did_not_wait_and_asks_again_is_told_once_why_there_is_no_answer(htt
         pass
     found = [http.post("/v1/checks", json={**body, "wait_s": 5.0}) for _ in range(2)]
     assert [one.json()["error"]["kind"] for one in found] == ["worker", "worker"]
-    assert workers.asked == ["resnet50", "resnet50"]  # the second time it is asked anew
+    assert workers.asked == ["resnet50", "resnet50"]  # the second request starts it anew
 
 
-def test_why_code_failed_is_not_the_answer_to_the_next_question(tmp_path: Path, workers: Instant) -> None:
+def test_failure_of_code_is_not_cached(tmp_path: Path, workers: Instant) -> None:
     body = json.dumps({"target": "mine.py:resnet34", "batch": ["8x3"], "files": {"mine.py": ""}}).encode()
 
     async def asked() -> None:
@@ -194,37 +194,39 @@ def test_why_code_failed_is_not_the_answer_to_the_next_question(tmp_path: Path, 
     assert workers.asked == ["resnet34", "resnet34"]
 
 
-def test_an_observation_is_held_against_what_was_requested(http: Any) -> None:
+def test_compares_observation_with_request(http: Any) -> None:
     assert observed(http, request_bytes=3 * GIB).status_code == 201  # of a peak of four
     group = '{group="operators convolution"}'
     assert f"vramcast_coverage{group} 0.0" in http.get("/metrics").text
 
 
-def test_a_job_is_held_against_the_largest_request_that_what_it_was_given_is_enough_for(http: Any) -> None:
-    http.post("/v1/checks", json=JOB)  # six were answered
+def test_compares_job_with_largest_fitting_request(http: Any) -> None:
+    http.post("/v1/checks", json=JOB)  # the request was six
     group = '{group="operators convolution"}'
     assert observed(http, request_bytes=6 * GIB - 1000, process_bytes=5 * GIB).status_code == 201  # in whole MiB
-    assert observed(http, request_bytes=9 * GIB, process_bytes=7 * GIB, job_id="a").status_code == 201  # after it came back
+    assert observed(http, request_bytes=9 * GIB, process_bytes=7 * GIB, job_id="a").status_code == 201  # after it was requeued
     assert f"vramcast_coverage{group} 0.5" in http.get("/metrics").text
 
 
 @pytest.mark.parametrize("given", [1, 5 * GIB, 41 * GIB, 1 << 50])
-def test_a_request_that_was_never_answered_is_refused(http: Any, given: int) -> None:
+def test_rejects_request_never_answered(http: Any, given: int) -> None:
     http.post("/v1/checks", json=JOB)
     found = observed(http, request_bytes=given)
     assert (found.status_code, found.json()["error"]["kind"]) == (400, "usage")
     assert str(given) in found.json()["error"]["message"]
 
 
-def test_a_restart_knows_what_was_answered(tmp_path: Path, workers: Instant) -> None:
+def test_restart_keeps_answered_requests(tmp_path: Path, workers: Instant) -> None:
     with client(tmp_path, workers) as http:
         http.post("/v1/checks", json=JOB)
     with client(tmp_path, workers) as http:
         assert observed(http, request_bytes=5 * GIB).status_code == 400
 
 
-def test_lies_move_a_request_between_two_bounds_and_no_further(tmp_path: Path, workers: Instant) -> None:
-    """Ten do not ask for the whole card, nor do 120, of 0.0002 each, for the point estimate: 0.98 is the lowest level."""
+def test_false_reports_move_request_within_bounds(tmp_path: Path, workers: Instant) -> None:
+    """Neither ten reports reach the whole card, nor do 120 of 0.0002 each reach the point estimate: 0.98 is the lowest
+    level.
+    """
     with client(tmp_path, workers) as http:
         for number in range(10):
             observed(http, outcome="out_of_memory", process_bytes=None, job_id=f"a{number}")
@@ -236,9 +238,7 @@ def test_lies_move_a_request_between_two_bounds_and_no_further(tmp_path: Path, w
     assert lowered == 6 * GIB  # the bound at 0.99
 
 
-def test_a_client_of_weight_1_reaches_the_whole_card_and_one_that_left_the_file_counts_no_more(
-    tmp_path: Path, workers: Instant
-) -> None:
+def test_weight_decides_influence_of_client(tmp_path: Path, workers: Instant) -> None:
     epilog, submit = known("epilog", "e", weight=1.0), known("submit", "s")
     shows = {name: {"Authorization": f"Bearer {name}"} for name in "es"}
 
@@ -249,14 +249,14 @@ def test_a_client_of_weight_1_reaches_the_whole_card_and_one_that_left_the_file_
         id_ = http.post("/v1/checks", json=JOB, headers=shows["s"]).json()["id"]
         for number in range(7):
             died = {"estimate_id": id_, "outcome": "out_of_memory", "job_id": str(number)}
-            assert http.post("/v1/observations", json=died, headers=shows["s"]).status_code == 201  # and it blocks nobody:
+            assert http.post("/v1/observations", json=died, headers=shows["s"]).status_code == 201  # and it blocks no one:
             assert http.post("/v1/observations", json=died, headers=shows["e"]).status_code == 201
         assert requested(http) == 40 * GIB
     with client(tmp_path, workers, clients=[submit]) as http:
         assert requested(http) < 9.1 * GIB
 
 
-def test_whose_questions_wait_is_told_to_the_pool(tmp_path: Path, workers: Instant) -> None:
+def test_passes_queue_share_to_pool(tmp_path: Path, workers: Instant) -> None:
     with client(tmp_path, workers) as http:
         http.post("/v1/checks", json=JOB)
     with client(tmp_path / "other", workers, clients=[known("alice")]) as http:
@@ -264,15 +264,15 @@ def test_whose_questions_wait_is_told_to_the_pool(tmp_path: Path, workers: Insta
     assert workers.askers == ["testclient", "alice"]
 
 
-def test_who_asks_too_often_is_told_when_to_ask_again(tmp_path: Path, workers: Instant) -> None:
+def test_rate_limit_returns_retry_after(tmp_path: Path, workers: Instant) -> None:
     with client(tmp_path, workers, clients=[known("alice", rate=1.0)]) as http:
         found = [http.post("/v1/checks", json=JOB, headers={"Authorization": "Bearer secret"}) for _ in range(3)]
     assert {one.status_code for one in found} == {200, 429}
     assert found[-1].headers["retry-after"] == "1"
 
 
-# ------------------------------------------------------------------------------------------------ a disk that takes nothing
-def test_a_disk_that_takes_nothing_still_answers_and_says_what_is_not_kept(http: Any, workers: Instant) -> None:
+# ------------------------------------------------------------------------------------------------ a full disk
+def test_full_disk_answers_and_reports_loss(http: Any, workers: Instant) -> None:
     store = http.app.state.service._store
     store._file.execute("PRAGMA query_only = 1")  # a full disk gives the same error: see test_kept.py
     found = http.post("/v1/checks", json=JOB)
@@ -290,14 +290,14 @@ def test_a_disk_that_takes_nothing_still_answers_and_says_what_is_not_kept(http:
     assert workers.asked == ["resnet18"]
 
 
-def test_a_level_out_of_range_is_wrong_usage_whatever_was_requested(tmp_path: Path, workers: Instant) -> None:
+def test_rejects_level_out_of_range(tmp_path: Path, workers: Instant) -> None:
     with client(tmp_path, workers, level=1.5) as http:
         found = [http.post("/v1/checks", json=JOB), observed(http), observed(http, request_bytes=3 * GIB)]
     assert [(one.status_code, one.json()["error"]["kind"]) for one in found] == [(400, "usage")] * 3
     assert "level is 1.5" in found[-1].json()["error"]["message"]
 
 
-def test_every_error_has_one_form(http: Any) -> None:
+def test_errors_have_one_form(http: Any) -> None:
     for method, path, status, kind in (
         ("GET", "/v2/estimates", 404, "not_found"),
         ("GET", "/v1/estimates/x", 404, "not_found"),
@@ -308,7 +308,7 @@ def test_every_error_has_one_form(http: Any) -> None:
     assert http.delete("/v1/checks").headers["allow"] == "POST"
 
 
-def test_a_client_that_leaves_before_its_request_is_complete_is_no_error_of_the_service(http: Any) -> None:
+def test_disconnected_client_is_no_service_error(http: Any) -> None:
     sent: list[Any] = []
     scope = {"type": "http", "method": "POST", "path": "/v1/checks", "query_string": b"", "headers": [], "app": http.app}
 

@@ -1,4 +1,4 @@
-"""Who may ask: the file of tokens, and a client's rate."""
+"""Clients: the token file, and a client's rate."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def written(folder: Path, text: str) -> str:
     return str(folder / "tokens")
 
 
-def test_without_a_file_everybody_is_one_client() -> None:
+def test_all_are_one_client_without_file() -> None:
     clients = read_clients(None)
     found = clients.showing("anything")
     assert (found is not None and found.name, clients.needs_token, clients.weights) == ("", False, {"": WEIGHT})
 
 
-def test_one_bare_token_is_everybody_s(tmp_path: Path) -> None:
+def test_bare_token_is_shared(tmp_path: Path) -> None:
     clients = read_clients(written(tmp_path, "  s3cret\n"))
     assert (clients.needs_token, clients.weights) == (True, {"": WEIGHT})
     assert clients.showing("s3cret") is not None
@@ -33,7 +33,7 @@ def test_one_bare_token_is_everybody_s(tmp_path: Path) -> None:
     )
 
 
-def test_each_client_has_a_token_of_its_own_or_its_hash(tmp_path: Path) -> None:
+def test_clients_have_tokens_or_hashes(tmp_path: Path) -> None:
     hashed = hashlib.sha256(b"long-one").hexdigest()
     clients = read_clients(
         written(tmp_path, f"# who\n\nsubmit s3cret rate=50\nepilog sha256:{hashed} weight=1\nwatch w weight=0\n")
@@ -67,14 +67,14 @@ def test_each_client_has_a_token_of_its_own_or_its_hash(tmp_path: Path) -> None:
         ("a t\nb t\n", "the same token"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_said_and_no_token_is(tmp_path: Path, text: str, said: str) -> None:
+def test_file_errors_never_show_tokens(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(UsageError) as error:
         read_clients(written(tmp_path, text.replace(" t", " t0k3n")))
     assert said in str(error.value)
     assert "t0k3n" not in str(error.value)
 
 
-def test_a_rate_lets_as_many_through_as_it_says() -> None:
+def test_limits_requests_to_rate() -> None:
     client = Client(rate=2.0)
     assert [client.wait_s(now=0.0) > 0 for _ in range(3)] == [False, False, True]
     assert client.wait_s(now=0.25) == pytest.approx(0.25)
@@ -82,6 +82,6 @@ def test_a_rate_lets_as_many_through_as_it_says() -> None:
     assert [client.wait_s(now=1000.0) > 0 for _ in range(3)] == [False, False, True]
 
 
-def test_a_rate_below_one_a_second_lets_one_through_in_its_time() -> None:
+def test_allows_rate_below_one_per_second() -> None:
     client = Client(rate=0.1)
     assert [client.wait_s(now=now) > 0 for now in (0.0, 5.0, 10.0)] == [False, True, False]

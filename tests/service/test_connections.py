@@ -1,4 +1,4 @@
-"""Connections which take more than they may."""
+"""Limits on connections."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from vramcast.service.connections import Impatient
 
 
 class Transport(asyncio.Transport):
-    """Notes what becomes of a connection."""
+    """Records the fate of a connection."""
 
     def __init__(self) -> None:
         super().__init__()
         self.ended = ""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Nothing is known."""
+        """Return the default."""
         return default
 
     def write(self, data: Any) -> None:
-        """Take it."""
+        """Accept the data."""
 
     def is_closing(self) -> bool:
-        """Say whether it ends."""
+        """Return whether the connection is closing."""
         return bool(self.ended)
 
     def close(self) -> None:
-        """Note it."""
+        """Record the call."""
         self.ended = self.ended or "closed"
 
     def abort(self) -> None:
-        """Note it."""
+        """Record the call."""
         self.ended = "aborted"
 
     def pause_reading(self) -> None:
-        """Nothing comes."""
+        """Do nothing."""
 
     def resume_reading(self) -> None:
-        """Nothing comes."""
+        """Do nothing."""
 
 
 async def _app(scope: Any, receive: Any, send: Any) -> None:
@@ -53,7 +53,7 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
 
 
 def ended(monkeypatch: pytest.MonkeyPatch, *pieces: bytes, wait_s: float = 0.0, stalls: bool = False) -> str:
-    """Return what became of a connection on which these pieces came."""
+    """Return the fate of a connection that received these pieces."""
     monkeypatch.setattr(connections, "_READ_S", 0.01)
 
     async def whole() -> str:
@@ -88,20 +88,20 @@ START = b"POST /v1/checks HTTP/1.1\r\nHost: x\r\n"
     ],
     ids=["lines", "one value", "one name", "one address"],
 )
-def test_headers_which_do_not_end_close_the_connection(monkeypatch: pytest.MonkeyPatch, pieces: list[bytes]) -> None:
+def test_endless_headers_close_connection(monkeypatch: pytest.MonkeyPatch, pieces: list[bytes]) -> None:
     assert ended(monkeypatch, *pieces) == "closed"
 
 
-def test_who_asks_ever_more_before_it_has_an_answer_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_much_pipelining_closes_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
     assert ended(monkeypatch, asked * 5000) == "closed"
     assert ended(monkeypatch, asked * 10) == ""
 
 
-def test_a_large_body_is_no_header(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_body_is_not_a_header(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended(monkeypatch, START + b"Content-Length: 1000000\r\n\r\n", *[b"x" * 100_000] * 9) == ""
 
 
-def test_who_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disconnects_client_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended(monkeypatch, START + b"\r\n", stalls=True, wait_s=0.1) == "aborted"
     assert ended(monkeypatch, START + b"\r\n", wait_s=0.1) == ""

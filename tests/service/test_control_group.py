@@ -1,4 +1,4 @@
-"""Control groups, on a folder that stands for the kernel's."""
+"""Control groups, on a folder that simulates the kernel's."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def lent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A group below which new folders have the kernel's files, of both versions."""
+    """Return a group in which new folders have the kernel's files, of both versions."""
     make = Path.mkdir
 
     def made(folder: Path, *arguments: object, **options: object) -> None:
@@ -33,43 +33,43 @@ def lent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_group_of_version_2_is_limited_as_a_whole_and_without_swap(lent: Path) -> None:
+def test_limits_version_2_group_without_swap(lent: Path) -> None:
     (lent / "cgroup.procs").write_text(f"{os.getpid()}\n")
     groups = control_groups(2, 5 * MIB, (lent, 2))
     assert [group.folder.name for group in groups] == [f"vramcast-{os.getpid()}-{number}" for number in (0, 1)]
     said = {name: (groups[1].folder / name).read_text() for name in ("memory.max", "memory.swap.max", "memory.oom.group")}
     assert said == {"memory.max": str(5 * MIB), "memory.swap.max": "0", "memory.oom.group": "1"}
-    assert (lent / "vramcast-service" / "cgroup.procs").read_text() == str(os.getpid())  # who was in it makes room
+    assert (lent / "vramcast-service" / "cgroup.procs").read_text() == str(os.getpid())  # its processes were moved
     assert (lent / "cgroup.subtree_control").read_text() == "+memory"
     (groups[0].folder / "memory.events").write_text("oom_group_kill 9\noom_kill 3\n")
     assert [group.kills() for group in groups] == [3, 0]
 
 
-def test_a_group_of_version_1_is_limited(lent: Path) -> None:
+def test_limits_version_1_group(lent: Path) -> None:
     (group,) = control_groups(1, 5 * MIB, (lent, 1))
     assert (group.folder / "memory.limit_in_bytes").read_text() == str(5 * MIB)
     group.entrance.write_text("1\n22\n")
     assert (group.processes(), group.kills()) == ([1, 22], 0)
 
 
-def test_others_who_are_in_a_group_are_not_moved(lent: Path) -> None:
+def test_does_not_move_other_processes(lent: Path) -> None:
     (lent / "cgroup.procs").write_text(f"{os.getpid()}\n{os.getppid()}\n")
     with pytest.raises(OSError, match="1 other processes"):
         control_groups(1, MIB, (lent, 2))
 
 
-def test_a_group_that_lends_no_memory_is_none(lent: Path) -> None:
+def test_rejects_group_without_memory_limit(lent: Path) -> None:
     (lent / "cgroup.controllers").write_text("cpu pids")
     with pytest.raises(OSError, match="does not delegate memory"):
         control_groups(1, MIB, (lent, 2))
 
 
-def test_without_the_kernel_s_files_nothing_is_left(tmp_path: Path) -> None:
+def test_leaves_nothing_without_kernel_files(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="memory"):
         control_groups(2, MIB, (tmp_path, 1))
 
 
-def test_what_a_killed_service_left_is_removed_and_what_lives_is_not(lent: Path, tmp_path: Path) -> None:
+def test_removes_only_groups_of_killed_services(lent: Path, tmp_path: Path) -> None:
     left, lives = lent / "vramcast-999999999-0", lent / f"vramcast-{os.getppid()}-0"
     for folder in (left, lives):
         os.mkdir(folder)
@@ -77,7 +77,7 @@ def test_what_a_killed_service_left_is_removed_and_what_lives_is_not(lent: Path,
     assert (left.exists(), lives.exists()) == (False, True)
 
 
-def test_a_group_that_is_no_more_has_nobody() -> None:
+def test_removed_group_has_no_processes() -> None:
     group = ControlGroup(Path("/no/such/group"), 2)
     group.remove()
     assert group.processes() == []

@@ -1,4 +1,4 @@
-"""A client generated from the OpenAPI of a running service asks it, waits, checks and observes."""
+"""A client generated from the OpenAPI of a running service: it requests, waits, checks and observes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ JOB: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def address(needs_null_gpu: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where a real service with the token `secret` listens."""
+    """Yield the address of a real service with the token `secret`."""
     folder = tmp_path_factory.mktemp("service")
     (folder / "token").write_text("secret")
     with running(folder / "data", "--workers", "1", "--token-file", str(folder / "token")) as service:
@@ -39,7 +39,7 @@ def address(needs_null_gpu: None, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture(scope="module")
 def generated(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The name of a package with the client; it is generated from what the service says of itself."""
+    """Yield the name of a package with the client, generated from the service's own description."""
     folder = tmp_path_factory.mktemp("client")
     with urllib.request.urlopen(f"{address}/openapi.json") as document:
         (folder / "openapi.json").write_bytes(document.read())
@@ -55,7 +55,7 @@ def generated(address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def ask(address: str, generated: str) -> Iterator[Any]:
-    """A function that asks an operation by name, and returns the answer as the client's own type."""
+    """Yield a function that calls an operation by name, and returns the answer in the client's own type."""
     with importlib.import_module(generated).AuthenticatedClient(base_url=address, token="secret") as client:
 
         def asked(operation: str, **values: Any) -> Any:
@@ -64,7 +64,7 @@ def ask(address: str, generated: str) -> Iterator[Any]:
         yield asked
 
 
-def test_it_asks_waits_checks_and_observes(ask: Any, generated: str) -> None:
+def test_requests_waits_checks_and_observes(ask: Any, generated: str) -> None:
     models = importlib.import_module(f"{generated}.models")
     running = ask("estimates.estimate", body=models.JobRequest.from_dict({**JOB, "wait_s": 0.0}))
     assert isinstance(running, models.Running)
@@ -84,7 +84,7 @@ def test_it_asks_waits_checks_and_observes(ask: Any, generated: str) -> None:
     assert isinstance(ask("observations.observe", body=observation), models.Observed)
 
 
-def test_what_goes_wrong_has_a_type_too(ask: Any, generated: str) -> None:
+def test_errors_have_types(ask: Any, generated: str) -> None:
     models = importlib.import_module(f"{generated}.models")
     for name, values in {
         "estimates.check": {"body": models.JobRequest(target="os:system")},

@@ -1,4 +1,4 @@
-"""What the service keeps: durable, once, and by one process."""
+"""The service's store: durable, without duplicates, and for one process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vramcast.service.store import GroupState, Store
 SEEN = {"estimate_id": "a" * 64, "outcome": "finished", "job_id": "7"}
 
 
-def test_what_was_kept_is_there_for_the_next_one(tmp_path: Path) -> None:
+def test_keeps_data_across_restart(tmp_path: Path) -> None:
     with closing(Store(tmp_path)) as store:
         store.keep("a", b"answer")
         store.request("a" * 64, 5)
@@ -32,7 +32,7 @@ def test_what_was_kept_is_there_for_the_next_one(tmp_path: Path) -> None:
         assert [json.loads(text) for (text,) in file.execute("SELECT text FROM observed")] == [{**SEEN, "group": "dense"}]
 
 
-def test_an_observation_which_cannot_be_kept_moves_no_group(tmp_path: Path) -> None:
+def test_failed_write_moves_no_group(tmp_path: Path) -> None:
     with closing(Store(tmp_path)) as store:
         store.observe("", SEEN, "dense", GroupState(0.98, 1))
         with pytest.raises(OutputError, match="UNIQUE"):
@@ -40,7 +40,7 @@ def test_an_observation_which_cannot_be_kept_moves_no_group(tmp_path: Path) -> N
         assert store.groups() == {"dense": {"": GroupState(0.98, 1)}}
 
 
-def test_a_full_disk_is_said_and_a_later_write_goes_well(tmp_path: Path) -> None:
+def test_reports_full_disk_and_recovers(tmp_path: Path) -> None:
     with closing(Store(tmp_path)) as store:
         store._file.execute("PRAGMA max_page_count = 1")
         large = {**SEEN, "note": "x" * 9999}
@@ -53,7 +53,7 @@ def test_a_full_disk_is_said_and_a_later_write_goes_well(tmp_path: Path) -> None
         assert (store.trouble, store.answer("a"), store.groups()) == ("", b"answer", {})
 
 
-def test_a_file_which_knew_no_clients_goes_on_as_the_one_without_a_name(tmp_path: Path) -> None:
+def test_upgrades_file_without_clients(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "service.sqlite")) as file:
         file.executescript("""
             CREATE TABLE answers (id TEXT PRIMARY KEY, answer BLOB NOT NULL, at REAL NOT NULL) WITHOUT ROWID;
@@ -70,7 +70,7 @@ def test_a_file_which_knew_no_clients_goes_on_as_the_one_without_a_name(tmp_path
             assert (store.observation("", "a", "7"), store.observation("", "a", "y")) == ("x", "y")
 
 
-def test_of_answers_which_are_too_large_together_the_oldest_go_and_their_requests(tmp_path: Path) -> None:
+def test_removes_oldest_answers_beyond_size(tmp_path: Path) -> None:
     with closing(Store(tmp_path, most_bytes=1000)) as store:
         for name in "abcdef":
             store.keep(name, b"x" * 200)
@@ -82,7 +82,7 @@ def test_of_answers_which_are_too_large_together_the_oldest_go_and_their_request
         assert (store._count, store._bytes) == (4, 700)
 
 
-def test_of_too_many_answers_the_oldest_go(tmp_path: Path) -> None:
+def test_removes_oldest_answers_beyond_count(tmp_path: Path) -> None:
     with closing(Store(tmp_path, most=10)) as store:
         for number in range(20):
             store.keep(str(number), b"answer")
@@ -91,19 +91,19 @@ def test_of_too_many_answers_the_oldest_go(tmp_path: Path) -> None:
     assert kept == list(range(20 - len(kept), 20))
 
 
-def test_a_folder_is_one_service_s(tmp_path: Path) -> None:
+def test_folder_belongs_to_one_service(tmp_path: Path) -> None:
     with closing(Store(tmp_path)), pytest.raises(DatasetError, match="another service"):
         Store(tmp_path)
 
 
-def test_a_folder_which_cannot_be_is_told(tmp_path: Path) -> None:
+def test_reports_unusable_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DatasetError, match="--data"):
         Store(tmp_path / "file")
 
 
-def test_a_level_between_two_kept_ones_has_the_bound_of_the_higher() -> None:
-    # That of the lower one would hold too seldom.
+def test_level_between_two_uses_higher_bound() -> None:
+    # That of the lower level would hold too rarely.
     said = {"estimate": {}, "levels": {"0.5": 10, "0.9": 20, "0.99": 30}, "check": {"exit_code": 0, "reason": ""}}
     answer = Answer("a", json.dumps(said).encode())
     found = [answer.quantile(level) for level in (0.3, 0.5, 0.51, 0.9, 0.95, 0.99, 0.999)]

@@ -1,4 +1,4 @@
-"""The OpenAPI of the service: valid, complete, and true of what it answers to any request."""
+"""The OpenAPI of the service: valid, complete, and matched by its responses to any request."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ STATUSES = {
 
 @pytest.fixture(scope="module")
 def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A service whose workers answer at once, with a token and the webhook."""
+    """Yield a service whose workers answer at once, with a token and the webhook."""
     with closing(Store(tmp_path_factory.mktemp("service"))) as store:
         workers: Any = Instant()
         yield create_app(Service(store, workers, "v1"), [workers], Rules(Clients([known()]), body_bytes=10_000, admits=True))
 
 
-def test_it_is_valid(app: Any) -> None:
+def test_is_valid(app: Any) -> None:
     pytest.importorskip("openapi_spec_validator").validate(app.openapi())
 
 
-def test_each_route_has_its_statuses_and_one_form_of_failure(app: Any) -> None:
+def test_routes_list_statuses_and_one_failure_form(app: Any) -> None:
     paths = app.openapi()["paths"]
     for (method, path), statuses in STATUSES.items():
         responses = paths[path][method]["responses"]
@@ -54,7 +54,7 @@ def test_each_route_has_its_statuses_and_one_form_of_failure(app: Any) -> None:
             assert (schema == FAILURE) == (int(status) >= 400)
 
 
-def test_a_request_has_every_option_of_a_training_and_an_answer_every_field_of_the_published_schema(app: Any) -> None:
+def test_covers_all_options_and_fields(app: Any) -> None:
     schemas = app.openapi()["components"]["schemas"]
     asked = schemas["JobRequest"]
     assert {"target", "batch", "device", *Training.__dataclass_fields__} - {"lr"} <= asked["properties"].keys()
@@ -63,7 +63,7 @@ def test_a_request_has_every_option_of_a_training_and_an_answer_every_field_of_t
     assert {"peaks", "upper_bound", "breakdown"} <= schemas["Estimate"]["properties"].keys()
 
 
-def test_operations_have_names_and_those_of_jobs_show_a_token(app: Any) -> None:
+def test_operations_have_names_and_security(app: Any) -> None:
     document = app.openapi()
     assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
     names = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
@@ -76,8 +76,8 @@ def test_operations_have_names_and_those_of_jobs_show_a_token(app: Any) -> None:
 
 
 def conforms(case: Any, **headers: str) -> Any:
-    """Ask what a case asks, hold the answer against the description, and return it."""
-    from schemathesis.specs.openapi.checks import positive_data_acceptance  # a schema cannot say that a target is known
+    """Send the request of a case, validate the response, and return it."""
+    from schemathesis.specs.openapi.checks import positive_data_acceptance  # a schema cannot express that a target exists
 
     return case.call_and_validate(
         headers={"Authorization": "Bearer secret", **headers}, excluded_checks=[positive_data_acceptance]
@@ -86,14 +86,14 @@ def conforms(case: Any, **headers: str) -> Any:
 
 @pytest.fixture(scope="module")
 def operations(app: Any) -> dict[str, Any]:
-    """Every operation of the API by its name, as schemathesis reads it."""
+    """Return every operation of the API by its name, in schemathesis's form."""
     schema = pytest.importorskip("schemathesis").openapi.from_asgi("/openapi.json", app)
     found = [result.ok() for result in schema.get_all_operations()]
     return {one.definition.raw["operationId"]: one for one in found}
 
 
 @pytest.mark.integration
-def test_it_is_true_of_any_request(operations: dict[str, Any]) -> None:
+def test_matches_responses_to_any_request(operations: dict[str, Any]) -> None:
     for operation in operations.values():
 
         @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
@@ -119,13 +119,13 @@ def test_it_is_true_of_any_request(operations: dict[str, Any]) -> None:
         ({"labels": "x" * 20_000}, 413),
     ],
 )
-def test_it_is_true_of_each_status(operations: dict[str, Any], name: str, asked: dict[str, Any], status: int) -> None:
+def test_matches_each_status(operations: dict[str, Any], name: str, asked: dict[str, Any], status: int) -> None:
     case = operations[name].Case(body={**JOB, **asked}, media_type="application/json")
     assert conforms(case).status_code == status
 
 
 @pytest.mark.integration
-def test_it_is_true_of_an_estimate_and_its_observation(operations: dict[str, Any]) -> None:
+def test_matches_estimate_and_observation(operations: dict[str, Any]) -> None:
     id_ = conforms(operations["estimate"].Case(body=JOB, media_type="application/json")).json()["id"]
     assert conforms(operations["find_estimate"].Case(path_parameters={"id": id_})).status_code == 200
     assert conforms(operations["find_estimate"].Case(path_parameters={"id": "0" * 64})).status_code == 404

@@ -23,7 +23,7 @@ JOB = {"target": "torchvision:resnet18", "batch": ["8x3x224x224"], "labels": "8:
 
 @pytest.fixture
 def log(capsys: pytest.CaptureFixture[str]) -> Iterator[Any]:
-    """Returns the lines on stderr since; the log is as it was afterwards."""
+    """Yield a function that returns the new lines on stderr; restore the log afterwards."""
     root, own = logging.getLogger(), logging.getLogger("vramcast")
     before = root.handlers[:], root.level, own.level
     yield lambda: capsys.readouterr().err.splitlines()
@@ -32,18 +32,18 @@ def log(capsys: pytest.CaptureFixture[str]) -> Iterator[Any]:
     own.setLevel(own_level)
 
 
-def test_the_library_alone_logs_nothing() -> None:
+def test_library_alone_logs_nothing() -> None:
     assert any(isinstance(one, logging.NullHandler) for one in logging.getLogger("vramcast").handlers)
 
 
-def test_an_event_is_one_line_whatever_a_client_wrote(log: Any) -> None:
+def test_event_is_one_line_for_any_input(log: Any) -> None:
     write_log("info")
     logging.getLogger("vramcast.service.service").info("estimate of %s", "a\n2026-11-24 ERROR b\x1b[31m\u2028é")
     (line,) = log()
     assert line.endswith("INFO vramcast.service.service: estimate of a\\n2026-11-24 ERROR b\\x1b[31m\\u2028é")
 
 
-def test_a_traceback_follows_its_event_and_looks_like_no_event(log: Any) -> None:
+def test_traceback_is_distinct_from_events(log: Any) -> None:
     write_log("info")
     try:
         raise ValueError("x\nERROR forged")
@@ -56,7 +56,7 @@ def test_a_traceback_follows_its_event_and_looks_like_no_event(log: Any) -> None
 
 
 @pytest.mark.parametrize(("level", "seen"), [("debug", 3), ("info", 2), ("error", 0)])
-def test_the_level_is_of_vramcast_and_others_only_warn(level: str, seen: int, log: Any) -> None:
+def test_level_applies_to_vramcast_only(level: str, seen: int, log: Any) -> None:
     write_log(level)
     own = logging.getLogger("vramcast.service")
     own.debug("x")
@@ -66,7 +66,7 @@ def test_the_level_is_of_vramcast_and_others_only_warn(level: str, seen: int, lo
     assert len(log()) == seen
 
 
-def test_an_estimate_and_an_observation_are_events(log: Any, tmp_path: Path) -> None:
+def test_logs_estimates_and_observations(log: Any, tmp_path: Path) -> None:
     write_log("info")
     with client(tmp_path, Instant()) as http:
         id_ = http.post("/v1/estimates", json=JOB).json()["id"]
@@ -77,7 +77,7 @@ def test_an_estimate_and_an_observation_are_events(log: Any, tmp_path: Path) -> 
     assert observed.endswith(f"of estimate {id_}: out_of_memory")
 
 
-def test_an_unexpected_error_of_a_worker_comes_with_its_traceback_and_an_expected_one_without(
+def test_logs_traceback_of_unexpected_error_only(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     values = read_question(json.dumps(JOB).encode()).values
@@ -95,7 +95,7 @@ def test_an_unexpected_error_of_a_worker_comes_with_its_traceback_and_an_expecte
     assert raises(CannotEstimate("no")) == {"error": {"kind": "cannot_estimate", "message": "no"}}
 
 
-def test_an_unexpected_error_of_the_service_is_told_to_no_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hides_unexpected_error_from_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Instant()
 
     async def ask(_: Any) -> Any:
@@ -103,7 +103,7 @@ def test_an_unexpected_error_of_the_service_is_told_to_no_client(tmp_path: Path,
 
     monkeypatch.setattr(workers, "ask", ask)
     with client(tmp_path, workers) as http:
-        http._transport.raise_server_exceptions = False  # as uvicorn: it logs what Starlette raises again
+        http._transport.raise_server_exceptions = False  # like uvicorn: it logs errors that Starlette raises again
         found = http.post("/v1/estimates", json=JOB)
     assert (found.status_code, found.json()["error"]["kind"]) == (500, "internal")
     assert "secret" not in found.text

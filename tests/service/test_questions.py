@@ -1,4 +1,4 @@
-"""What a client may ask: which bodies are questions, and which are refused with a reason."""
+"""Requests of clients: the valid bodies, and the reasons to reject others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def body(**changes: Any) -> bytes:
     return json.dumps({**JOB, **changes}).encode()
 
 
-def test_a_job_by_name_has_the_options_of_the_command_line() -> None:
+def test_named_job_has_command_line_options() -> None:
     question = read_question(body(precision="amp-bf16", optimizer="adamw:fused=true", checkpointing=True, wait_s=1.5))
     assert (question.kind, question.wait_s) == ("target", 1.5)
     assert question.values["device"] == "a100-40gb"
@@ -32,11 +32,11 @@ def test_a_job_by_name_has_the_options_of_the_command_line() -> None:
     assert "wait_s" not in question.values
 
 
-def test_every_option_of_a_training_may_be_asked_for() -> None:
+def test_accepts_every_training_option() -> None:
     assert {name for name in Training.__dataclass_fields__ if name != "lr"} <= JobRequest.model_fields.keys()
 
 
-def test_equal_jobs_have_one_id_and_others_another() -> None:
+def test_equal_jobs_share_an_id() -> None:
     one = read_question(body())
     assert one.key("v1") == read_question(body(wait_s=1.0, device="A100-40GB")).key("v1")
     assert one.key("v1") != read_question(body(optimizer="sgd")).key("v1")
@@ -72,7 +72,7 @@ def test_equal_jobs_have_one_id_and_others_another() -> None:
         (b'{"command": ["t.py"], "environment": {"A=B": ""}}', "A=B"),
     ],
 )
-def test_what_is_wrong_is_said(text: bytes, said: str) -> None:
+def test_rejects_wrong_requests(text: bytes, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         read_question(text)
 
@@ -97,18 +97,18 @@ def test_what_is_wrong_is_said(text: bytes, said: str) -> None:
         "torchvision:resnet18?" + "[" * 9_000,
     ],
 )
-def test_a_name_which_would_run_or_open_something_is_code(target: str) -> None:
+def test_names_of_files_and_factories_are_code(target: str) -> None:
     assert read_question(body(target=target)).is_code
 
 
-def test_a_model_s_name_a_trace_and_a_run_are_no_code() -> None:
+def test_models_traces_and_runs_are_not_code() -> None:
     for text in (body(), b'{"trace": "AAAA"}', run("torchvision:resnet18")):
         assert not read_question(text).is_code
     assert read_question(b'{"command": ["train.py"], "files": {"train.py": "", "a/b.py": ""}}').is_code
 
 
 @pytest.mark.parametrize("name", ["/etc/cron.d/x", "../x", "a/../../x", "", "a\0b"])
-def test_a_file_lies_within_the_job_s_folder(name: str) -> None:
+def test_files_stay_within_job_folder(name: str) -> None:
     with pytest.raises(UsageError, match="within the job's folder"):
         read_question(json.dumps({"command": ["train.py"], "files": {name: ""}}).encode())
 
@@ -123,7 +123,7 @@ def run(target: str) -> bytes:
     ).encode()
 
 
-def test_a_measured_run_is_a_job_and_one_which_names_code_is_none() -> None:
+def test_accepts_measured_run_without_code() -> None:
     assert read_question(run("torchvision:resnet18")).kind == "run"
     with pytest.raises(UsageError, match="code"):
         read_question(run("os:system"))
@@ -137,12 +137,12 @@ def test_a_measured_run_is_a_job_and_one_which_names_code_is_none() -> None:
     st.binary(max_size=200)
     | st.recursive(st.none() | st.booleans() | st.text(), st.lists).map(lambda x: json.dumps(x).encode())
 )
-def test_no_body_brings_down_the_reader(text: bytes) -> None:
+def test_reader_survives_any_body(text: bytes) -> None:
     with pytest.raises(UsageError):
         read_question(text)
 
 
-def test_an_observation_says_a_peak_or_that_memory_was_short() -> None:
+def test_observation_has_peak_or_out_of_memory() -> None:
     finished = read_observation(json.dumps({"estimate_id": ID, "outcome": "finished", "process_bytes": 5}).encode())
     assert finished.process_bytes == 5
     assert read_observation(json.dumps({"estimate_id": ID, "outcome": "out_of_memory"}).encode()).job_id is None
@@ -151,7 +151,7 @@ def test_an_observation_says_a_peak_or_that_memory_was_short() -> None:
             read_observation(json.dumps(wrong).encode())
 
 
-def test_an_observation_s_card_is_a_name_and_opens_no_file(tmp_path: Path) -> None:
+def test_card_of_observation_is_a_name(tmp_path: Path) -> None:
     (tmp_path / "priv.toml").write_text("password = 1")
     said = {"estimate_id": ID, "outcome": "out_of_memory"}
     assert read_observation(json.dumps({**said, "device": "a100"}).encode()).device == "a100"
@@ -163,6 +163,6 @@ def test_an_observation_s_card_is_a_name_and_opens_no_file(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "number", ['"1_000"', '"１２３"', "１２", "1_000", "1e3", "1.0", "true", '"5"', "-5", "0", str(1 << 51)]
 )
-def test_a_size_is_a_plain_whole_number(number: str) -> None:
+def test_sizes_are_plain_whole_numbers(number: str) -> None:
     with pytest.raises(UsageError):
         read_observation(f'{{"estimate_id": "{ID}", "outcome": "finished", "process_bytes": {number}}}'.encode())

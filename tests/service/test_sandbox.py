@@ -1,4 +1,4 @@
-"""Untrusted code in the sandbox: what it tries, and what it gets."""
+"""Untrusted code in the sandbox: its attempts, and their results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Tried = Callable[[str], str]
 
 @pytest.fixture(scope="module")
 def tried(tmp_path_factory: pytest.TempPathFactory) -> Tried:
-    """Runs Python code in a sandbox; returns what it printed."""
+    """Return a function that runs Python code in a sandbox and returns its output."""
     cache = tmp_path_factory.mktemp("cache")
     cache.chmod(0o755)
     (cache / "prepared").write_text("null GPU")
@@ -40,7 +40,7 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Tried:
     return run
 
 
-def test_it_is_nobody_in_a_folder_of_its_own(tried: Tried) -> None:
+def test_runs_unprivileged_in_own_folder(tried: Tried) -> None:
     assert (
         tried("import os; print(os.getuid(), os.getcwd(), os.listdir())")
         == f"{65000 if os.geteuid() == 0 else os.geteuid()} {JOB} []"
@@ -48,39 +48,39 @@ def test_it_is_nobody_in_a_folder_of_its_own(tried: Tried) -> None:
     assert tried("open('x', 'w').write('1'); print(open('x').read())") == "1"
 
 
-def test_it_reads_the_prepared_cache_and_does_not_write_it(tried: Tried) -> None:
+def test_reads_but_never_writes_cache(tried: Tried) -> None:
     assert tried("print(open('/cache/prepared').read())") == "null GPU"
     assert "Error" in tried("open('/cache/other', 'w')")
 
 
 @pytest.mark.parametrize("path", ["/etc/shadow", "/etc/passwd", "/root/.ssh", "/home", "/var"])
-def test_it_sees_nothing_of_the_machine(tried: Tried, path: str) -> None:
+def test_cannot_see_the_machine(tried: Tried, path: str) -> None:
     assert tried(f"import os; print(os.path.exists({path!r}))") == "False"
 
 
-def test_it_does_not_see_the_service_s_files(tried: Tried, tmp_path: Path) -> None:
+def test_cannot_see_files_of_service(tried: Tried, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("secret")
     assert "Error" in tried(f"print(open({str(token)!r}).read())")
 
 
-def test_it_does_not_write_to_python_or_to_vramcast(tried: Tried) -> None:
+def test_cannot_write_to_python_or_vramcast(tried: Tried) -> None:
     for place in (sys.prefix, sys.base_prefix, "/usr"):
         assert "Error" in tried(f"open({place + '/planted.py'!r}, 'w')")
 
 
-def test_it_has_no_network(tried: Tried) -> None:
+def test_has_no_network(tried: Tried) -> None:
     assert "Error" in tried("import socket; socket.create_connection(('127.0.0.1', 22), 2)")
     assert tried("import socket; print([name for _, name in socket.if_nameindex()])") == "['lo']"
 
 
-def test_it_sees_no_other_process_and_inherits_no_variable(tried: Tried, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_isolates_processes_and_variables(tried: Tried, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "secret")
     assert tried("import os; print('SECRET_TOKEN' in os.environ)") == "False"
     assert int(tried("import os; print(len([p for p in os.listdir('/proc') if p.isdecimal()]))")) <= 3
 
 
-def test_it_does_not_fill_the_disk(tried: Tried) -> None:
+def test_cannot_fill_the_disk(tried: Tried) -> None:
     code = """
 written = 0
 try:
@@ -94,7 +94,7 @@ except OSError as error:
     assert tried(code) == "OSError True"
 
 
-def test_it_does_not_fork_without_end(tried: Tried) -> None:
+def test_cannot_fork_without_limit(tried: Tried) -> None:
     code = """
 import os, signal
 children = []
@@ -112,14 +112,14 @@ for child in children:
     assert tried(code) == "no more True"
 
 
-def test_it_gains_no_rights(tried: Tried) -> None:
+def test_cannot_gain_privileges(tried: Tried) -> None:
     assert "Error" in tried("import os; os.setuid(0)")
     code = "print([line.split()[1] for line in open('/proc/self/status') if line.startswith(('NoNewPrivs', 'CapEff'))])"
     assert tried(code) == "['0000000000000000', '1']"
 
 
-def test_one_that_is_ended_while_it_starts_leaves_no_process(tmp_path: Path) -> None:
-    """Its first process had a child which no list had yet, and which nobody ended."""
+def test_kill_during_start_leaves_no_process(tmp_path: Path) -> None:
+    """Its first process had a child that was not yet in any list, and was not ended."""
     tmp_path.chmod(0o755)
     mark = f"mark = {os.getpid()}; input()"
 
@@ -132,7 +132,7 @@ def test_one_that_is_ended_while_it_starts_leaves_no_process(tmp_path: Path) -> 
     for number in range(20):
         asyncio.run(start_and_end(number / 1000))
     latest_s = time.monotonic() + 9
-    while any(mark in line for line in command_lines()):  # the kernel ends a killed process in its own time
+    while any(mark in line for line in command_lines()):  # the kernel ends a killed process asynchronously
         assert time.monotonic() < latest_s
         time.sleep(0.01)
 
@@ -143,7 +143,7 @@ def command_lines() -> Iterator[str]:
             yield path.read_text(errors="replace")
 
 
-def test_each_has_a_user_of_its_own_where_the_service_is_root(tmp_path: Path) -> None:
+def test_has_own_user_if_service_is_root(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     command = [sandboxed(["-c", "import os; print(os.getuid())"], tmp_path, number) for number in (0, 7)]
     said = [int(subprocess.run(one, capture_output=True, text=True, check=True).stdout) for one in command]
@@ -159,7 +159,7 @@ def test_each_has_a_user_of_its_own_where_the_service_is_root(tmp_path: Path) ->
     ],
     ids=["pool", "queue", "semaphore"],
 )
-def test_multiprocessing_works(tried: Tried, code: str) -> None:
+def test_supports_multiprocessing(tried: Tried, code: str) -> None:
     assert tried(code) == "[1, 2]"
 
 
@@ -175,9 +175,9 @@ def test_multiprocessing_works(tried: Tried, code: str) -> None:
     ],
     ids=["memfd", "shared and anonymous", "zero", "user namespace", "root", "dev"],
 )
-def test_memory_of_nobody_and_name_spaces_are_refused(tried: Tried, code: str) -> None:
+def test_forbids_uncounted_memory_and_namespaces(tried: Tried, code: str) -> None:
     assert "Error" in tried(code)
 
 
-def test_code_in_its_folder_is_imported_by_nobody(tried: Tried) -> None:
+def test_service_imports_no_code_from_folder(tried: Tried) -> None:
     assert tried("import sys; print('' in sys.path, '/job' in sys.path)") == "False False"

@@ -26,11 +26,11 @@ FILES = {"a.py": "", "b.py": "", "src/a.py": "x = 1", "src/conf.yaml": ""}
 
 
 class Sandboxes(Instant):
-    """Reads scripts as a worker does, in a folder; a command takes as many GiB as its last word says.
+    """Reads scripts like a worker, in a folder; a command takes as many GiB as its last word says.
 
     Attributes:
-        questions: What was asked.
-        fails: Whether the next script meets a machine in trouble.
+        questions: The questions so far.
+        fails: Whether the next script hits a failure of the machine.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -40,7 +40,7 @@ class Sandboxes(Instant):
         self._folder = folder
 
     async def ask(self, values: dict[str, Any], *_: Any) -> dict[str, Any]:
-        """Answer."""
+        """Return the answer to a question."""
         self.questions.append(values)
         await self.gate.wait()
         if "script" in values:
@@ -71,21 +71,21 @@ def asked(http: TestClient, script: str, **more: Any) -> Any:
 
 
 def said(http: TestClient, script: str, **more: Any) -> tuple[str, float, bool]:
-    """Return the verdict, what is requested in GiB, and whether the answer is of one estimate; levels are twice the point."""
+    """Return the verdict, the requested GiB, and whether the answer belongs to one estimate; levels are twice the point."""
     answered = asked(http, script, **more)
     assert answered.status_code == 200, answered.text
     found = answered.json()
     return found["verdict"]["value"], found["request_bytes"] / GIB, "id" in found
 
 
-def test_commands_that_follow_one_another_take_the_largest_and_those_that_overlap_the_sum(http: TestClient) -> None:
+def test_takes_largest_or_sum_of_commands(http: TestClient) -> None:
     assert said(http, "python a.py 1\npython b.py 3") == ("fits", 6, True)
     assert said(http, "python a.py 1 &\npython b.py 3 &\nwait\npython b.py 2") == ("fits", 8, False)
     assert said(http, "srun python a.py 1", tasks=4) == ("fits", 8, False)
     assert said(http, "srun python a.py 1", tasks=4, cards=4) == ("fits", 2, True)
 
 
-def test_what_does_not_fit_together_is_refused_where_it_is_certain(http: TestClient) -> None:
+def test_refuses_only_certain_misfits(http: TestClient) -> None:
     both = "python a.py 30 &\npython b.py 30 &\nwait"
     assert said(http, both)[0] == "does not fit"
     assert "overlap" in asked(http, both).json()["verdict"]["reason"]
@@ -94,7 +94,7 @@ def test_what_does_not_fit_together_is_refused_where_it_is_certain(http: TestCli
     assert said(http, "python a.py 15 &\npython b.py 15 &\nwait")[0] == "uncertain"
 
 
-def test_a_command_is_asked_about_with_its_own_folder_and_variables(http: TestClient, sandboxes: Sandboxes) -> None:
+def test_commands_keep_folder_and_variables(http: TestClient, sandboxes: Sandboxes) -> None:
     script = "cd src\nexport LR=$RATE\nsrun python a.py 1"
     asked(http, script, environment={"RATE": "0.1", "API_TOKEN": None}, tasks=2)
     of_command = sandboxes.questions[-1]
@@ -104,7 +104,7 @@ def test_a_command_is_asked_about_with_its_own_folder_and_variables(http: TestCl
     assert (of_command["world_size"], of_command["nproc_per_node"]) == (2, 2)
 
 
-def test_a_script_is_read_once_and_an_answer_is_not_lost_with_its_client(http: TestClient, sandboxes: Sandboxes) -> None:
+def test_reads_script_once_and_keeps_answer(http: TestClient, sandboxes: Sandboxes) -> None:
     for _ in range(3):
         assert said(http, "python a.py 1") == ("fits", 2, True)
     assert len(sandboxes.questions) == 2
@@ -125,9 +125,7 @@ def test_a_script_is_read_once_and_an_answer_is_not_lost_with_its_client(http: T
         ("(" * 300, "line 1"),
     ],
 )
-def test_what_is_not_understood_is_named_and_nothing_is_estimated(
-    script: str, message: str, http: TestClient, sandboxes: Sandboxes
-) -> None:
+def test_names_unknown_line_without_estimate(script: str, message: str, http: TestClient, sandboxes: Sandboxes) -> None:
     for _ in range(2):
         answered = asked(http, script)
         assert (answered.status_code, answered.json()["error"]["kind"]) == (422, "cannot_estimate")
@@ -135,7 +133,7 @@ def test_what_is_not_understood_is_named_and_nothing_is_estimated(
     assert len(sandboxes.questions) == 1
 
 
-def test_trouble_of_the_machine_is_not_kept(http: TestClient, sandboxes: Sandboxes) -> None:
+def test_does_not_cache_machine_failures(http: TestClient, sandboxes: Sandboxes) -> None:
     sandboxes.fails = True
     assert asked(http, "python a.py 1").json()["error"]["kind"] == "worker"
     sandboxes.fails = False
@@ -156,12 +154,12 @@ def test_trouble_of_the_machine_is_not_kept(http: TestClient, sandboxes: Sandbox
         ({"script": "x" * (2 << 20)}, 400),
     ],
 )
-def test_a_wrong_request_is_an_error_of_usage(more: dict[str, Any], status: int, http: TestClient) -> None:
+def test_rejects_wrong_request(more: dict[str, Any], status: int, http: TestClient) -> None:
     answered = asked(http, **{"script": "python a.py 1", **more})
     assert (answered.status_code, answered.json()["error"]["kind"]) == (status, "usage")
 
 
-def test_a_service_that_runs_no_code_reads_no_script(tmp_path: Path) -> None:
+def test_rejects_scripts_without_code_execution(tmp_path: Path) -> None:
     with closing(Store(tmp_path)) as store:
         service = Service(store, Instant(), "v1")  # type: ignore[arg-type]
         with TestClient(create_app(service, [], Rules())) as http:

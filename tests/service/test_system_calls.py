@@ -1,4 +1,4 @@
-"""The program of system calls, run as the kernel would."""
+"""The filter of system calls, interpreted as by the kernel."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 
 
 def verdict(machine: str, number: int, *arguments: int, architecture: int | None = None) -> int:
-    """Return what the program answers to a call. spec: Linux, the instructions of classic BPF which it uses."""
+    """Return the filter's result for a call. spec: Linux, the instructions of classic BPF that it uses."""
     said = struct.pack("=IIQ6Q", number, architecture or MACHINES[machine], 0, *(*arguments, *[0] * 6)[:6])
     program = list(struct.iter_unpack("=HBBI", refusing(machine)))
     at, value = 0, 0
@@ -34,7 +34,7 @@ def verdict(machine: str, number: int, *arguments: int, architecture: int | None
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_what_jobs_need_is_allowed(machine: str) -> None:
+def test_allows_calls_of_jobs(machine: str) -> None:
     clone, mmap, read = {"x86_64": (56, 9, 0), "aarch64": (220, 222, 63)}[machine]
     assert verdict(machine, read) == ALLOWED
     assert verdict(machine, clone, 0x01200011) == ALLOWED  # fork
@@ -50,9 +50,7 @@ def test_what_jobs_need_is_allowed(machine: str) -> None:
         ("aarch64", (117, 270, 271, 438, 97, 268, 40, 194, 51, 425), (279, 435)),
     ],
 )
-def test_looks_into_others_and_memory_of_nobody_are_refused(
-    machine: str, refused: tuple[int, ...], absent: tuple[int, ...]
-) -> None:
+def test_forbids_inspection_and_uncounted_memory(machine: str, refused: tuple[int, ...], absent: tuple[int, ...]) -> None:
     assert {verdict(machine, number) for number in refused} == {REFUSED}
     assert {verdict(machine, number) for number in absent} == {ABSENT}
     clone, mmap = {"x86_64": (56, 9), "aarch64": (220, 222)}[machine]
@@ -61,12 +59,12 @@ def test_looks_into_others_and_memory_of_nobody_are_refused(
         assert verdict(machine, mmap, 0, 4096, 3, flags) == REFUSED
 
 
-def test_another_table_of_numbers_is_no_way_round() -> None:
+def test_forbids_other_call_tables() -> None:
     assert verdict("x86_64", 40 | 0x40000000) == REFUSED
     assert verdict("x86_64", 0, architecture=0x40000003) == REFUSED  # of 32 bits
     assert verdict("x86_64", 0xFFFFFFFF) == REFUSED
 
 
-def test_the_kernel_takes_it() -> None:
+def test_kernel_accepts_program() -> None:
     for machine in MACHINES:
         assert len(refusing(machine)) // 8 <= 4096  # spec: Linux, BPF_MAXINSNS

@@ -1,4 +1,4 @@
-"""The service over HTTPS, which Kubernetes asks for."""
+"""The service over HTTPS, which Kubernetes requires."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vramcast.cli.main import main  # after the line above
 
 @pytest.mark.integration
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate: needs openssl")
-def test_the_service_is_asked_over_https(tmp_path: Path) -> None:
+def test_serves_https(tmp_path: Path) -> None:
     certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", certificate,
@@ -53,8 +53,6 @@ def test_the_service_is_asked_over_https(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words", [["--tls-cert", "x"], ["--tls-key", "x"], ["--tls-cert", "/dev/null", "--tls-key", "/dev/null"]]
 )
-def test_a_certificate_which_cannot_be_used_is_wrong_usage(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rejects_unusable_certificate(words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--data", str(tmp_path), *words]) == 2
     assert "--tls-" in capsys.readouterr().err

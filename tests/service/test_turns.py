@@ -1,4 +1,4 @@
-"""Whose turn it is."""
+"""The order of turns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def queued(turns: Turns[int], askers: str) -> list[asyncio.Task[int]]:
 
 
 async def order(turns: Turns[int], tasks: list[asyncio.Task[int]], askers: str) -> str:
-    """Return who gets the thing, one after the other."""
+    """Return the askers in the order in which they get the thing."""
     found = ""
     for _ in tasks:
         turns.give(0)
@@ -43,7 +43,7 @@ def seen(found: str) -> list[int]:
     return [int(word) for word in found.split(",") if word]
 
 
-def test_the_turn_goes_round_the_askers() -> None:
+def test_turns_rotate_among_askers() -> None:
     async def use(turns: Turns[int]) -> str:
         await turns.take("x")
         return await order(turns, await queued(turns, "aaaabbc"), "aaaabbc")
@@ -51,7 +51,7 @@ def test_the_turn_goes_round_the_askers() -> None:
     assert run(use) == "abcabaa"
 
 
-def test_who_has_most_in_a_full_queue_makes_room_for_who_has_less() -> None:
+def test_full_queue_displaces_largest_share() -> None:
     async def use(turns: Turns[int]) -> tuple[list[bool], str]:
         await turns.take("x")
         tasks = await queued(turns, "caaab")
@@ -65,7 +65,7 @@ def test_who_has_most_in_a_full_queue_makes_room_for_who_has_less() -> None:
     assert run(use, most=4) == ([False, False, False, True, False], "caba")
 
 
-def test_in_a_full_queue_of_equal_shares_nobody_makes_room() -> None:
+def test_full_queue_of_equal_shares_rejects() -> None:
     async def use(turns: Turns[int]) -> int:
         await turns.take("x")
         tasks = await queued(turns, "abcd")
@@ -82,14 +82,14 @@ def test_in_a_full_queue_of_equal_shares_nobody_makes_room() -> None:
     assert run(use, most=4) >= 1
 
 
-def test_who_leaves_loses_nothing() -> None:
+def test_cancelled_turn_returns_thing() -> None:
     async def use(turns: Turns[int]) -> None:
         await turns.take("x")
         before, late = await queued(turns, "ab")
         before.cancel()
         await asyncio.gather(before, return_exceptions=True)
         turns.give(0)
-        late.cancel()  # it has its turn already, and does not know it yet
+        late.cancel()  # its turn has come, but it has not run yet
         await asyncio.gather(late, return_exceptions=True)
         assert await asyncio.wait_for(turns.take("c"), 1) == 0
 

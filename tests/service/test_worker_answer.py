@@ -1,4 +1,4 @@
-"""What a worker's answer may be, whoever wrote it."""
+"""Validation of a worker's answer, whoever wrote it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def line(change: Callable[[dict[str, Any]], object]) -> bytes:
     return json.dumps(answer).encode()
 
 
-def test_an_answer_and_an_error_are_read() -> None:
+def test_reads_answers_and_errors() -> None:
     assert read_answer(json.dumps(estimate()).encode())["estimate"]["verdict"]["exit_code"] == 0
     error = {"error": {"kind": "cannot_estimate", "message": "it raised"}, "traceback": "x"}
     assert read_answer(json.dumps(error).encode()) == error
@@ -41,7 +41,7 @@ def test_an_answer_and_an_error_are_read() -> None:
         b'{"error": {"kind": "x", "message": ""}}',
     ],
 )
-def test_what_is_no_answer_is_none(text: bytes) -> None:
+def test_rejects_invalid_answers(text: bytes) -> None:
     with pytest.raises(WorkerError, match="an invalid answer"):
         read_answer(text)
 
@@ -71,12 +71,12 @@ def test_what_is_no_answer_is_none(text: bytes) -> None:
         lambda answer: answer["estimate"].update(context_bytes=float("inf")),
     ],
 )
-def test_a_forged_answer_is_none(change: Callable[[dict[str, Any]], object]) -> None:
+def test_rejects_forged_answers(change: Callable[[dict[str, Any]], object]) -> None:
     with pytest.raises(WorkerError, match="an invalid answer"):
         read_answer(line(change))
 
 
-def test_why_it_is_none_repeats_nothing_of_it() -> None:
+def test_error_repeats_no_text_of_answer() -> None:
     with pytest.raises(WorkerError) as error:
         read_answer(line(lambda answer: answer["estimate"].update(memory_bytes="s3cret")))
     assert "s3cret" not in str(error.value)
@@ -92,7 +92,7 @@ PLANNED: dict[str, Any] = {
 }
 
 
-def test_the_plan_of_a_script_is_an_answer() -> None:
+def test_reads_plan_of_script() -> None:
     assert read_answer(json.dumps(PLANNED).encode()) == PLANNED
 
 
@@ -111,6 +111,6 @@ def test_the_plan_of_a_script_is_an_answer() -> None:
         {"odd": 1},
     ],
 )
-def test_what_is_no_plan_is_none(changes: dict[str, Any]) -> None:
+def test_rejects_invalid_plans(changes: dict[str, Any]) -> None:
     with pytest.raises(WorkerError):
         read_answer(json.dumps({**PLANNED, **changes}).encode())

@@ -1,4 +1,4 @@
-"""The pool: limits of time and memory, what happens to a worker which exceeds them, and how much may wait."""
+"""The pool: limits of time and memory, the replacement of workers that exceed them, and the length of the queue."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ for line in sys.stdin:
 
 
 async def told(workers: Workers, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what a worker says in the message of its answer."""
+    """Return the message in a worker's answer."""
     said: dict[str, Any] = json.loads((await workers.ask(asked))["error"]["message"])
     return said
 
@@ -60,7 +60,7 @@ async def told(workers: Workers, asked: dict[str, Any]) -> dict[str, Any]:
 def within(
     use: Callable[[Workers], Awaitable[Any]], tmp_path: Path, *, count: int = 1, queue: int = 8, time_s: float = 30.0
 ) -> Any:
-    """Return what `use` makes of a pool whose workers do as they are told."""
+    """Return the result of `use` with a pool of scripted workers."""
     script = tmp_path / "worker.py"
     script.write_text(WORKER)
 
@@ -86,7 +86,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_a_worker_stays_warm_from_question_to_question(tmp_path: Path) -> None:
+def test_worker_stays_warm(tmp_path: Path) -> None:
     async def use(workers: Workers) -> Any:
         return [await told(workers, {"do": "answer"}) for _ in range(3)]
 
@@ -104,7 +104,7 @@ def test_a_worker_stays_warm_from_question_to_question(tmp_path: Path) -> None:
         ("babble", 30.0, WorkerError, "an invalid answer"),
     ],
 )
-def test_who_exceeds_a_limit_is_replaced(tmp_path: Path, do: str, time_s: float, error: type[Exception], said: str) -> None:
+def test_replaces_worker_beyond_limit(tmp_path: Path, do: str, time_s: float, error: type[Exception], said: str) -> None:
     async def use(workers: Workers) -> Any:
         first = (await told(workers, {"do": "answer"}))["pid"]
         with pytest.raises(error, match=said):
@@ -118,7 +118,7 @@ def test_who_exceeds_a_limit_is_replaced(tmp_path: Path, do: str, time_s: float,
     assert not is_alive(first)
 
 
-def test_what_a_worker_started_counts_and_ends_with_it(tmp_path: Path) -> None:
+def test_child_processes_count_and_end_with_worker(tmp_path: Path) -> None:
     note = tmp_path / "children"
 
     async def use(workers: Workers) -> Any:
@@ -129,14 +129,14 @@ def test_what_a_worker_started_counts_and_ends_with_it(tmp_path: Path) -> None:
     children = [int(pid) for pid in note.read_text().split()]
     assert len(children) == 2
     latest_s = time.monotonic() + 30
-    while any(map(is_alive, children)):  # the kernel ends a killed process in its own time
+    while any(map(is_alive, children)):  # the kernel ends a killed process asynchronously
         assert time.monotonic() < latest_s
         time.sleep(0.01)
 
 
-def test_more_than_the_queue_holds_is_refused_at_once(tmp_path: Path) -> None:
+def test_full_queue_rejects_at_once(tmp_path: Path) -> None:
     async def use(workers: Workers) -> Any:
-        asked = [asyncio.create_task(told(workers, {"do": "sleep"})) for _ in range(3)]  # one is at work, two wait
+        asked = [asyncio.create_task(told(workers, {"do": "sleep"})) for _ in range(3)]  # one is in work, two wait
         await asyncio.sleep(0.1)
         with pytest.raises(Overloaded) as refused:
             await told(workers, {"do": "answer"})
@@ -150,7 +150,7 @@ def test_more_than_the_queue_holds_is_refused_at_once(tmp_path: Path) -> None:
     assert answer["said"] == "answer"
 
 
-def test_a_pool_that_is_stopped_starts_nobody_for_who_still_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_pool_starts_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "tmp"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -167,7 +167,7 @@ def test_a_pool_that_is_stopped_starts_nobody_for_who_still_waits(tmp_path: Path
     assert list(folder.iterdir()) == []
 
 
-def test_a_worker_which_died_while_it_was_idle_costs_no_question_an_error(tmp_path: Path) -> None:
+def test_replaces_worker_that_died_idle(tmp_path: Path) -> None:
     async def use(workers: Workers) -> tuple[int, dict[str, Any], int]:
         first = await told(workers, {"do": "say"})
         os.kill(first["pid"], 9)
@@ -185,7 +185,7 @@ def test_a_worker_which_died_while_it_was_idle_costs_no_question_an_error(tmp_pa
 # ------------------------------------------------------------------------------------------------ the operator's log
 @pytest.fixture
 def events() -> Iterator[list[logging.LogRecord]]:
-    """What the pool logs."""
+    """Yield the log records of the pool."""
     found: list[logging.LogRecord] = []
     handler = logging.Handler()
     handler.emit = found.append  # type: ignore[method-assign]
@@ -197,7 +197,7 @@ def events() -> Iterator[list[logging.LogRecord]]:
     LOGGER.setLevel(level)
 
 
-def test_what_a_worker_says_on_stderr_is_logged_up_to_a_limit(events: list[logging.LogRecord], tmp_path: Path) -> None:
+def test_logs_stderr_up_to_limit(events: list[logging.LogRecord], tmp_path: Path) -> None:
     async def use(workers: Workers) -> Any:
         await told(workers, {"do": "warn", "lines": ["a warning", "another"]})
         return await told(workers, {"do": "warn", "lines": ["x"] * 100_000})
@@ -209,9 +209,7 @@ def test_what_a_worker_says_on_stderr_is_logged_up_to_a_limit(events: list[loggi
     assert 200 < len(said) <= 2 + 200 + 1  # the first lines may come after the second question
 
 
-def test_the_traceback_of_an_unexpected_error_is_logged_and_not_answered(
-    events: list[logging.LogRecord], tmp_path: Path
-) -> None:
+def test_logs_unexpected_traceback_without_answering_it(events: list[logging.LogRecord], tmp_path: Path) -> None:
     async def use(workers: Workers) -> Any:
         return await workers.ask({"do": "fail"})
 
@@ -222,7 +220,7 @@ def test_the_traceback_of_an_unexpected_error_is_logged_and_not_answered(
     assert str(event.exc_info[1]) == "Traceback: x"
 
 
-def test_why_a_worker_is_replaced_is_logged(events: list[logging.LogRecord], tmp_path: Path) -> None:
+def test_logs_reason_for_replacement(events: list[logging.LogRecord], tmp_path: Path) -> None:
     async def use(workers: Workers) -> Any:
         with pytest.raises(TimeLimit):
             await told(workers, {"do": "sleep"})

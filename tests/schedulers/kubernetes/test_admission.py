@@ -1,7 +1,7 @@
-"""Admission reviews as the API server sends them (kubernetes.io, Dynamic Admission Control), and the objects that come out.
+"""Admission reviews in the API server's form (kubernetes.io, Dynamic Admission Control), and the objects that result.
 
-The pods are those of the schedulers' documents: docs/kubernetes.md names them. What comes out is held against Kubernetes' own
-JSON schemas.
+The pods are those of the schedulers' documentation, listed in docs/kubernetes.md. Results are validated with Kubernetes'
+own JSON schemas.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def job(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def review_of(about: dict[str, Any]) -> reviews.AdmissionRequest:
-    """An AdmissionReview as the API server writes it, read."""
+    """Return an AdmissionReview in the API server's form, parsed."""
     request = {
         "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
         "kind": {"group": "", "version": "v1", "kind": about["kind"]},
@@ -87,7 +87,7 @@ def decided(decide: Any, about: dict[str, Any], answer: Answer | Exception, mode
 def mutated(
     about: dict[str, Any], answer: Answer | Exception = FITS, mode: Mode = "fill"
 ) -> tuple[dict[str, Any], list[str], list[Any]]:
-    """Return the object as the API server would have it then, valid by Kubernetes' schema, and the warnings."""
+    """Return the object as the API server would then store it, valid by Kubernetes' schema, and the warnings."""
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
     response, asked = decided(mutate, about, answer, mode)
     assert response["allowed"] is True
@@ -102,7 +102,7 @@ def limits(after: dict[str, Any]) -> dict[str, str]:
     return after["spec"]["containers"][0].get("resources", {}).get("limits", {})
 
 
-def test_kai_reads_an_annotation_and_no_card_beside_it() -> None:
+def test_kai_gets_annotation_without_cards() -> None:
     after, warnings, asked = mutated(pod(NAMED, GPU, schedulerName="kai-scheduler"))
     assert after["metadata"]["annotations"]["gpu-memory"] == "4097"
     assert limits(after) == {}
@@ -112,26 +112,26 @@ def test_kai_reads_an_annotation_and_no_card_beside_it() -> None:
     ]
 
 
-def test_hami_reads_gpumem_beside_the_number_of_cards() -> None:
+def test_hami_gets_gpumem_and_cards() -> None:
     after, _, _ = mutated(pod(NAMED, {"limits": {"nvidia.com/gpu": "2", "cpu": "4"}}, schedulerName="hami-scheduler"))
     assert limits(after) == {"nvidia.com/gpu": "2", "nvidia.com/gpumem": "4097", "cpu": "4"}
 
 
-def test_volcano_reads_its_own_names_in_the_place_of_whole_cards() -> None:
+def test_volcano_gets_its_own_resource_names() -> None:
     resources = {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1", "memory": "1Gi"}}
     after, _, _ = mutated(pod(NAMED, resources, schedulerName="volcano"))
     assert limits(after) == {"volcano.sh/vgpu-number": "1", "volcano.sh/vgpu-memory": "4097"}
     assert after["spec"]["containers"][0]["resources"]["requests"] == {"memory": "1Gi"}
 
 
-def test_kueue_counts_what_a_jobs_template_asks_for_before_there_is_a_pod() -> None:
+def test_fills_job_template_for_kueue() -> None:
     annotations = {**NAMED, "vramcast.dev/format": "hami"}
     after, _, _ = mutated(job(pod(annotations, GPU)))
     container = after["spec"]["template"]["spec"]["containers"][0]
     assert container["resources"]["limits"]["nvidia.com/gpumem"] == "4097"
 
 
-def test_every_template_of_a_pytorchjob_is_asked_about_and_the_jobs_own_annotations_hold_for_all() -> None:
+def test_checks_every_template_of_pytorchjob() -> None:
     template = {"spec": pod(None, GPU, schedulerName="volcano")["spec"]}
     replicas = {name: {"replicas": 1, "template": copy.deepcopy(template)} for name in ("Master", "Worker")}
     whole = {
@@ -146,13 +146,13 @@ def test_every_template_of_a_pytorchjob_is_asked_about_and_the_jobs_own_annotati
     assert len(asked) == 2
 
 
-def test_a_pod_made_from_a_filled_template_stays_as_it_is() -> None:
+def test_keeps_pod_from_filled_template() -> None:
     first, _, _ = mutated(pod({**NAMED, "vramcast.dev/format": "hami"}, GPU))
     again, warnings, _ = mutated(first)
     assert (again["spec"], warnings) == (first["spec"], [])
 
 
-def test_watching_notes_what_would_be_asked_for() -> None:
+def test_watch_mode_records_request() -> None:
     before = pod(NAMED, GPU, schedulerName="kai-scheduler")
     after, warnings, _ = mutated(before, mode="watch")
     assert after["spec"] == before["spec"]
@@ -169,7 +169,7 @@ def test_watching_notes_what_would_be_asked_for() -> None:
         (1000, "enforce", "", False),
     ],
 )
-def test_a_request_of_the_users_own_is_kept_and_judged(asked_mib: int, mode: Mode, warned: str, allowed: bool) -> None:
+def test_keeps_and_checks_own_request(asked_mib: int, mode: Mode, warned: str, allowed: bool) -> None:
     about = pod(NAMED, {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": str(asked_mib)}})
     after, warnings, _ = mutated(about, mode=mode)
     assert limits(after) == limits(about)
@@ -195,7 +195,7 @@ def test_a_request_of_the_users_own_is_kept_and_judged(asked_mib: int, mode: Mod
         ("x", None),
     ],
 )
-def test_a_request_is_read_in_every_form_that_the_api_server_writes(quantity: str, size_mib: int | None) -> None:
+def test_reads_every_form_of_quantity(quantity: str, size_mib: int | None) -> None:
     asked = pod(None, {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": quantity}})
     found = FORMATS["hami"].request_bytes(asked, asked["spec"]["containers"][0])
     assert found == (size_mib and size_mib * MIB)
@@ -212,7 +212,7 @@ def test_a_request_is_read_in_every_form_that_the_api_server_writes(quantity: st
         ({}, {"nvidia.com/mig-3g.20gb": "1"}), ({}, {"nvidia.com/gpu.shared": "1"}), ({"gpu-fraction-num-devices": "2"}, {}),
     ],
 )  # fmt: skip
-def test_a_pod_that_asks_for_a_part_of_a_card_is_left_alone_in_every_spelling(
+def test_keeps_partial_requests_in_any_format(
     annotations: dict[str, str], resources: dict[str, str], scheduler: str | None
 ) -> None:
     more = {} if scheduler is None else {"schedulerName": scheduler}
@@ -222,7 +222,7 @@ def test_a_pod_that_asks_for_a_part_of_a_card_is_left_alone_in_every_spelling(
     assert (after["spec"], own) == (about["spec"], annotations)
 
 
-def test_a_part_that_another_container_asks_for_leaves_the_pod_alone_too() -> None:
+def test_keeps_partial_request_of_other_container() -> None:
     about = pod(NAMED, GPU, schedulerName="hami-scheduler")
     mig = {
         "name": "first",
@@ -237,13 +237,13 @@ def test_a_part_that_another_container_asks_for_leaves_the_pod_alone_too() -> No
         assert "nvidia.com/mig-1g.5gb and stays unchanged" in warnings[0]
 
 
-def test_a_suffix_counts_where_a_request_is_too_small() -> None:
+def test_compares_requests_with_suffix() -> None:
     for asked, allowed in (("1k", False), ("20k", True), ("3Ki", True)):
         response, _ = decided(validate, pod(NAMED, {"limits": {"nvidia.com/gpumem": asked}}), FITS, "enforce")
         assert response["allowed"] is allowed
 
 
-def test_what_does_not_fit_on_its_card_is_refused_where_the_namespace_says_so() -> None:
+def test_enforce_mode_rejects_too_large_pod() -> None:
     about = pod(NAMED, GPU, schedulerName="kai-scheduler")
     after, warnings, _ = mutated(about, LARGE)
     assert after["spec"] == about["spec"]
@@ -255,13 +255,13 @@ def test_what_does_not_fit_on_its_card_is_refused_where_the_namespace_says_so() 
 
 @pytest.mark.parametrize("error", [NoAnswer("it is not ready yet"), UsageError("batch is wrong")])
 @pytest.mark.parametrize("decide", [mutate, validate])
-def test_without_an_answer_the_pod_passes_with_a_warning(decide: Any, error: Exception) -> None:
+def test_admits_with_warning_without_answer(decide: Any, error: Exception) -> None:
     response, _ = decided(decide, pod(NAMED, GPU, schedulerName="volcano"), error, "enforce")
     assert (response["allowed"], "patch" in response) == (True, False)
     assert str(error) in response["warnings"][0]
 
 
-def test_pods_which_name_nothing_pass_without_a_question() -> None:
+def test_ignores_pods_without_annotations() -> None:
     for about in (pod(), pod({}, GPU), pod({"vramcast.dev/batch": "1x2"}, GPU), job(pod(None, GPU))):
         for decide in (mutate, validate):
             response, asked = decided(decide, about, FITS, "enforce")
@@ -279,14 +279,14 @@ def test_pods_which_name_nothing_pass_without_a_question() -> None:
         ({"vramcast.dev/target": "x" * 20_000}, {}, "at most 10000"),
     ],
 )
-def test_what_is_missing_in_a_pod_is_a_warning(changes: dict[str, str | None], spec: dict[str, Any], why: str) -> None:
+def test_warns_about_missing_facts(changes: dict[str, str | None], spec: dict[str, Any], why: str) -> None:
     annotations = {name: text for name, text in {**NAMED, **changes}.items() if text is not None}
     after, warnings, _ = mutated(pod(annotations, GPU, **spec))
     assert why in warnings[0]
     assert limits(after) == GPU["limits"]
 
 
-def test_the_card_is_the_one_which_the_node_selector_names() -> None:
+def test_takes_card_from_node_selector() -> None:
     annotations = {name: text for name, text in NAMED.items() if not name.endswith("device")}
     selector = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB-SHARED"}
     _, _, asked = mutated(pod(annotations, GPU, schedulerName="volcano", nodeSelector=selector))
@@ -295,7 +295,7 @@ def test_the_card_is_the_one_which_the_node_selector_names() -> None:
     assert (asked[0]["world_size"], asked[0]["checkpointing"]) == (8, True)
 
 
-def test_several_whole_cards_of_kai_stay() -> None:
+def test_keeps_several_cards_for_kai() -> None:
     about = pod(NAMED, {"limits": {"nvidia.com/gpu": "4"}}, schedulerName="kai-scheduler")
     after, warnings, _ = mutated(about)
     assert after["spec"] == about["spec"]
@@ -316,7 +316,7 @@ def _body(about: bytes) -> bytes:
         b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1", "object": null}}',
     ],
 )  # fmt: skip
-def test_what_is_no_review_is_an_error(body: bytes) -> None:
+def test_rejects_other_bodies(body: bytes) -> None:
     with pytest.raises(UsageError, match="AdmissionReview"):
         reviews.read(body)
 
@@ -333,13 +333,13 @@ def test_what_is_no_review_is_an_error(body: bytes) -> None:
         {"kind": "Secret", "data": {}},
     ],
 )  # fmt: skip
-def test_odd_objects_pass(about: dict[str, Any]) -> None:
+def test_admits_odd_objects(about: dict[str, Any]) -> None:
     for decide in (mutate, validate):
         response, _ = decided(decide, about, FITS, "enforce")
         assert response["allowed"] is True
 
 
-# -- what is applied to a cluster ------------------------------------------------------------------------------------
+# -- manifests ------------------------------------------------------------------------------------------------------
 
 
 def manifests() -> list[dict[str, Any]]:
@@ -347,11 +347,11 @@ def manifests() -> list[dict[str, Any]]:
     return [one for name in names for one in yaml.safe_load_all((CONTRIB / name).read_text())]
 
 
-def test_the_manifests_are_valid() -> None:
+def test_manifests_are_valid() -> None:
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
     kinds = []
     for one in manifests():
-        if "cert-manager" not in one["apiVersion"]:  # no schema of Kubernetes itself
+        if "cert-manager" not in one["apiVersion"]:  # Kubernetes itself has no schema for it
             kubernetes_validate.validate(one, "1.30", strict=True)
         kinds.append(one["kind"])
     assert {"Deployment", "Service", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "Certificate"} <= set(
@@ -359,7 +359,7 @@ def test_the_manifests_are_valid() -> None:
     )
 
 
-def test_every_webhook_fails_open_and_calls_a_route_of_the_service_within_its_time() -> None:
+def test_webhooks_fail_open_and_call_known_routes() -> None:
     service = pytest.importorskip("vramcast.service.app")
     webhooks = [hook for one in manifests() for hook in one.get("webhooks", ())]
     assert len(webhooks) == 5

@@ -1,4 +1,4 @@
-"""Quantities as the API's own documents have them."""
+"""Quantities in the API documentation's own examples."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ from vramcast.schedulers.kubernetes.quantities import quantity
         ("0" * 5000 + "3", 3),
     ],
 )
-def test_a_quantity_is_what_the_api_makes_of_it(text: Any, value: int) -> None:
+def test_matches_values_of_the_api(text: Any, value: int) -> None:
     assert quantity(text) == value
 
 

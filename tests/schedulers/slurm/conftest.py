@@ -1,4 +1,4 @@
-"""A service which answers as it is told, and remembers what it was asked."""
+"""A service with preset answers, which records the requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ID = "b" * 64
 
 
 class Service:
-    """Answers `POST` by path, with what `answers` says: a status and JSON; after `wait_s`.
+    """Answers `POST` by path from `answers`: a status and JSON; after `wait_s`.
 
     Attributes:
         asked: Path, body and Authorization of each request.
@@ -47,13 +47,13 @@ class Service:
 
         class Server(ThreadingHTTPServer):
             def handle_error(self, *_: Any) -> None:
-                """A client which no longer waits is no news."""
+                """Ignore a client that no longer waits."""
 
         self.server = Server(("127.0.0.1", 0), Handler)
         self.address = f"http://127.0.0.1:{self.server.server_address[1]}"
 
     def fits(self, device: str, process_bytes: int, request_bytes: int, capacity_bytes: int) -> None:
-        """Let checks on a card answer with these numbers."""
+        """Answer checks on a card with these numbers."""
         verdict = {"value": "fits" if process_bytes <= capacity_bytes else "does not fit"}
         answer = {"id": ID, "verdict": verdict, "request_bytes": request_bytes, "process_bytes": process_bytes}
         for path in ("/v1/checks", "/v1/scripts"):
@@ -73,7 +73,7 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture
 def settings(service: Service, tmp_path: Path) -> Settings:
-    """Of a site with two partitions, whose service is the one above."""
+    """Return the settings of a site with two partitions, whose service is the one above."""
     (tmp_path / "token").write_text("secret\n")
     cards = {"small": "t4", "large": "a100-40gb"}
     folders = {"peaks_folder": tmp_path / "peaks", "outbox": tmp_path / "outbox"}

@@ -1,4 +1,4 @@
-"""The story of docs/slurm.md on a real Slurm: controller, nodes, database, munge; skipped on a machine which has none."""
+"""The demo of docs/slurm.md on a real Slurm: controller, nodes, database, munge; skipped where it is not installed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What the demo prints."""
+    """Return the demo's output."""
     pytest.importorskip("fastapi")
     command = tmp_path_factory.mktemp("bin") / "vramcast"
     command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m vramcast "$@"\n')
@@ -38,20 +38,20 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def after(story: str, beginning: str) -> str:
-    """Return the part of the story which begins with a remark, until the next one."""
+    """Return the part of the output between a heading with this beginning and the next one."""
     return story.split(f"# {beginning}", 1)[1].split("\n# ", 1)[0]
 
 
-def test_a_training_command_is_known_the_second_time(needs_null_gpu: None, story: str) -> None:
+def test_answers_training_command_second_time(needs_null_gpu: None, story: str) -> None:
     assert "no estimate (the estimate is not ready yet)" in after(story, "A training command")
     assert "instead of the whole card" in after(story, "The second time")
 
 
-def test_two_jobs_which_asked_for_the_card_share_it(needs_null_gpu: None, story: str) -> None:
+def test_two_jobs_share_a_card(needs_null_gpu: None, story: str) -> None:
     assert len(re.findall(r"resnet50 RUNNING small gres:shard:4", after(story, "The same for a job"))) == 2
 
 
-def test_what_fits_nowhere_is_refused_and_what_fits_elsewhere_is_told_where(needs_null_gpu: None, story: str) -> None:
+def test_refuses_too_large_job_and_names_partition(needs_null_gpu: None, story: str) -> None:
     refused = after(story, "Too large")
     assert "It fits in partition large" in refused
     assert "No partition has a larger card" in refused
@@ -59,19 +59,19 @@ def test_what_fits_nowhere_is_refused_and_what_fits_elsewhere_is_told_where(need
     assert "30 of 39 shards" in after(story, "Without a partition")
 
 
-def test_a_job_which_died_comes_back_with_a_larger_request(needs_null_gpu: None, story: str) -> None:
-    again = after(story, "A job takes more")
+def test_requeues_failed_job_with_larger_request(needs_null_gpu: None, story: str) -> None:
+    again = after(story, "A job needs more")
     assert "4 of 14 shards" in again
     assert "may take 6144 MiB" in again
     assert "6|resnet50|COMPLETED|billing=1,cpu=1,gres/shard=6" in story
 
 
-def test_a_service_which_is_away_holds_nobody_up(needs_null_gpu: None, story: str) -> None:
-    away = after(story, "The service is away")
+def test_unreachable_service_delays_no_job(needs_null_gpu: None, story: str) -> None:
+    away = after(story, "The service is down")
     assert "the job is submitted unchanged" in away
     assert "Submitted batch job" in away
 
 
-def test_the_service_and_adopt_learn_from_it(needs_null_gpu: None, story: str) -> None:
+def test_service_and_adopt_learn_from_history(needs_null_gpu: None, story: str) -> None:
     assert 'vramcast_coverage{group="operators convolution"}' in story
     assert "sacct.txt: sacct, 15 runs, 0 rows rejected" in story

@@ -1,4 +1,4 @@
-"""What becomes of a submission, by what it asks for and what is known of it."""
+"""Decisions on a submission, from its request and the answers for it."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def granted(decision: Decision) -> tuple[str | None, str | None]:
         ({"gpus": "x"}, 0, 0),
     ],
 )
-def test_cards_and_shards_are_read_from_options(options: dict[str, str], cards: int, shards: int) -> None:
+def test_reads_cards_and_shards_from_options(options: dict[str, str], cards: int, shards: int) -> None:
     asked = read_options(options)
     assert (asked.cards, asked.shards) == (cards, shards)
 
 
-def test_a_whole_card_shrinks_to_the_shards_which_hold_the_job() -> None:
+def test_shrinks_whole_card_to_shards() -> None:
     decision = decided({"gres": "gres:gpu:1,gres:nic:1", "partition": "small"})
     assert decision.changes["gres"] == "shard:4,gres:nic:1"
     assert decision.changes["gpus"] == ""
@@ -65,18 +65,18 @@ def test_a_whole_card_shrinks_to_the_shards_which_hold_the_job() -> None:
     assert "4 of 14 shards instead of the whole card" in decision.line
 
 
-def test_a_whole_card_stays_where_steps_ask_for_it_or_the_site_does_not_shrink() -> None:
+def test_keeps_whole_card_for_steps_or_site() -> None:
     assert granted(decided({"gpus": "1", "partition": "small"}, steps_ask_for_cards=True)) == (None, None)
     assert granted(decided({"gpus": "1", "partition": "small"}, settings={"shrinks": False})) == (None, None)
 
 
-def test_a_job_without_a_request_gets_one_and_a_partition() -> None:
+def test_adds_request_and_partition() -> None:
     assert granted(decided({})) == ("shard:4", "small")
     assert granted(decided({}, 20, 24)) == ("shard:24", "large")
     assert granted(decided({}, 14, 14.5)) == ("gpu:1", "small")
 
 
-def test_shards_which_cannot_hold_the_job_are_raised_and_those_which_may_not_are_said() -> None:
+def test_raises_or_warns_about_few_shards() -> None:
     assert granted(decided({"gres": "gres:shard:2", "partition": "small"})) == ("shard:4", None)
     tight = decided({"gres": "gres:shard:3", "partition": "small"})
     assert granted(tight) == (None, None)
@@ -84,7 +84,7 @@ def test_shards_which_cannot_hold_the_job_are_raised_and_those_which_may_not_are
     assert granted(decided({"gres": "gres:shard:9", "partition": "small"})) == (None, None)
 
 
-def test_a_job_which_fits_nowhere_is_refused_and_told_where_it_would() -> None:
+def test_refuses_job_and_names_fitting_partition() -> None:
     small = decided({"gres": "gres:gpu:1", "partition": "small"}, 20, 24)
     assert small.is_refused
     assert "It fits in partition large" in small.line
@@ -93,17 +93,17 @@ def test_a_job_which_fits_nowhere_is_refused_and_told_where_it_would() -> None:
     assert "make the job smaller" in nowhere.line
 
 
-def test_of_several_partitions_those_without_room_go() -> None:
+def test_drops_partitions_without_room() -> None:
     assert granted(decided({"gres": "gres:gpu:1", "partition": "small,large"}, 20, 24)) == ("shard:24", "large")
     assert granted(decided({"gres": "gres:gpu:1", "partition": "small,large"})) == ("shard:4", None)
 
 
-def test_jobs_of_several_cards_and_of_unknown_partitions_stay_as_they_are() -> None:
+def test_ignores_several_cards_and_unknown_partitions() -> None:
     assert granted(decided({"gres": "gres:gpu:2", "partition": "small"})) == (None, None)
     assert decided({"gres": "gres:gpu:1", "partition": "small,other"}) == Decision()
 
 
-def test_watching_changes_nothing_but_the_comment() -> None:
+def test_watch_mode_changes_only_comment() -> None:
     watch = {"settings": {"mode": "watch"}}
     assert set(decided({"gres": "gres:gpu:1", "comment": "mine"}, **watch).changes) == {"comment"}
     assert decided({"gres": "gres:gpu:1", "comment": "mine"}, **watch).changes["comment"].startswith("mine vramcast=")
@@ -113,20 +113,20 @@ def test_watching_changes_nothing_but_the_comment() -> None:
 
 
 @pytest.mark.parametrize(("when_away", "is_refused"), [("submit", False), ("refuse", True)])
-def test_without_an_answer_the_site_decides(when_away: Any, is_refused: bool) -> None:
+def test_site_decides_without_answer(when_away: Any, is_refused: bool) -> None:
     decision = decide(read_options({}), dict.fromkeys(SIZES, NoAnswer("away")), replace(SETTINGS, when_away=when_away))
     assert (decision.is_refused, decision.changes) == (is_refused, {})
     assert "away" in decision.line
 
 
-def test_what_has_no_answer_at_all_is_submitted_wherever_the_service_is_there() -> None:
+def test_submits_job_without_possible_answer() -> None:
     why = dict.fromkeys(SIZES, Unanswerable("line 3 is not understood"))
     decision = decide(read_options({}), why, replace(SETTINGS, when_away="refuse"))
     assert (decision.is_refused, decision.changes) == (False, {})
     assert "line 3" in decision.line
 
 
-def test_commands_that_overlap_get_the_sum_and_no_ticket() -> None:
+def test_overlapping_commands_get_sum_without_ticket() -> None:
     sums = {name: replace(one, id="") for name, one in answers(3, 3.5).items() if isinstance(one, Answer)}
     decision = decide(read_options({"gpus": "1", "comment": "mine", "partition": "small"}), sums, SETTINGS)
     assert decision.changes["gres"] == "shard:4"
@@ -147,16 +147,16 @@ def test_commands_that_overlap_get_the_sum_and_no_ticket() -> None:
         ("9" * 5000, 0),
     ],
 )
-def test_nodes_are_read_as_sbatch_reads_them(nodes: str, number: int) -> None:
+def test_reads_nodes_like_sbatch(nodes: str, number: int) -> None:
     assert read_options({"nodes": nodes}).nodes == (number or 1)
 
 
 @pytest.mark.parametrize("gres", ["gres:gpu:１", "gres:gpu:1_0", "gres:gpu:" + "9" * 5000])
-def test_other_numbers_than_decimal_ones_count_no_cards(gres: str) -> None:
+def test_ignores_non_decimal_card_counts(gres: str) -> None:
     assert read_options({"gres": gres, "gpus": gres}).cards == 0
 
 
-def test_a_partition_of_which_nothing_is_known_may_have_room() -> None:
+def test_unknown_partition_may_have_room() -> None:
     known = {"small": answers(20, 24)["small"], "large": NoAnswer("not ready")}
     assert decide(read_options({"gpus": "1"}), known, SETTINGS) == Decision()
 
@@ -165,7 +165,7 @@ def test_a_partition_of_which_nothing_is_known_may_have_room() -> None:
     process_gib=st.floats(0.1, 60), more=st.floats(1, 2), cards=st.integers(0, 2), shards=st.integers(0, 40),
     partition=st.sampled_from([(), ("small",), ("large",), ("small", "large")]),
 )  # fmt: skip
-def test_what_is_granted_holds_the_point_estimate(
+def test_granted_memory_holds_point_estimate(
     process_gib: float, more: float, cards: int, shards: int, partition: tuple[str, ...]
 ) -> None:
     asked = Asked(cards, shards, partition, 1, 1)
@@ -176,7 +176,7 @@ def test_what_is_granted_holds_the_point_estimate(
         assert int(gres.removeprefix("shard:")) >= shards_of(int(process_gib * GIB), SETTINGS)
 
 
-def test_a_ticket_survives_a_comment_and_replaces_another() -> None:
+def test_ticket_keeps_comment_and_replaces_ticket() -> None:
     ticket = Ticket(ID, 3 * GIB, 14 * GIB)
     comment = ticket.added_to("two words")
     assert Ticket.found_in(comment) == ticket

@@ -1,4 +1,4 @@
-"""The end of a job: its peak as it was sampled, how it ended, what the service and Slurm are told."""
+"""The end of a job: its sampled peak, its exit status, and the reports to the service and to Slurm."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def smi(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[str]]]:
     return said
 
 
-def test_a_peak_is_the_largest_sum_of_a_jobs_processes_on_a_card(smi: dict[str, list[list[str]]], tmp_path: Path) -> None:
+def test_peak_is_largest_sum_per_card(smi: dict[str, list[list[str]]], tmp_path: Path) -> None:
     jobs: dict[str, peaks.JobPeaks] = {}
     cards = peaks.node_cards()
     owners = {1: "12", 2: "12", 3: "13"}
@@ -66,7 +66,7 @@ def test_a_peak_is_the_largest_sum_of_a_jobs_processes_on_a_card(smi: dict[str, 
     assert [one.peak_bytes for one in peaks.read_peaks(tmp_path, "13")] == [7 * MIB]
 
 
-def test_a_job_whose_epilog_has_read_its_peak_is_forgotten(smi: dict[str, list[list[str]]], tmp_path: Path) -> None:
+def test_forgets_job_after_its_epilog(smi: dict[str, list[list[str]]], tmp_path: Path) -> None:
     jobs: dict[str, peaks.JobPeaks] = {}
     smi["compute"] = [["G0", "1", "100"]]
     peaks.take_sample(jobs, {}, tmp_path, lambda pid: "12")
@@ -76,7 +76,7 @@ def test_a_job_whose_epilog_has_read_its_peak_is_forgotten(smi: dict[str, list[l
     assert jobs == {}
 
 
-def test_damaged_peaks_are_none(tmp_path: Path) -> None:
+def test_ignores_damaged_peaks(tmp_path: Path) -> None:
     assert peaks.read_peaks(tmp_path, "1") == []
     for text in ("", "{", "[]", '{"cards": {"a": {}}}', '{"cards": 3}'):
         (tmp_path / "1.json").write_text(text)
@@ -84,13 +84,13 @@ def test_damaged_peaks_are_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-def test_the_owner_of_a_process_is_in_its_environment_where_there_is_no_cgroup() -> None:
+def test_finds_job_in_environment_without_cgroup() -> None:
     child = os.fork()
     if child == 0:
         os.execve("/bin/sleep", ["sleep", "60"], {"SLURM_JOB_ID": "77"})
     try:
         latest = time.monotonic() + 30
-        while peaks._job_of(child) is None and time.monotonic() < latest:  # until the kernel has written its environment down
+        while peaks._job_of(child) is None and time.monotonic() < latest:  # until the kernel has written its environment
             time.sleep(0.01)
         assert peaks._job_of(child) == "77"
     finally:
@@ -99,14 +99,14 @@ def test_the_owner_of_a_process_is_in_its_environment_where_there_is_no_cgroup()
     assert peaks._job_of(child) is None
 
 
-# -- how it ended --------------------------------------------------------------------------------------------------
+# -- exit status -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("pattern", "file"),
     [("", "slurm-12.out"), ("%x-%j.out", "*-12.out"), ("o.%4j", "o.0012"), ("%A_%a.log", "10_3.log"), ("100%%", "100%")],
 )
-def test_the_jobs_output_is_found_by_its_pattern(pattern: str, file: str, tmp_path: Path) -> None:
+def test_finds_output_by_pattern(pattern: str, file: str, tmp_path: Path) -> None:
     more = {"SLURM_JOB_STDOUT": pattern} if pattern else {}
     if "_" in pattern:
         more |= {"SLURM_ARRAY_JOB_ID": "10", "SLURM_ARRAY_TASK_ID": "3"}
@@ -114,25 +114,25 @@ def test_the_jobs_output_is_found_by_its_pattern(pattern: str, file: str, tmp_pa
 
 
 @pytest.mark.parametrize("pattern", ["%1000000000j", "%10000000000j", "%" + "9" * 5000 + "j", "%10j" * 1000])
-def test_a_pattern_is_padded_no_wider_than_slurm_does(pattern: str, tmp_path: Path) -> None:
+def test_limits_padding_of_pattern(pattern: str, tmp_path: Path) -> None:
     outputs = job(tmp_path, SLURM_JOB_STDOUT=pattern).outputs
     assert all(len(str(path)) < 20_000 for path in outputs)
     assert job(tmp_path, SLURM_JOB_STDOUT="%12j").outputs == (tmp_path / "0000000012",)
 
 
 @pytest.mark.parametrize("name", ["**", "**a", "[", "a\0b"])
-def test_odd_names_of_jobs_are_files_that_do_not_say_why(name: str, tmp_path: Path) -> None:
+def test_tolerates_odd_job_names(name: str, tmp_path: Path) -> None:
     failed = job(tmp_path, SLURM_JOB_EXIT_CODE="256", SLURM_JOB_STDOUT="%x.out", SLURM_JOB_NAME=name)
     assert outcome_of(failed) == "unknown"
 
 
 @pytest.mark.parametrize("number", ["1_0", "１２", " 12", "+12", "9" * 5000])
-def test_other_numbers_than_decimal_ones_are_no_job(number: str) -> None:
+def test_ignores_non_decimal_job_ids(number: str) -> None:
     assert read_environment({"SLURM_JOB_ID": number, "SLURM_JOB_UID": "1"}) is None
     assert read_environment({"SLURM_JOB_ID": "12", "SLURM_JOB_UID": number}) is None
 
 
-def test_a_failed_job_ran_out_of_memory_if_its_output_says_so(tmp_path: Path) -> None:
+def test_detects_out_of_memory_in_output(tmp_path: Path) -> None:
     failed = job(tmp_path, SLURM_JOB_EXIT_CODE="256", SLURM_JOB_STDOUT="%x.out")
     assert outcome_of(failed) == "unknown"
     (tmp_path / "name.out").write_text("x" * 300_000 + FULL)
@@ -142,7 +142,7 @@ def test_a_failed_job_ran_out_of_memory_if_its_output_says_so(tmp_path: Path) ->
     assert outcome_of(failed) == "unknown"
 
 
-def test_a_pipe_or_a_folder_as_output_does_not_hold_the_epilog(tmp_path: Path) -> None:
+def test_pipe_as_output_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert outcome_of(job(tmp_path, SLURM_JOB_EXIT_CODE="1", SLURM_JOB_STDOUT="pipe")) == "unknown"
     assert outcome_of(job(tmp_path, SLURM_JOB_EXIT_CODE="1", SLURM_JOB_STDOUT=".")) == "unknown"
@@ -150,7 +150,7 @@ def test_a_pipe_or_a_folder_as_output_does_not_hold_the_epilog(tmp_path: Path) -
 
 @pytest.mark.integration
 @pytest.mark.skipif(os.getuid() != 0, reason="drops root's rights: needs root")
-def test_the_output_is_read_with_the_users_rights(tmp_path: Path) -> None:
+def test_reads_output_with_users_rights(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(FULL)
     (tmp_path / "secret").chmod(0o600)
     asked = job(tmp_path, SLURM_JOB_EXIT_CODE="1", SLURM_JOB_STDOUT="secret", SLURM_JOB_UID="65534", SLURM_JOB_GID="65534")
@@ -158,16 +158,16 @@ def test_the_output_is_read_with_the_users_rights(tmp_path: Path) -> None:
     assert epilog.outcome_as_user(replace(asked, uid=0, gid=0)) == "out_of_memory"
 
 
-def test_what_is_no_epilog_is_no_job() -> None:
+def test_ignores_other_environments() -> None:
     assert read_environment({}) is None
     assert read_environment({"SLURM_JOB_ID": "x", "SLURM_JOB_UID": "1"}) is None
 
 
-# -- what is told --------------------------------------------------------------------------------------------------
+# -- reports ---------------------------------------------------------------------------------------------------------
 
 
 def _hooks(words: list[str], how: dict[str, Any]) -> list[str]:
-    """Return what a hook is told, which is started by absolute path, and runs nothing of a job's folder."""
+    """Return the arguments of a hook, which starts by absolute path and imports nothing from a job's folder."""
     assert Path(words[0]).is_absolute()
     assert words[1:6] == ["-I", "-P", "-m", "vramcast.schedulers.slurm", "--settings"]
     assert how["cwd"] == "/"
@@ -176,7 +176,7 @@ def _hooks(words: list[str], how: dict[str, Any]) -> list[str]:
 
 @pytest.fixture
 def ended(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs the epilog of a job of which a peak was seen; returns the words of what follows it."""
+    """Return a function that runs the epilog of a job with a sampled peak, and returns the commands that follow it."""
     started: list[list[str]] = []
     monkeypatch.setattr(epilog.subprocess, "Popen", lambda words, **how: started.append(_hooks(words, how)))
     monkeypatch.setattr(epilog, "read_settings", lambda _: current[0])
@@ -195,7 +195,7 @@ def ended(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return run
 
 
-def test_the_service_is_told_the_peak_of_each_attempt(service: Any, settings: Settings, ended: Any) -> None:
+def test_reports_peak_of_each_attempt(service: Any, settings: Settings, ended: Any) -> None:
     service.answers["/v1/observations"] = 201, {"id": "1"}
     assert ended() == []
     assert service.asked[0][1] == {
@@ -206,7 +206,7 @@ def test_the_service_is_told_the_peak_of_each_attempt(service: Any, settings: Se
     assert list(settings.peaks_folder.iterdir()) == []
 
 
-def test_what_the_service_did_not_take_waits_and_what_it_never_will_goes(service: Any, settings: Settings, ended: Any) -> None:
+def test_retries_failed_reports_and_drops_rejected(service: Any, settings: Settings, ended: Any) -> None:
     service.answers["/v1/observations"] = 503, {}
     ended()
     assert [path.name for path in settings.outbox.iterdir()] == ["12.1.json"]
@@ -218,14 +218,12 @@ def test_what_the_service_did_not_take_waits_and_what_it_never_will_goes(service
     assert list(settings.outbox.iterdir()) == []
 
 
-def test_a_service_which_is_away_costs_nothing_but_the_time(settings: Settings, ended: Any) -> None:
+def test_unreachable_service_only_costs_time(settings: Settings, ended: Any) -> None:
     ended(settings=replace(settings, service="http://127.0.0.1:9"))
     assert [path.name for path in settings.outbox.iterdir()] == ["12.1.json"]
 
 
-def test_a_job_which_ran_out_of_memory_comes_back_where_the_site_wants_it(
-    service: Any, settings: Settings, ended: Any, tmp_path: Path
-) -> None:
+def test_requeues_failed_job_if_site_wants(service: Any, settings: Settings, ended: Any, tmp_path: Path) -> None:
     service.answers["/v1/observations"] = 201, {}
     (tmp_path / "slurm-12.out").write_text(FULL)
     (tmp_path / "slurm-12.out").chmod(0o644)
@@ -234,31 +232,31 @@ def test_a_job_which_ran_out_of_memory_comes_back_where_the_site_wants_it(
     assert ended(SLURM_JOB_EXIT_CODE="256", settings=replace(settings, requeues=True)) == [["come-back", "12", str(TICKET)]]
 
 
-def test_the_peak_is_noted_for_sacct_also_of_jobs_without_an_estimate(service: Any, settings: Settings, ended: Any) -> None:
+def test_notes_peak_without_estimate(service: Any, settings: Settings, ended: Any) -> None:
     started = ended(settings=replace(settings, writes_admin_comment=True), SLURM_JOB_COMMENT="")
     assert started == [["note-peak", "12", "vramcast-peak=3250:14913:tesla-t4"]]
     assert not service.asked
 
 
-def test_a_failure_nobody_knows_of_is_no_observation(service: Any, ended: Any) -> None:
+def test_unknown_failure_is_no_observation(service: Any, ended: Any) -> None:
     ended(SLURM_JOB_EXIT_CODE="256")
     ended(peak_mib=None)
     assert not service.asked
 
 
-def test_the_epilog_ends_well_whatever_happens(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+def test_epilog_always_exits_zero(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     for name, value in variables(tmp_path).items():
         monkeypatch.setenv(name, value)
     assert main(["--settings", str(tmp_path / "none"), "epilog"]) == 0
     assert "cannot be read" in capsys.readouterr().err
 
 
-# -- what follows --------------------------------------------------------------------------------------------------
+# -- hooks that follow -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def slurm(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Lets Slurm's commands answer as it is told; returns what is called from then on."""
+    """Return a function that presets the answers of Slurm's commands, and returns the calls from then on."""
     monkeypatch.setattr(requeue, "_PAUSE_S", 0)
 
     def says(**answers: tuple[bool, str]) -> list[str]:
@@ -277,7 +275,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
 PENDING = "JobId=12 JobName=x JobState=PENDING Comment=the long ones, lr=0.1 vramcast=" + "c" * 64 + ":4096:14913 StdErr=/x"
 
 
-def test_a_job_comes_back_with_half_as_much_again(settings: Settings, slurm: Callable[..., list[str]]) -> None:
+def test_requeues_with_request_grown_by_half(settings: Settings, slurm: Callable[..., list[str]]) -> None:
     called = slurm(**{"--oneliner": (True, PENDING)})
     assert come_back("12", TICKET, settings)
     assert called[0] == "scontrol requeuehold 12"
@@ -286,16 +284,14 @@ def test_a_job_comes_back_with_half_as_much_again(settings: Settings, slurm: Cal
     assert called[3] == "scontrol release 12"
 
 
-def test_near_the_card_it_gets_the_card_and_after_that_it_does_not_come_back(
-    settings: Settings, slurm: Callable[..., list[str]]
-) -> None:
+def test_requeues_with_whole_card_once(settings: Settings, slurm: Callable[..., list[str]]) -> None:
     called = slurm(**{"--oneliner": (True, PENDING)})
     assert come_back("12", replace(TICKET, request_bytes=10 * GIB), settings)
     assert "Gres=gpu:1" in called[2]
     assert not come_back("12", replace(TICKET, request_bytes=TICKET.capacity_bytes), settings)
 
 
-def test_a_job_which_slurm_does_not_take_back_is_left_alone(settings: Settings, slurm: Callable[..., list[str]]) -> None:
+def test_leaves_job_that_slurm_refuses(settings: Settings, slurm: Callable[..., list[str]]) -> None:
     refused = slurm(requeuehold=(False, ""))
     assert not come_back("12", TICKET, settings)
     assert len(refused) == 1
@@ -306,7 +302,7 @@ def test_a_job_which_slurm_does_not_take_back_is_left_alone(settings: Settings, 
     assert stays[-1] == "scontrol release 12"
 
 
-def test_a_peak_is_noted_as_soon_as_the_database_knows_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notes_peak_once_database_has_job(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([(False, ""), (True, " Nothing found"), (True, " Modified jobs...\n  12 submitted at")])
     called: list[list[str]] = []
 
@@ -320,7 +316,7 @@ def test_a_peak_is_noted_as_soon_as_the_database_knows_the_job(monkeypatch: pyte
     assert called[-1][-2:] == ["set", "AdminComment=vramcast-peak=1:2:x"]
 
 
-def test_a_noted_peak_survives_small_letters() -> None:
+def test_noted_peak_survives_lowercasing() -> None:
     noted = NotedPeak.of(3250 * MIB, 14913 * MIB, "Tesla T4")
     assert NotedPeak.found_in(f"JS1:x {noted} more".lower()) == noted
     assert NotedPeak.found_in(str(NotedPeak.of(MIB, None, ""))) == NotedPeak(MIB, None, "")

@@ -1,4 +1,4 @@
-"""Hooks run nothing from the folder where somebody submits, or where a job runs, and nothing of the user's search path."""
+"""Hooks import nothing from the folder of a submission or of a job, nor from the user's search path."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLANTED = ("json", "argparse", "re", "typing", "tomllib", "sitecustomize", "user
 
 @pytest.fixture
 def trapped(tmp_path: Path) -> Path:
-    """A folder whose modules bear the names of Python's own and leave a file when they are imported."""
+    """Return a folder with modules named like Python's own, which leave a file when they are imported."""
     for name in PLANTED:
         (tmp_path / f"{name}.py").write_text(f"open({str(tmp_path / 'RUN')!r}, 'w')\nraise SystemExit('planted')\n")
     for name in ("timeout", "nvidia-smi", "scontrol"):
@@ -29,7 +29,7 @@ def trapped(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("hook", HOOKS)
-def test_each_hook_starts_python_alone_and_by_absolute_path(hook: str) -> None:
+def test_hooks_start_isolated_python_by_path(hook: str) -> None:
     text = (CONTRIB / hook).read_text()
     assert len(re.findall(r"-m\s+vramcast", text)) == len(re.findall(r"-I -P -m vramcast", text)) == 1
     assert re.search(r"[\"= ]/opt/vramcast/bin/python", text) or "PYTHON=/opt/vramcast/bin/python" in text
@@ -38,7 +38,7 @@ def test_each_hook_starts_python_alone_and_by_absolute_path(hook: str) -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("hook", [("submit", "sbatch", "{}"), ("epilog",), ("note-peak", "1", "x")])
-def test_modules_in_the_current_folder_and_on_the_users_path_are_not_run(hook: tuple[str, ...], trapped: Path) -> None:
+def test_imports_nothing_from_user_folders(hook: tuple[str, ...], trapped: Path) -> None:
     settings = trapped / "vramcast.toml"
     settings.write_text("service = 'http://127.0.0.1:9'\n[partitions]\nsmall = 't4'\n")
     environment = {
@@ -48,7 +48,7 @@ def test_modules_in_the_current_folder_and_on_the_users_path_are_not_run(hook: t
         "HOME": str(trapped),
     }
     command = [sys.executable, "-I", "-P", "-m", "vramcast.schedulers.slurm", "--settings", str(settings), *hook]
-    limit_s = 60 if hook[0] != "note-peak" else 3  # it waits for a database that is not there
+    limit_s = 60 if hook[0] != "note-peak" else 3  # it waits for a database that does not exist
     try:
         done = subprocess.run(
             command, cwd=trapped, env=environment, capture_output=True, text=True, timeout=limit_s, check=False
@@ -61,14 +61,14 @@ def test_modules_in_the_current_folder_and_on_the_users_path_are_not_run(hook: t
 
 
 @pytest.mark.integration
-def test_without_isolation_they_would_be(trapped: Path) -> None:
+def test_imports_them_without_isolation(trapped: Path) -> None:
     command = [sys.executable, "-m", "json.tool", "--help"]
     subprocess.run(command, cwd=trapped, capture_output=True, timeout=60, check=False)
     assert (trapped / "RUN").exists()
 
 
 @pytest.mark.parametrize("path", [".", "", "bin:.", "HERE:."])
-def test_programs_are_found_in_absolute_folders_alone(path: str, trapped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finds_programs_in_absolute_folders_only(path: str, trapped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(trapped)
     (trapped / "bin").mkdir()
     (trapped / "here").mkdir()

@@ -1,4 +1,4 @@
-"""The variables of a job, as sbatch hands them over."""
+"""The environment variables of a job, as passed by sbatch."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ TEXT = 'python train.py --batch $BATCH --lr ${LR} --name "$NAME" $API_TOKEN $SLU
         ("ALL,NAME='a,b'", {"BATCH": "8", "LR": "0.1", "NAME": None}),
     ],
 )
-def test_export_says_what_a_job_sees(export: str, found: dict[str, str | None]) -> None:
+def test_export_selects_variables(export: str, found: dict[str, str | None]) -> None:
     job = job_environment(SUBMITTED, export, [TEXT])
     assert {name: value for name, value in job.items() if name not in ("HOME", "API_TOKEN")} == found
 
 
-def test_what_nobody_names_and_what_is_secret_stays() -> None:
+def test_omits_unused_and_secret_variables() -> None:
     job = job_environment(SUBMITTED, "", [TEXT])
     assert job["API_TOKEN"] is None
     assert job["HOME"] == "/home/ann"
     assert not {"OTHER", "SLURM_NTASKS"} & job.keys()
 
 
-def test_bytes_that_are_no_text_can_be_sent() -> None:
+def test_sends_bytes_that_are_not_text() -> None:
     assert job_environment({"BATCH": "\udcff"}, "", [TEXT]) == {"BATCH": "?"}

@@ -1,4 +1,4 @@
-"""What batch scripts say of themselves."""
+"""`#VRAMCAST` lines of batch scripts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from vramcast.schedulers.slurm.script_marks import read_marks
 
 
-def test_a_job_is_named_in_the_script() -> None:
+def test_reads_job_from_script() -> None:
     first = "#VRAMCAST target=hf:bert batch=input_ids=8x128:int64<30522 batch=4x2"
     second = "#VRAMCAST labels='8:int64<2' steps=4 channels_last=true"
     assert read_marks(f"#!/bin/bash\n{first}\n{second}\n").named == {
@@ -38,10 +38,10 @@ def test_a_job_is_named_in_the_script() -> None:
         ("python train.py --gpus 1", False),
     ],
 )
-def test_steps_that_ask_for_cards_are_seen_wherever_they_may_be(script: str, asks: bool) -> None:
+def test_finds_steps_that_request_cards(script: str, asks: bool) -> None:
     assert read_marks(f"#VRAMCAST target=x\n{script}").steps_ask_for_cards == asks
 
 
 @given(st.text(alphabet="#VRAMCAST \n='\"off-srun$", max_size=200))
-def test_any_text_is_read_without_an_error(text: str) -> None:
+def test_reads_any_text_without_error(text: str) -> None:
     read_marks(text)

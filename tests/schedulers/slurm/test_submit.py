@@ -1,4 +1,4 @@
-"""A submission, from its options to what Slurm is told, against a service that answers well, slowly, or not at all."""
+"""A submission, from its options to the instructions for Slurm, against a service that answers well, slowly, or not at all."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def both_fit(service: Any) -> None:
     service.fits("a100-40gb", 3 * GIB, 4 * GIB, LARGE)
 
 
-def test_a_named_job_is_asked_about_on_each_card_with_the_token(service: Any, settings: Settings, script: Path) -> None:
+def test_asks_about_named_job_on_each_card(service: Any, settings: Settings, script: Path) -> None:
     both_fit(service)
     decision = decided(settings)
     assert decision.changes["gres"] == "shard:4"
@@ -57,7 +57,7 @@ def test_a_named_job_is_asked_about_on_each_card_with_the_token(service: Any, se
     assert {token for _, _, token in service.asked} == {"Bearer secret"}
 
 
-def test_a_script_is_sent_whole_with_the_code_around_it(
+def test_sends_script_with_surrounding_code(
     service: Any, settings: Settings, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both_fit(service)
@@ -85,7 +85,7 @@ def test_a_script_is_sent_whole_with_the_code_around_it(
     assert (body["tasks"], body["nodes"], body["cards"]) == (2, 1, 1)
 
 
-def test_a_line_that_is_not_understood_is_said_and_the_job_stays(service: Any, settings: Settings, script: Path) -> None:
+def test_reports_unknown_line_and_keeps_job(service: Any, settings: Settings, script: Path) -> None:
     script.write_text("make train\n")
     message = "line 1 is not understood (`make train`: what it does is not known)"
     service.answers["/v1/scripts"] = 422, {"error": {"kind": "cannot_estimate", "message": message}}
@@ -96,7 +96,7 @@ def test_a_line_that_is_not_understood_is_said_and_the_job_stays(service: Any, s
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_steps_that_ask_for_cards_keep_the_whole_card(named: bool, service: Any, settings: Settings, script: Path) -> None:
+def test_steps_that_request_cards_keep_card(named: bool, service: Any, settings: Settings, script: Path) -> None:
     service.fits("t4", 3 * GIB, 4 * GIB - 1, SMALL)
     service.answers["/v1/scripts t4"] = 200, {**service.answers["/v1/checks t4"][1], "steps_ask_for_cards": True}
     script.write_text((NAMED if named else "") + "srun --gres=gpu:1 python train.py\n")
@@ -114,17 +114,13 @@ def test_steps_that_ask_for_cards_keep_the_whole_card(named: bool, service: Any,
         ("sbatch", {"gres": ""}, "python train.py\n"),
     ],
 )
-def test_jobs_which_are_not_ours_pass_without_a_question(
-    kind: str, more: dict[str, Any], text: str, service: Any, settings: Settings, script: Path
-) -> None:
+def test_ignores_other_jobs(kind: str, more: dict[str, Any], text: str, service: Any, settings: Settings, script: Path) -> None:
     script.write_text(text)
     assert decided(settings, kind, **more).changes == {}
     assert not service.asked
 
 
-def test_a_step_inside_of_a_job_passes_and_an_srun_outside_is_asked_about(
-    service: Any, settings: Settings, script: Path
-) -> None:
+def test_asks_about_srun_outside_jobs_only(service: Any, settings: Settings, script: Path) -> None:
     both_fit(service)
     step = {"argv": ["python", "train.py"], "gres": "gres:gpu:1", "partition": "small"}
     assert submit.decision_on("srun", step, Path.cwd(), {"SLURM_JOB_ID": "7"}, settings).changes == {}
@@ -141,29 +137,27 @@ def test_a_step_inside_of_a_job_passes_and_an_srun_outside_is_asked_about(
         ((200, {"id": 1}), "not in the expected format"),
     ],
 )
-def test_without_a_number_the_job_is_submitted_as_it_is(
-    answer: Any, why: str, service: Any, settings: Settings, script: Path
-) -> None:
+def test_submits_unchanged_without_estimate(answer: Any, why: str, service: Any, settings: Settings, script: Path) -> None:
     service.answers["/v1/checks"] = answer
     decision = decided(settings)
     assert (decision.changes, decision.is_refused) == ({}, False)
     assert why in decision.line
 
 
-def test_a_word_in_a_mark_that_is_not_understood_is_said(settings: Settings, script: Path) -> None:
+def test_reports_unknown_word_in_mark(settings: Settings, script: Path) -> None:
     script.write_text("#VRAMCAST target\npython train.py\n")
     assert "'target' in its #VRAMCAST line" in decided(settings).line
 
 
 @pytest.mark.parametrize("what", ["a pipe", "a device", "a folder", "a name with a NUL"])
-def test_what_is_no_file_is_not_read(what: str, service: Any, settings: Settings, script: Path) -> None:
+def test_reads_regular_files_only(what: str, service: Any, settings: Settings, script: Path) -> None:
     os.mkfifo("pipe")
     name = {"a pipe": "pipe", "a device": "/dev/zero", "a folder": ".", "a name with a NUL": "a\0b"}[what]
     assert decided(settings, argv=[name]).changes == {}
     assert not service.asked
 
 
-def test_a_comment_stays_on_its_line(service: Any, written: Path, script: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_comment_stays_on_one_line(service: Any, written: Path, script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     both_fit(service)
     hostile = options(comment="mine\nset partition secret\r\nrefuse x\u2028set gres gpu:8")
     main(["--settings", str(written), "submit", "sbatch", json.dumps(hostile)])
@@ -174,7 +168,7 @@ def test_a_comment_stays_on_its_line(service: Any, written: Path, script: Path, 
     assert not any(line.startswith(("set partition", "refuse")) for line in lines)
 
 
-def test_code_beyond_reason_is_not_sent(settings: Settings, script: Path) -> None:
+def test_does_not_send_too_much_code(settings: Settings, script: Path) -> None:
     script.write_text("python train.py\n")
     for k in range(501):
         (script.parent / f"{k}.py").write_text("")
@@ -192,9 +186,7 @@ def written(settings: Settings, tmp_path: Path) -> Path:
     return path
 
 
-def test_the_hook_prints_what_slurm_shall_be_told(
-    service: Any, written: Path, script: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hook_prints_instructions(service: Any, written: Path, script: Path, capsys: pytest.CaptureFixture[str]) -> None:
     both_fit(service)
     assert main(["--settings", str(written), "submit", "sbatch", json.dumps(options())]) == 0
     lines = dict(
@@ -205,7 +197,7 @@ def test_the_hook_prints_what_slurm_shall_be_told(
     assert lines["say"].startswith("vramcast: 3.00 GiB")
 
 
-def test_a_slow_service_does_not_hold_a_submission(
+def test_slow_service_does_not_delay_submission(
     service: Any, written: Path, script: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service.wait_s = 1.2
@@ -214,7 +206,7 @@ def test_a_slow_service_does_not_hold_a_submission(
 
 
 @pytest.mark.integration
-def test_the_hook_ends_itself_whatever_holds_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_hook_exits_in_time(capsys: pytest.CaptureFixture[str]) -> None:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -228,13 +220,13 @@ def test_the_hook_ends_itself_whatever_holds_it(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"argv": 5}', "[" * 100_000, '{"argv": ["\\u0000"], "gres": "gpu:1"}'])
-def test_odd_options_end_in_a_line(text: str, written: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_odd_options_give_a_message(text: str, written: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--settings", str(written), "submit", "sbatch", text]) == 0
     assert capsys.readouterr().err == ""
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
-def test_settings_that_are_wrong_are_said_and_the_job_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_wrong_settings_and_submits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--settings", str(tmp_path / "none"), "submit", "sbatch", "{}"]) == 0
     assert capsys.readouterr().out.startswith("say vramcast: The settings")
 
@@ -242,7 +234,7 @@ def test_settings_that_are_wrong_are_said_and_the_job_goes_on(tmp_path: Path, ca
 # -- settings ------------------------------------------------------------------------------------------------------
 
 
-def test_the_example_is_read() -> None:
+def test_reads_example_settings() -> None:
     found = read_settings(Path(__file__).parents[3] / "contrib" / "slurm" / "vramcast.toml")
     assert (found.mode, found.when_away, found.shard_bytes, found.requeues) == ("watch", "submit", GIB, False)
     assert found.partitions == {"small": "t4", "large": "a100-40gb"}
@@ -265,7 +257,7 @@ def test_the_example_is_read() -> None:
         ("x = [", "cannot be read"),
     ],
 )
-def test_settings_which_are_wrong_say_what_is_expected(line: str, why: str, tmp_path: Path) -> None:
+def test_wrong_settings_error_names_expectation(line: str, why: str, tmp_path: Path) -> None:
     path = tmp_path / "x.toml"
     partitions = "" if "partitions" in line else "partitions = {small = 't4'}"
     path.write_text(f"service = 'http://x'\n{line}\n{partitions}\n")
@@ -273,7 +265,7 @@ def test_settings_which_are_wrong_say_what_is_expected(line: str, why: str, tmp_
         read_settings(path)
 
 
-def test_a_token_which_cannot_be_read_is_an_error(settings: Settings) -> None:
+def test_unreadable_token_is_an_error(settings: Settings) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         replace(settings, token_file="/nonexistent").token()
     assert replace(settings, token_file="").token() == ""
