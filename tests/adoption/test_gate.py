@@ -56,7 +56,7 @@ def test_rejects_worse_but_not_equal_artifact() -> None:
     wide = gate.compared(gate.by_model(scored(100, wide=3.0)), old, "these")
     assert ["quantile loss" in reason for reason in wide.reasons] == [True]
     low = gate.compared(gate.by_model(scored(100, true_to=-1.0)), old, "these")
-    assert any("holds for" in reason and "present" in reason for reason in low.reasons)
+    assert any("covers" in reason and "current" in reason for reason in low.reasons)
     assert low.figures["coverage"]["0.9"] < low.figures["coverage_present"]["0.9"]
 
 

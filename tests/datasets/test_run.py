@@ -71,13 +71,13 @@ def runs(draw: Any) -> Run:
 
 
 @given(runs())
-def test_a_run_comes_back_from_json_as_it_was(run: Run) -> None:
+def test_run_round_trips_through_json(run: Run) -> None:
     assert Run.from_dict(json.loads(json.dumps(run.to_dict()))) == run
 
 
 @settings(max_examples=20)
 @given(st.lists(runs(), max_size=5, unique_by=lambda run: run.id))
-def test_a_set_comes_back_from_parquet_as_it_was(tmp_path_factory: pytest.TempPathFactory, given_runs: list[Run]) -> None:
+def test_set_round_trips_through_parquet(tmp_path_factory: pytest.TempPathFactory, given_runs: list[Run]) -> None:
     pytest.importorskip("pyarrow")
     path = tmp_path_factory.mktemp("set") / "runs.parquet"
     tables.write_runs(given_runs, path)
@@ -85,7 +85,7 @@ def test_a_set_comes_back_from_parquet_as_it_was(tmp_path_factory: pytest.TempPa
     assert (reading.runs, reading.rejected) == (given_runs, [])
 
 
-def test_a_field_which_is_missing_in_an_older_file_is_unknown(tmp_path: Path) -> None:
+def test_field_missing_in_older_file_is_unknown(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     import pyarrow.parquet
 
@@ -98,7 +98,7 @@ def test_a_field_which_is_missing_in_an_older_file_is_unknown(tmp_path: Path) ->
     assert run.measurement.reserved_bytes == RUN.measurement.reserved_bytes
 
 
-def test_equal_ids_and_strange_parquet_files_are_refused(tmp_path: Path) -> None:
+def test_rejects_equal_ids_and_foreign_parquet(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     import pyarrow
     import pyarrow.parquet
@@ -140,7 +140,7 @@ def test_equal_ids_and_strange_parquet_files_are_refused(tmp_path: Path) -> None
         ({"measurement": {"status": "ok", "workspaces": [["a"]]}}, "a list of 2"),
     ],
 )
-def test_a_wrong_row_is_refused_with_the_field(change: dict[str, Any], message: str) -> None:
+def test_wrong_row_error_names_field(change: dict[str, Any], message: str) -> None:
     with pytest.raises(DatasetError, match=message):
         Run.from_dict({**RUN.to_dict(), **change})
 
@@ -154,7 +154,7 @@ json_values = st.recursive(
 
 @settings(max_examples=200)
 @given(st.data())
-def test_a_row_with_any_value_anywhere_is_a_run_or_a_dataset_error(data: st.DataObject) -> None:
+def test_any_row_gives_run_or_dataset_error(data: st.DataObject) -> None:
     values = RUN.to_dict()
     group = data.draw(st.sampled_from(("workload", "passport", "measurement")))
     name = data.draw(st.sampled_from(sorted(values[group])))
@@ -163,7 +163,7 @@ def test_a_row_with_any_value_anywhere_is_a_run_or_a_dataset_error(data: st.Data
         assert isinstance(Run.from_dict(values), Run)
 
 
-def test_a_workload_is_the_job_which_was_measured() -> None:
+def test_workload_gives_measured_job() -> None:
     job = RUN.workload.job(device("h200"))
     training = job.training
     assert job.target == "torchvision:resnet18"
@@ -175,7 +175,7 @@ def test_a_workload_is_the_job_which_was_measured() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ the journal
-def test_the_last_line_of_an_id_holds_and_damaged_lines_are_kept_aside(tmp_path: Path) -> None:
+def test_last_line_counts_and_damaged_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     with Journal(path) as lines:
         lines.append(RUN.to_dict())
@@ -189,13 +189,13 @@ def test_the_last_line_of_an_id_holds_and_damaged_lines_are_kept_aside(tmp_path:
     assert reading.rejected[-1].reason.startswith("torn")
 
 
-def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+def test_rejects_second_writer(tmp_path: Path) -> None:
     with Journal(tmp_path / "runs.jsonl"), pytest.raises(DatasetError, match="being written by another process"):
         Journal(tmp_path / "runs.jsonl")
 
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.release)])
-def test_a_file_cut_at_any_byte_loses_at_most_its_last_line(tmp_path: Path, every: int) -> None:
+def test_truncation_loses_at_most_last_line(tmp_path: Path, every: int) -> None:
     whole = tmp_path / "whole.jsonl"
     some = [dataclasses.replace(RUN, id=str(i)) for i in range(3)]
     with Journal(whole) as lines:
@@ -211,18 +211,18 @@ def test_a_file_cut_at_any_byte_loses_at_most_its_last_line(tmp_path: Path, ever
             lines.append(dataclasses.replace(RUN, id="after").to_dict())
         complete = sum(end <= cut for end in ends)
         found = [run.id for run in journal.read_runs(path).runs]
-        # A line which lacks nothing but its end is closed by the next writer.
+        # A line that lacks only its end is terminated by the next writer.
         assert found in ([*map(str, range(complete)), "after"], [*map(str, range(complete + 1)), "after"])
 
 
 @pytest.mark.integration
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # Python 3.12: fork beside threads
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # Python 3.12: fork with threads
 @pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.release)])
-def test_killed_many_times_a_store_is_never_corrupt_and_loses_at_most_the_run_under_way(tmp_path: Path, kills: int) -> None:
+def test_kills_never_corrupt_the_store(tmp_path: Path, kills: int) -> None:
     path = tmp_path / "runs.jsonl"
     row = json.dumps(RUN.to_dict())
     promised: set[str] = set()
-    # One interpreter which forks a writer for each kill: a hundred starts of Python would take minutes.
+    # One interpreter that forks a writer for each kill: a hundred starts of Python would take minutes.
     for number in range(kills):
         read, write = os.pipe()
         pid = os.fork()
@@ -249,6 +249,6 @@ def test_killed_many_times_a_store_is_never_corrupt_and_loses_at_most_the_run_un
     found = {run.id for run in reading.runs}
     assert promised <= found
     assert len(promised) >= kills // 2
-    assert len(found - promised) <= kills + 1  # one under way in each, and the one after
+    assert len(found - promised) <= kills + 1  # one in progress in each, and the one after
     assert len(reading.rejected) <= kills
     assert all("torn" in rejected.reason for rejected in reading.rejected)

@@ -50,5 +50,5 @@ def make(
 
 @pytest.fixture(scope="session")
 def make_examples() -> Callable[..., list[Example]]:
-    """`make`: examples with a known truth."""
+    """Return `make`, which creates examples with a known truth."""
     return make

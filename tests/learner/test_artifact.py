@@ -39,7 +39,7 @@ def folder(learned: Learned, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_an_artifact_says_the_same_after_it_was_kept(learned: Learned, folder: Path, make_examples: MakeExamples) -> None:
+def test_predictions_survive_saving(learned: Learned, folder: Path, make_examples: MakeExamples) -> None:
     again = artifact.load(folder)
     assert again.process_head is not None
     assert learned.process_head is not None
@@ -57,14 +57,14 @@ def test_an_artifact_says_the_same_after_it_was_kept(learned: Learned, folder: P
                 assert after.key == before.key
 
 
-def test_a_folder_has_plain_files_and_is_the_same_each_time(learned: Learned, folder: Path, tmp_path: Path) -> None:
+def test_folder_has_reproducible_plain_files(learned: Learned, folder: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["CARD.md", "artifact.json", "process.json", "reserved.json"]
     artifact.save(learned, tmp_path / "two", "# A card\n")
     for path in folder.iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
 
 
-def test_an_artifact_replaces_an_artifact_and_nothing_else(learned: Learned, tmp_path: Path) -> None:
+def test_replaces_only_artifacts(learned: Learned, tmp_path: Path) -> None:
     artifact.save(learned, tmp_path / "one")
     artifact.save(learned, tmp_path / "one", "new")
     assert (tmp_path / "one" / "CARD.md").read_text() == "new"
@@ -86,9 +86,7 @@ def test_an_artifact_replaces_an_artifact_and_nothing_else(learned: Learned, tmp
         ({"ranges": {"a": [1]}}, "is damaged"),
     ],
 )
-def test_a_wrong_artifact_is_refused_with_its_reason(
-    folder: Path, tmp_path: Path, change: dict[str, Any], message: str
-) -> None:
+def test_rejects_wrong_artifact_with_reason(folder: Path, tmp_path: Path, change: dict[str, Any], message: str) -> None:
     path = copied(folder, tmp_path / "wrong")
     values = json.loads((path / "artifact.json").read_text())
     (path / "artifact.json").write_text(json.dumps({**values, **change}))
@@ -105,7 +103,7 @@ def test_a_wrong_artifact_is_refused_with_its_reason(
         ({"learner": {"no_such": 1}}, "is damaged"),
     ],
 )
-def test_a_wrong_head_is_refused_with_its_reason(folder: Path, tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_rejects_wrong_head_with_reason(folder: Path, tmp_path: Path, change: dict[str, Any], message: str) -> None:
     path = copied(folder, tmp_path / "wrong")
     values = json.loads((path / "artifact.json").read_text())
     values["heads"]["reserved"].update(change)
@@ -115,7 +113,7 @@ def test_a_wrong_head_is_refused_with_its_reason(folder: Path, tmp_path: Path, c
 
 
 @pytest.mark.parametrize("schema", [1, 2, 3])
-def test_an_older_artifact_is_refused(folder: Path, tmp_path: Path, schema: int) -> None:
+def test_rejects_older_artifact(folder: Path, tmp_path: Path, schema: int) -> None:
     path = copied(folder, tmp_path / "older")
     values = json.loads((path / "artifact.json").read_text())
     (path / "artifact.json").write_text(json.dumps({**values, "schema": schema}))
@@ -133,7 +131,7 @@ def test_an_older_artifact_is_refused(folder: Path, tmp_path: Path, schema: int)
         {"groups": {"cuts": {"trait": "plans", "value": "other", "yes": None}, "of_run": [0] * 150}},
     ],
 )
-def test_a_calibration_which_does_not_fit_together_is_refused(folder: Path, tmp_path: Path, change: dict[str, Any]) -> None:
+def test_rejects_inconsistent_calibration(folder: Path, tmp_path: Path, change: dict[str, Any]) -> None:
     path = copied(folder, tmp_path / "wrong")
     values = json.loads((path / "artifact.json").read_text())
     values["heads"]["process"].update(change)
@@ -142,7 +140,7 @@ def test_a_calibration_which_does_not_fit_together_is_refused(folder: Path, tmp_
         artifact.load(path)
 
 
-def test_cuts_without_end_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_rejects_endless_cuts(folder: Path, tmp_path: Path) -> None:
     path = copied(folder, tmp_path / "deep")
     values = json.loads((path / "artifact.json").read_text())
     cuts: dict[str, Any] | None = None
@@ -159,7 +157,7 @@ def copied(folder: Path, path: Path) -> Path:
     return path
 
 
-def test_an_absent_or_torn_artifact_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_rejects_missing_or_torn_artifact(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="cannot be read"):
         artifact.load(tmp_path)
     (tmp_path / "artifact.json").write_bytes((folder / "artifact.json").read_bytes())
@@ -183,7 +181,7 @@ json_values = st.recursive(
 
 @pytest.fixture(scope="module")
 def small(make_examples: MakeExamples) -> Learned:
-    """Few trees, of few nodes, and few scores in two groups."""
+    """Return a correction with few trees, of few nodes, and few scores in two groups."""
     learned = training.train(make_examples(120, process=True), {**QUICK, "n_estimators": 3, "max_depth": 2}, folds=2)
     assert learned.process_head is not None
     heads = []
@@ -208,7 +206,7 @@ def small_folder(small: Learned, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_any_value_anywhere_is_an_artifact_or_an_error_of_ours(
+def test_any_value_gives_artifact_or_own_error(
     small_folder: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     values = json.loads((small_folder / "artifact.json").read_text())
@@ -230,7 +228,7 @@ def bounds(learned: Learned, subjects: list[Subject]) -> list[int]:
     ]
 
 
-def test_a_strange_number_is_refused_wherever_it_stands(small: Learned, tmp_path: Path, make_examples: MakeExamples) -> None:
+def test_rejects_strange_numbers_anywhere(small: Learned, tmp_path: Path, make_examples: MakeExamples) -> None:
     assert small.process_head is not None
     without_trees = dataclasses.replace(
         small,
@@ -253,7 +251,7 @@ def test_a_strange_number_is_refused_wherever_it_stands(small: Learned, tmp_path
     assert tried > 200
 
 
-def test_trees_which_are_none_are_refused_before_xgboost_sees_them(small_folder: Path) -> None:
+def test_rejects_invalid_trees_before_xgboost(small_folder: Path) -> None:
     folder = small_folder
     values = json.loads((folder / "reserved.json").read_text())
     levels = json.loads((folder / "artifact.json").read_text())["heads"]["reserved"]["levels"]
@@ -276,7 +274,7 @@ def test_trees_which_are_none_are_refused_before_xgboost_sees_them(small_folder:
         *("an integer of a million digits", "a duplicate name"),
     ],
 )
-def test_a_damaged_artifact_is_refused(folder: Path, tmp_path: Path, damaged: str) -> None:
+def test_rejects_damaged_artifact(folder: Path, tmp_path: Path, damaged: str) -> None:
     found = {name: (file, content) for name, file, content in damage.trees(folder)}
     with pytest.raises(ArtifactError):
         artifact.load(damage.damaged(folder, tmp_path / "one", *found[damaged]))
@@ -286,7 +284,7 @@ def test_a_damaged_artifact_is_refused(folder: Path, tmp_path: Path, damaged: st
     ("name", "value"),
     [("levels", [0.5]), ("levels", "x"), ("n_estimators", -1), ("learning_rate", "much"), ("engine", 3), ("reg_lambda", True)],
 )
-def test_a_learner_has_the_settings_of_its_head(folder: Path, tmp_path: Path, name: str, value: Any) -> None:
+def test_learner_has_settings_of_its_head(folder: Path, tmp_path: Path, name: str, value: Any) -> None:
     path = copied(folder, tmp_path / "wrong")
     values = json.loads((path / "artifact.json").read_text())
     values["heads"]["reserved"]["learner"][name] = value
@@ -295,10 +293,8 @@ def test_a_learner_has_the_settings_of_its_head(folder: Path, tmp_path: Path, na
         artifact.load(path)
 
 
-def test_trees_which_answer_without_end_are_refused_when_they_are_asked(
-    folder: Path, tmp_path: Path, make_examples: MakeExamples
-) -> None:
-    """No leaf is out of range, but their sum."""
+def test_rejects_trees_with_huge_predictions(folder: Path, tmp_path: Path, make_examples: MakeExamples) -> None:
+    """No leaf is out of range, but their sum is."""
     path = copied(folder, tmp_path / "wrong")
     values = json.loads((path / "reserved.json").read_text())
     for tree in values["learner"]["gradient_booster"]["model"]["trees"]:
@@ -311,7 +307,7 @@ def test_trees_which_answer_without_end_are_refused_when_they_are_asked(
         again.bounds(Subject.of(example), [0.9])[0]
 
 
-def test_what_could_not_be_read_again_is_not_written(learned: Learned, tmp_path: Path) -> None:
+def test_never_writes_unreadable_artifact(learned: Learned, tmp_path: Path) -> None:
     calibration = learned.reserved_head.calibration
     calibration = dataclasses.replace(calibration, scores=np.full_like(calibration.scores, 99.0))
     absurd = dataclasses.replace(learned, reserved_head=dataclasses.replace(learned.reserved_head, calibration=calibration))

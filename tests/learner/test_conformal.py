@@ -25,7 +25,7 @@ def of_own_models(n: int) -> list[str]:
     return [str(i) for i in range(n)]
 
 
-def test_a_score_is_the_order_statistic_which_the_theorem_names() -> None:
+def test_score_is_order_statistic_of_theorem() -> None:
     scores = scores_of([float(i) for i in range(1, 100)], list(range(99)))
     assert scores.at(0.9) == 90.0  # ceil(100 x 0.9) = 90th of 99
     assert scores.at(0.99) == 99.0
@@ -41,7 +41,7 @@ def test_runs_of_one_model_count_as_one() -> None:
     assert many.at(0.8) == 5.0
 
 
-def test_the_part_at_infinity_is_what_the_group_above_says() -> None:
+def test_part_at_infinity_comes_from_parent_group() -> None:
     """27 exact models of a hundred: nine parts of ten are exact, the tenth is like all hundred, and a 101st of it beyond."""
     everyone = scores_of([0.0] * 50 + [1.0] * 50, list(range(100)))
     exact = scores_of([0.0] * 27, list(range(27)))
@@ -54,28 +54,30 @@ def test_the_part_at_infinity_is_what_the_group_above_says() -> None:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_coverage_of_new_runs_is_what_was_promised(level: float) -> None:
+def test_new_runs_reach_coverage(level: float) -> None:
     """Heteroscedastic truth, a wrong quantile model: the bound holds all the same, and not much too often."""
     random = np.random.default_rng(7)
     hits = trials = 0
     for _ in range(60):
         x = random.uniform(0, 1, 400)
         y = x + random.standard_t(4, 400) * (0.1 + x)
-        wrong = np.repeat(x[:, None], len(LEVELS), axis=1)  # takes no note of the spread
+        wrong = np.repeat(x[:, None], len(LEVELS), axis=1)  # ignores the spread
         calibration = calibrate(LEVELS, wrong[:300], y[:300], of_own_models(300), [{}] * 300)
         found = calibration.correction(level, {})
         assert (found.key, found.n, found.column, found.is_promised) == ("all runs", 300, LEVELS.index(level), True)
         hits += int((y[300:] <= wrong[300:, found.column] + found.value).sum())
         trials += 100
-    # The calibration itself varies from draw to draw, which adds to the binomial's spread: n = 300 for each. It asks for the
-    # larger of two estimates of one quantile, which lifts coverage by about half a deviation of such an estimate.
+    # The calibration itself varies from draw to draw, which adds to the binomial's spread: n = 300 for each. It takes the
+    # larger of two estimates of one quantile, which raises coverage by about half a deviation of such an estimate.
     slack = 4 * math.sqrt(1 + 100 / 300) * math.sqrt(trials * level * (1 - level))
     assert -slack <= hits - level * trials <= slack + trials * math.sqrt(level * (1 - level) / 300)
 
 
 @pytest.fixture(scope="module")
 def hits_of_two_groups() -> tuple[dict[tuple[str, float], int], int]:
-    """Return how many new runs of a calm and of a wild group each level's bound covers, and of how many in each group."""
+    """Return how many new runs of a calm and of a wild group each level's bound covers, and the number of runs in each
+    group.
+    """
     random = np.random.default_rng(11)
     hits = dict.fromkeys(itertools.product(("calm", "wild"), LEVELS), 0)
     trials = 0
@@ -93,15 +95,13 @@ def hits_of_two_groups() -> tuple[dict[tuple[str, float], int], int]:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_groups_which_differ_are_found_and_covered_apart(
-    hits_of_two_groups: tuple[dict[tuple[str, float], int], int], level: float
-) -> None:
+def test_finds_and_covers_different_groups(hits_of_two_groups: tuple[dict[tuple[str, float], int], int], level: float) -> None:
     hits, trials = hits_of_two_groups
     for name in ("calm", "wild"):
         assert hits[name, level] >= level * trials - 4 * math.sqrt(1 + 100 / 300) * math.sqrt(trials * level * (1 - level))
 
 
-def test_what_is_promised_is_promised_of_the_jobs_own_class() -> None:
+def test_guarantee_is_for_own_class() -> None:
     residuals = np.concatenate([np.zeros(200), np.linspace(0, 1, 20)])
     traits = [{"operators": "dense"}] * 200 + [{"operators": "convolution"}] * 20
     calibration = calibrate((0.5,), np.zeros((220, 1)), residuals, of_own_models(220), traits)
@@ -114,7 +114,7 @@ def test_what_is_promised_is_promised_of_the_jobs_own_class() -> None:
 
 @settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(1, 120), st.sampled_from((0.5, 0.9, 0.95, 0.99)))
-def test_no_more_is_promised_than_the_models_allow(seed: int, n: int, level: float) -> None:
+def test_guarantee_is_limited_by_models(seed: int, n: int, level: float) -> None:
     random = np.random.default_rng(seed)
     residuals = random.standard_t(3, 3 * n)
     models = [str(i // 3) for i in range(3 * n)]  # three runs of each
@@ -126,10 +126,10 @@ def test_no_more_is_promised_than_the_models_allow(seed: int, n: int, level: flo
     if n < models_needed(level):
         assert not found.is_promised
     if n < models_needed(level) and len(calibration.groups.path({"kind": "0"})) == 1:
-        assert found.value == max(residuals.max(), 0.0)  # nothing says more
+        assert found.value == max(residuals.max(), 0.0)  # no other trait is given
 
 
-def test_with_exact_runs_nothing_is_added_but_in_the_group_which_is_not_exact() -> None:
+def test_adds_nothing_to_exact_groups() -> None:
     residuals = np.concatenate([np.zeros(300), np.linspace(0, 1, 100)])
     traits = [{"plans": "none"}] * 300 + [{"plans": "other"}] * 100
     calibration = calibrate((0.5,), np.zeros((400, 1)), residuals, of_own_models(400), traits)
@@ -139,7 +139,7 @@ def test_with_exact_runs_nothing_is_added_but_in_the_group_which_is_not_exact() 
 
 
 @pytest.mark.parametrize("level", [0.5, 0.83, 0.97, 0.999])
-def test_any_level_is_promised_not_only_the_learners(level: float) -> None:
+def test_guarantees_any_level(level: float) -> None:
     random = np.random.default_rng(5)
     n = 3000
     y = random.normal(0, 1, n)
@@ -156,7 +156,7 @@ def test_any_level_is_promised_not_only_the_learners(level: float) -> None:
     st.floats(0.01, 0.98),
     st.floats(0.001, 0.01),
 )
-def test_a_higher_level_never_has_a_lower_bound(values: list[float], models: list[int], level: float, more: float) -> None:
+def test_higher_level_never_has_lower_bound(values: list[float], models: list[int], level: float, more: float) -> None:
     scores = scores_of(values, models[: len(values)])
     assert scores.at(level) <= scores.at(level + more)
 
@@ -164,7 +164,7 @@ def test_a_higher_level_never_has_a_lower_bound(values: list[float], models: lis
 @settings(max_examples=20)
 @given(st.sampled_from((0.8, 0.9, 0.95)), st.integers(0, 10**6))
 def test_adaptive_coverage_holds_under_drift(level: float, seed: int) -> None:
-    """The stream's spread grows tenfold half way; a fixed bound would miss ever after."""
+    """The stream's spread grows tenfold half way; a fixed bound would miss from then on."""
     random = np.random.default_rng(seed)
     past = np.sort(np.abs(random.normal(0, 1, 2000)))
     adaptive = Adaptive(level)
@@ -179,7 +179,7 @@ def test_adaptive_coverage_holds_under_drift(level: float, seed: int) -> None:
     assert abs(np.mean(covered) - level) <= limit + 1e-9
 
 
-def test_a_miss_asks_for_more_and_a_hit_for_a_little_less() -> None:
+def test_miss_raises_and_hit_lowers_level() -> None:
     adaptive = Adaptive(0.9, rate=0.5)
     assert adaptive.observe(covered=False) == pytest.approx(1.35)
     assert adaptive.observe(covered=True) == pytest.approx(1.3)

@@ -21,7 +21,7 @@ CARD = Circumstances(device("a100-40gb"), batch_size=8, input_elements=1024, pre
 
 
 def small_trace() -> Trace:
-    """A parameter, then in step 1 a convolution's output and its workspace."""
+    """Return a trace with a parameter, then in step 1 a convolution's output and its workspace."""
     return Trace.build(
         {
             "action": [Action.ALLOC, Action.ALLOC, Action.ALLOC, Action.FREE_REQUESTED, Action.FREE_COMPLETED],
@@ -37,7 +37,7 @@ def small_trace() -> Trace:
     )
 
 
-def test_features_say_what_is_in_the_trace() -> None:
+def test_features_match_trace() -> None:
     found = features(small_trace(), CARD)
     assert tuple(found) == NAMES
     assert found["log_reserved"] == pytest.approx(math.log2(40 * MIB))
@@ -50,7 +50,7 @@ def test_features_say_what_is_in_the_trace() -> None:
     assert (found["is_autocast"], found["optimizer_states"], found["compute_capability"]) == (1, 0, 80)
 
 
-def test_what_an_optimizer_keeps_is_seen_in_the_trace() -> None:
+def test_finds_optimizer_state_in_trace() -> None:
     """Two tensors of the parameters' size, and a step counter for each."""
     columns = {
         "action": [Action.ALLOC] * 4,
@@ -69,16 +69,16 @@ def test_what_an_optimizer_keeps_is_seen_in_the_trace() -> None:
         ({"workspace_count": 1}, "convolution"),
         ({"count_recurrent": 1, "count_softmax": 9}, "recurrent"),
         ({"count_attention": 1}, "attention"),
-        ({"count_softmax": 3}, "attention"),  # written out
-        ({"count_softmax": 2, "count_matmul": 9}, "dense"),  # of a cross-entropy
+        ({"count_softmax": 3}, "attention"),  # without the fused operator
+        ({"count_softmax": 2, "count_matmul": 9}, "dense"),  # those of a cross-entropy
         ({}, "dense"),
     ],
 )
-def test_the_family_of_a_job_is_read_off_its_operators(counts: dict[str, float], family: str) -> None:
+def test_family_follows_from_operators(counts: dict[str, float], family: str) -> None:
     assert family_of({**dict.fromkeys(NAMES, 0.0), **counts}) == family
 
 
-def test_circumstances_are_those_which_the_tracer_saw() -> None:
+def test_circumstances_come_from_tracer() -> None:
     seen = {"batch_size": 4, "input_elements": 64, "precision": "bf16", "channels_last": True, "checkpointing": True}
     trace = Trace.build(
         {"action": [], "size_bytes": [], "block": []}, header={CIRCUMSTANCES: {**seen, "cudnn_benchmark": True}}
@@ -88,17 +88,18 @@ def test_circumstances_are_those_which_the_tracer_saw() -> None:
     assert [found[name] for name in names] == [4, 1, 0, 1, 1, 1]
 
 
-def test_on_a_card_which_is_too_small_the_job_reserves_what_there_is() -> None:
+def test_small_card_limits_reserved() -> None:
     trace = small_trace()
     assert {features(trace, CARD)[name] for name in ("on_card_share", "on_card_dies")} == {1.0, 0.0}
     full = replace(CARD, device=CARD.device.with_memory(30 * MIB))
     found = features(trace, full)
-    assert (found["on_card_dies"], found["on_card_share"]) == (0.0, 20 / 40)  # one segment holds all; 40 was the header's
+    # one segment holds everything; 40 was the header's
+    assert (found["on_card_dies"], found["on_card_share"]) == (0.0, 20 / 40)
     dead = features(trace, replace(full, context_bytes=25 * MIB))
     assert dead["on_card_dies"] == 1.0
 
 
-def test_the_parts_of_cudnn_which_a_job_uses_are_named() -> None:
+def test_names_parts_of_cudnn() -> None:
     trace = Trace.build(
         {"action": [], "size_bytes": [], "block": []},
         operators=[Operator.of("aten::cudnn_batch_norm"), Operator.of("aten::mm")],
@@ -118,11 +119,11 @@ def test_the_parts_of_cudnn_which_a_job_uses_are_named() -> None:
         ("Optimizer.step", "optimizer"),
     ],
 )
-def test_an_operator_is_of_the_kind_that_a_reader_expects(name: str, kind: str) -> None:
+def test_operators_have_expected_kinds(name: str, kind: str) -> None:
     assert Operator.of(name).kind.name.lower() == kind
 
 
-def test_a_real_job_has_finite_features(trace: Callable[..., Any], tiny_models: Path) -> None:
+def test_real_job_has_finite_features(trace: Callable[..., Any], tiny_models: Path) -> None:
     result = trace(target=f"{tiny_models}:mlp", batch="8x16", labels="8:int64<4")
     found = features(result.trace, CARD)
     assert all(math.isfinite(value) for value in found.values())
@@ -131,13 +132,13 @@ def test_a_real_job_has_finite_features(trace: Callable[..., Any], tiny_models: 
     assert found["workspace_count"] == 0
 
 
-def test_examples_are_kept_and_read_again(tmp_path: Path) -> None:
+def test_examples_round_trip_through_file(tmp_path: Path) -> None:
     example = Example(
         "a", "model", "cnn", "h200", "one", features(small_trace(), CARD), 14, 40, measured_process=99, censored=True
     )
     path = tmp_path / "examples.jsonl"
     examples.append([example], path)
-    other = replace(example, id="c", features={"log_requests": 1.0})  # of another vramcast
+    other = replace(example, id="c", features={"log_requests": 1.0})  # from another vramcast
     examples.append([other], path)
     with open(path, "a") as file:
         file.write('{"id": "b"}\nnonsense\n')

@@ -1,4 +1,4 @@
-"""Groups which the data found, and no others."""
+"""Groups that the data contains, and no others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vramcast.learner.residual_tree import ALL_RUNS, FEWEST_MODELS, FEWEST_OF_CA
 RANDOM = np.random.default_rng(3)
 
 
-def test_a_trait_which_decides_cuts_and_one_which_does_not_never_does() -> None:
+def test_cuts_only_by_relevant_traits() -> None:
     n = 200
     wide = np.arange(n) % 2 == 0
     residuals = np.where(wide, RANDOM.exponential(1.0, n), 0.0)
@@ -23,11 +23,11 @@ def test_a_trait_which_decides_cuts_and_one_which_does_not_never_does() -> None:
     path = found.path({"plans": "exact"})
     assert [group.n_models for group in path[:2]] == [200, 100]
     assert found.no is not None
-    assert found.path({})[1] is found.no  # who lacks a trait has no value of it
+    assert found.path({})[1] is found.no  # a job without a trait has no value of it
 
 
-def test_known_causes_are_cut_first_and_make_the_classes() -> None:
-    """Three classes: convolutions err now and then, batches which vary too; neither alone would show among the other's."""
+def test_cuts_known_causes_first() -> None:
+    """Three classes: convolutions err sometimes, and so do varying batches; neither alone would show among the other's."""
     kinds = [("convolution", "alike")] * 10 + [("dense", "vary")] * FEWEST_OF_CAUSE + [("dense", "alike")] * 30
     residuals = np.zeros(len(kinds))
     residuals[[0, 10]] = 0.2
@@ -42,10 +42,10 @@ def test_known_causes_are_cut_first_and_make_the_classes() -> None:
     assert residuals[own.rows].max() == 0
     assert found.of_class({"operators": "convolution", "batches": "vary"}).n_models == 10
     few = grown(residuals[:-27], np.arange(len(kinds) - 27), traits[:-27])
-    assert [group.n_models for group in few.classes()] == [10, 7]  # three which do not vary are no class
+    assert [group.n_models for group in few.classes()] == [10, 7]  # three that do not vary are not a class
 
 
-def test_runs_of_few_models_are_no_group_however_many_they_are() -> None:
+def test_few_models_are_no_group() -> None:
     residuals = np.concatenate([np.zeros(100), np.full(100, 5.0)])
     models = np.concatenate([np.arange(100), np.arange(100) % (FEWEST_MODELS - 1) + 100])
     traits = [{"kind": "exact"}] * 100 + [{"kind": "wild"}] * 100
@@ -57,7 +57,7 @@ def test_runs_of_few_models_are_no_group_however_many_they_are() -> None:
         st.tuples(st.floats(-1, 3), st.integers(0, 40), st.sampled_from("ab"), st.sampled_from("xyz")), min_size=1, max_size=150
     )
 )
-def test_leaves_hold_each_run_once_and_a_job_finds_its_own(rows: list[tuple[float, int, str, str]]) -> None:
+def test_leaves_partition_runs(rows: list[tuple[float, int, str, str]]) -> None:
     traits = [{"first": first, "second": second} for _, _, first, second in rows]
     models = np.array([model for _, model, _, _ in rows])
     found = grown(np.array([value for value, _, _, _ in rows]), models, traits)

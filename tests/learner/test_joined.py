@@ -1,4 +1,4 @@
-"""Parts which err apart, and their sum."""
+"""Parts with independent errors, and their sum."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from vramcast.learner.sum_quantile import LEVELS, at, by_level, uniform
 from vramcast.tracer.protocol.job_result import UNKNOWN_SHARE
 
 
-def test_one_part_is_its_own_sum_at_every_level_that_bounds_have() -> None:
+def test_one_part_is_its_own_sum() -> None:
     part = by_level(lambda level: 1000 * level**9)
     for level in (0.5, 0.75, 0.9, 0.95, 0.99, 0.999):
         assert at(sum_quantile.joined([part, np.zeros(len(LEVELS))]), level) == pytest.approx(1000 * level**9)
     assert sum_quantile.joined([]).tolist() == [0.0] * len(LEVELS)
 
 
-def test_what_is_certain_is_added_whole() -> None:
+def test_adds_certain_parts_fully() -> None:
     assert at(sum_quantile.joined([np.full(len(LEVELS), 7.0), uniform(100)]), 0.9) == pytest.approx(7 + at(uniform(100), 0.9))
 
 
-def test_the_sum_of_two_parts_costs_less_than_both_worst_cases_and_holds() -> None:
-    """Against a hundred thousand draws of two independent parts, which are zero below their medians."""
+def test_sum_is_below_both_worst_cases() -> None:
+    """Compared with a hundred thousand draws of two independent parts, which are zero below their medians."""
     random = np.random.default_rng(1)
     shares = random.uniform(0, 1, (2, 100_000))
     draws = [np.where(share > 0.5, scale * (share - 0.5) / 0.5, 0) for share, scale in zip(shares, (100, 60), strict=True)]
@@ -34,18 +34,19 @@ def test_the_sum_of_two_parts_costs_less_than_both_worst_cases_and_holds() -> No
     for level in (0.9, 0.95, 0.99):
         bound = at(total, level)
         assert bound < at(uniform(100), level) + at(uniform(60), level)
-        assert level <= (draws[0] + draws[1] <= bound).mean() <= level + 0.03  # a cell's upper end stands for all of it
+        assert level <= (draws[0] + draws[1] <= bound).mean() <= level + 0.03  # a cell's upper end represents all of it
 
 
 @given(st.lists(st.floats(0, 1e12), min_size=1, max_size=4), st.floats(0.01, 0.999), st.floats(0.0001, 0.0009))
-def test_a_sum_never_falls_with_its_level_nor_below_its_parts(sizes: list[float], level: float, more: float) -> None:
+def test_sum_is_monotone(sizes: list[float], level: float, more: float) -> None:
     total = sum_quantile.joined([uniform(size) for size in sizes])
     assert at(total, level) <= at(total, level + more)
     assert at(total, level) >= max(at(uniform(size), level) for size in sizes) * (1 - 1e-9)
 
 
-def test_unanswered_calls_widen_the_bounds_of_both_peaks_by_their_share_of_what_is_reserved() -> None:
-    # All else is certain, so that the bound is the point and the part of the unanswered calls, whatever else was learned.
+def test_unanswered_calls_widen_both_bounds() -> None:
+    # Everything else is certain, so that the bound is the point plus the part of the unanswered calls, whatever else was
+    # learned.
     head = Head(None, Calibration.empty())
     learned = Learned(head, process_head=head)
     answered, two_open = (Subject({}, 1_000_000_000, context=500_000_000, unknown=n) for n in (0, 2))

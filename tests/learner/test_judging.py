@@ -17,9 +17,7 @@ QUICK = {"n_estimators": 40, "max_depth": 3, "learning_rate": 0.15}
 
 
 @pytest.mark.parametrize(("n", "folds"), [(200, 3), pytest.param(600, 5, marks=pytest.mark.release)])
-def test_every_run_is_judged_by_a_correction_which_has_not_seen_its_model(
-    make_examples: MakeExamples, n: int, folds: int
-) -> None:
+def test_scores_runs_without_their_model(make_examples: MakeExamples, n: int, folds: int) -> None:
     examples = make_examples(n, process=True)
     scored = cross_validation.cross_validated(examples, QUICK, levels=(0.9, 0.95), folds=folds)
     assert [one.id for one in scored] == [example.id for example in examples]
@@ -36,9 +34,7 @@ def test_every_run_is_judged_by_a_correction_which_has_not_seen_its_model(
         assert float(level) - 4 * spread <= share <= 1
 
 
-def test_other_runs_are_learned_from_but_those_of_a_judged_model(
-    make_examples: MakeExamples, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_learns_from_others_without_scored_models(make_examples: MakeExamples, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = make_examples(40)
     twins = [
         dataclasses.replace(e, id=f"twin {e.id}", group=e.group if number % 2 else "new") for number, e in enumerate(examples)
@@ -59,8 +55,8 @@ def test_other_runs_are_learned_from_but_those_of_a_judged_model(
     assert seen[0] & seen[1] == {"new"}
 
 
-def test_noise_is_not_foreseen_so_a_leak_would_show(make_examples: MakeExamples) -> None:
-    """Each model has its own residual, and a feature which names the model but not the residual of another one."""
+def test_cannot_predict_noise(make_examples: MakeExamples) -> None:
+    """Each model has its own residual, and a feature that identifies the model but not the residual of another one."""
     examples = [e for e in make_examples(400, noise=0.0, per_group=4) if e.family == "cnn"]
     own = {group: 1 + 0.2 * (number * 37 % 101) / 101 for number, group in enumerate(sorted({e.group for e in examples}))}
     changed = [
@@ -78,20 +74,20 @@ def test_noise_is_not_foreseen_so_a_leak_would_show(make_examples: MakeExamples)
     assert not leaked.reserved_head.active_segments or sum(seen) <= sum(unseen)
 
 
-def test_the_process_peak_is_judged_where_it_was_measured(make_examples: MakeExamples) -> None:
+def test_scores_process_peak_if_measured(make_examples: MakeExamples) -> None:
     (example,) = make_examples(1, process=True)
     known = {"one": StackContext(500 * MIB, 500 * MIB, 500 * MIB, 9)}
     scored = cross_validation.scored_of(example, None, contexts=known)
     assert scored is not None
     assert (scored.measured_bytes, scored.estimated_bytes) == (example.measured_process, example.reserved + 500 * MIB)
-    assert cross_validation.scored_of(example, None) is None  # no context is known
+    assert cross_validation.scored_of(example, None) is None  # the context is unknown
     (reserved_only,) = make_examples(1)
     plain = cross_validation.scored_of(reserved_only, None)
     assert plain is not None
     assert plain.measured_bytes == reserved_only.measured_reserved
 
 
-def test_what_does_not_fit_with_its_context_was_said_to_run_out_of_memory(make_examples: MakeExamples) -> None:
+def test_predicts_out_of_memory_with_context(make_examples: MakeExamples) -> None:
     (example,) = make_examples(1)
     card_gib = (example.reserved + 300 * MIB) / (1 << 30)
     on_card = dataclasses.replace(example, features={**example.features, "card_gib": card_gib})
@@ -102,6 +98,6 @@ def test_what_does_not_fit_with_its_context_was_said_to_run_out_of_memory(make_e
 
 
 @pytest.mark.parametrize("n", [0, 1])
-def test_one_model_is_too_few(make_examples: MakeExamples, n: int) -> None:
+def test_rejects_a_single_model(make_examples: MakeExamples, n: int) -> None:
     with pytest.raises(ValueError, match="models are too few"):
         cross_validation.cross_validated(make_examples(n))

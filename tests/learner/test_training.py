@@ -34,12 +34,12 @@ def learned(make_examples: MakeExamples) -> Learned:
 # ------------------------------------------------------------------------------------------------ the learner
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.filterwarnings("ignore:Estimator's parameters changed")
-def test_the_learner_is_a_scikit_learn_regressor() -> None:
+def test_learner_is_scikit_learn_regressor() -> None:
     random_rows = {"check_sample_weight_equivalence_on_dense_data": "rows are drawn for each tree, so weights are not repeats"}
     check_estimator(ResidualQuantiles(n_estimators=20, learning_rate=0.3), expected_failed_checks=random_rows, on_skip=None)
 
 
-def test_quantiles_have_their_shares_and_never_cross() -> None:
+def test_quantiles_have_shares_and_never_cross() -> None:
     random = np.random.default_rng(3)
     X = random.uniform(0, 1, (4000, 2))
     y = X[:, 0] + random.normal(0, 0.1 + X[:, 1])
@@ -49,8 +49,8 @@ def test_quantiles_have_their_shares_and_never_cross() -> None:
         assert abs((y[2000:] <= quantiles[:, column]).mean() - level) < 0.05
 
 
-def test_censored_rows_raise_the_quantiles_towards_the_truth() -> None:
-    """A third of the rows is cut off at a random point: leaving them out, or taking the cut for the value, is too low."""
+def test_censored_rows_raise_quantiles() -> None:
+    """A third of the rows is cut off at a random point: leaving them out, or using the cut as the value, is too low."""
     random = np.random.default_rng(5)
     n = 4000
     X = random.uniform(0, 1, (n, 1))
@@ -71,13 +71,13 @@ def test_censored_rows_raise_the_quantiles_towards_the_truth() -> None:
     assert abs(ours - true) < 0.6 * min(abs(as_values - true), abs(left_out - true))
 
 
-def test_a_learner_needs_a_value() -> None:
+def test_learner_needs_an_uncensored_row() -> None:
     with pytest.raises(ValueError, match="All rows are censored"):
         ResidualQuantiles().fit([[1.0], [2.0]], [1.0, 2.0], censored=[True, True])
 
 
 # ------------------------------------------------------------------------------------------------ the context
-def test_the_context_is_the_mode_of_what_is_left(make_examples: MakeExamples) -> None:
+def test_context_is_mode_of_remainder(make_examples: MakeExamples) -> None:
     found = stacks.learn(make_examples(200, process=True))
     assert found["one"].size_bytes == 500 * MIB  # half of the jobs are simulated exactly
     both = [dataclasses.replace(e, measured_process=(e.measured_reserved or 0) + 7) for e in make_examples(20)]
@@ -86,8 +86,8 @@ def test_the_context_is_the_mode_of_what_is_left(make_examples: MakeExamples) ->
     assert stacks.learn(make_examples(3, process=True)) == {}
 
 
-def test_jobs_which_use_other_libraries_have_contexts_of_their_own(make_examples: MakeExamples) -> None:
-    """Batch norm's part of cuDNN takes 40 MiB more, say; too few such jobs, and the stack's context is theirs too."""
+def test_contexts_differ_by_libraries(make_examples: MakeExamples) -> None:
+    """Batch norm's part of cuDNN takes 40 MiB more; with too few such jobs, the stack's context applies to them too."""
     examples = [
         dataclasses.replace(e, libraries=("cudnn", "norm"), measured_process=(e.measured_process or 0) + 40 * MIB)
         if number % 3 == 0
@@ -100,7 +100,7 @@ def test_jobs_which_use_other_libraries_have_contexts_of_their_own(make_examples
     assert context.of(("cudnn",)).size_bytes == context.of(("cudnn", "rnn")).size_bytes == 500 * MIB
 
 
-def test_what_is_left_of_a_process_peak_is_used_where_it_is_the_larger_part(make_examples: MakeExamples) -> None:
+def test_uses_remainder_of_process_peak_if_large(make_examples: MakeExamples) -> None:
     (example,) = make_examples(1, process=True, convolution=False)
     known = {"one": stacks.StackContext(500 * MIB, 500 * MIB, 500 * MIB, 9)}
     assert stacks.measured_reserved(example, known) == example.reserved
@@ -109,8 +109,8 @@ def test_what_is_left_of_a_process_peak_is_used_where_it_is_the_larger_part(make
 
 
 @pytest.mark.parametrize("n_new", [120, pytest.param(400, marks=pytest.mark.release)])
-def test_the_process_peak_has_a_head_of_its_own(make_examples: MakeExamples, n_new: int) -> None:
-    """Contexts vary from run to run here: the reserved peak's bound knows nothing of it, that of the process does."""
+def test_process_peak_has_own_head(make_examples: MakeExamples, n_new: int) -> None:
+    """Contexts vary from run to run here: the bound of the process peak includes that, the reserved peak's does not."""
     random = np.random.default_rng(987)  # not the seed of the examples, whose sizes come from such numbers too
 
     def some(n: int, seed: int) -> list[Example]:
@@ -140,20 +140,20 @@ def test_the_process_peak_has_a_head_of_its_own(make_examples: MakeExamples, n_n
     assert reserved_only.process(dataclasses.replace(subjects[0], context=7)) == reserved_only.reserved(subjects[0]) + 7
 
 
-def test_without_a_context_there_is_nothing_to_learn_from(make_examples: MakeExamples) -> None:
+def test_needs_a_context(make_examples: MakeExamples) -> None:
     with pytest.raises(DatasetError, match="a known context"):
         training.train(make_examples(3, process=True))
 
 
 # ------------------------------------------------------------------------------------------------ the correction
-def test_where_simulation_is_exact_nothing_is_added(learned: Learned, make_examples: MakeExamples) -> None:
+def test_adds_nothing_where_simulation_is_exact(learned: Learned, make_examples: MakeExamples) -> None:
     assert learned.reserved_head.active_segments == {"convolution"}
     exact = [example for example in make_examples(200, seed=9) if example.family == "mlp"]
     assert all(learned.reserved(subject(example)) == example.measured_reserved for example in exact)
     assert all(learned.bounds(subject(example), [0.99])[0].size_bytes == example.measured_reserved for example in exact)
 
 
-def test_a_family_which_is_exact_is_spared_though_others_of_its_kind_are_corrected(make_examples: MakeExamples) -> None:
+def test_spares_exact_family(make_examples: MakeExamples) -> None:
     def without_convolutions(example: Example, **features: float) -> dict[str, float]:
         return {**example.features, "workspace_count": 0.0, **features}
 
@@ -172,8 +172,8 @@ def test_a_family_which_is_exact_is_spared_though_others_of_its_kind_are_correct
     assert any(learned.reserved(subject(e)) != e.reserved for e in some)
 
 
-def test_what_only_runs_of_the_same_model_foretell_is_not_corrected(make_examples: MakeExamples) -> None:
-    """Each model has a residual and a feature of its own: only a learner that has seen its other runs is better than none."""
+def test_ignores_effects_within_one_model(make_examples: MakeExamples) -> None:
+    """Each model has a residual and a feature of its own: only a learner that has seen its other runs beats none."""
     some = [e for e in make_examples(240, per_group=4) if e.family == "cnn"]
     own = {group: 0.9 + 0.2 * (number * 37 % 101) / 101 for number, group in enumerate(sorted({e.group for e in some}))}
     of_models = [
@@ -190,7 +190,7 @@ def test_what_only_runs_of_the_same_model_foretell_is_not_corrected(make_example
     assert training.train(each_its_own, eager, folds=3).reserved_head.active_segments == {"convolution"}
 
 
-def test_where_simulation_misses_the_correction_finds_it(learned: Learned, make_examples: MakeExamples) -> None:
+def test_corrects_simulation_errors(learned: Learned, make_examples: MakeExamples) -> None:
     new = [example for example in make_examples(400, seed=9) if example.family == "cnn"]
     errors = [abs(learned.reserved(subject(e)) / (e.measured_reserved or 1) - 1) for e in new]
     plain = [abs(e.reserved / (e.measured_reserved or 1) - 1) for e in new]
@@ -204,13 +204,13 @@ PROMISED = [0.5, 0.9, 0.95, 0.97]
 def bounds_of_new_models(
     request: pytest.FixtureRequest, learned: Learned, make_examples: MakeExamples
 ) -> list[tuple[Example, list[BoundAtLevel]]]:
-    """Convolution jobs of models which nobody has seen, with their bounds at the levels in `PROMISED`."""
+    """Return convolution jobs of unseen models, with their bounds at the levels in `PROMISED`."""
     new = [example for example in make_examples(2 * request.param, seed=21, per_group=1) if example.family == "cnn"]
     return [(example, learned.bounds(subject(example), PROMISED)) for example in new]
 
 
 @pytest.mark.parametrize("level", PROMISED)
-def test_bounds_of_new_models_hold_as_often_as_promised(
+def test_bounds_of_new_models_reach_coverage(
     bounds_of_new_models: list[tuple[Example, list[BoundAtLevel]]], level: float
 ) -> None:
     new = [(example, bounds[PROMISED.index(level)]) for example, bounds in bounds_of_new_models]
@@ -221,9 +221,7 @@ def test_bounds_of_new_models_hold_as_often_as_promised(
     assert abs(hits - level * len(new)) <= 4 * spread
 
 
-def test_a_bound_rises_with_its_level_and_says_when_too_few_stand_behind_it(
-    learned: Learned, make_examples: MakeExamples
-) -> None:
+def test_bound_rises_with_level_and_reports_guarantee(learned: Learned, make_examples: MakeExamples) -> None:
     for example in make_examples(16, seed=33):
         bounds = [learned.bounds(subject(example), [level])[0] for level in (0.3, 0.5, 0.7, 0.9, 0.95, 0.99, 0.999)]
         sizes = [bound.size_bytes for bound in bounds]
@@ -232,19 +230,19 @@ def test_a_bound_rises_with_its_level_and_says_when_too_few_stand_behind_it(
         assert [bound.is_promised for bound in bounds] == [True] * 6 + [False]
 
 
-def test_calls_which_nobody_answered_widen_the_bound_above_the_median(learned: Learned, make_examples: MakeExamples) -> None:
-    """What is served is judged: the widening is the artifact's own, grows with the level, and is joined, not added."""
+def test_unanswered_calls_widen_bound(learned: Learned, make_examples: MakeExamples) -> None:
+    """Serving equals evaluation: the widening belongs to the artifact, grows with the level, and is combined, not added."""
     (_, example) = make_examples(2, seed=44)
     one = subject(example)
     two_unknown = dataclasses.replace(one, unknown=2)
     assert learned.bounds(two_unknown, [0.5])[0].size_bytes == learned.bounds(one, [0.5])[0].size_bytes
     for level in (0.9, 0.99):
         wider = learned.bounds(two_unknown, [level])[0].size_bytes - learned.bounds(one, [level])[0].size_bytes
-        assert 0 < wider < 0.1 * (2 * level - 1) * one.reserved  # 5 % a call, at most
+        assert 0 < wider < 0.1 * (2 * level - 1) * one.reserved  # at most 5 % per call
 
 
-def test_a_context_which_may_be_larger_moves_the_bound_of_the_process(learned: Learned, make_examples: MakeExamples) -> None:
-    """A job which is simulated exactly owes its margin to the context alone, but for a cell of `joined`."""
+def test_uncertain_context_widens_process_bound(learned: Learned, make_examples: MakeExamples) -> None:
+    """The margin of an exactly simulated job comes only from its context, apart from a cell of `joined`."""
     for example, is_exact in zip(make_examples(2, seed=44), (True, False), strict=True):
         known = dataclasses.replace(subject(example), context=500 * MIB, is_measured=True)
         vague = dataclasses.replace(known, beside={"context": sum_quantile.uniform(100 * MIB)}, is_measured=False)
@@ -258,7 +256,7 @@ def test_a_context_which_may_be_larger_moves_the_bound_of_the_process(learned: L
         assert names == ["allocator", "context"]
 
 
-def test_a_job_unlike_all_others_is_flagged_and_its_bound_is_wider(learned: Learned, make_examples: MakeExamples) -> None:
+def test_flags_unlike_job_and_widens_bound(learned: Learned, make_examples: MakeExamples) -> None:
     (_, like) = make_examples(2, seed=44)
     assert not learned.is_out_of_distribution(subject(like))
     names = ["batch_size", "card_gib", "sm_count", "near_capacity", "log_steps", "peak_step"]
@@ -271,7 +269,7 @@ def test_a_job_unlike_all_others_is_flagged_and_its_bound_is_wider(learned: Lear
     assert learned.bounds(unlike, [0.95])[0].size_bytes > learned.bounds(subject(like), [0.95])[0].size_bytes
 
 
-def test_the_same_examples_and_seed_give_the_same_correction(make_examples: MakeExamples) -> None:
+def test_training_is_reproducible(make_examples: MakeExamples) -> None:
     some = make_examples(200)
     first, second = training.train(some, QUICK, folds=3), training.train(some, QUICK, folds=3)
     trees = [one.reserved_head.quantiles.booster_.save_raw("json") for one in (first, second) if one.reserved_head.quantiles]
@@ -283,7 +281,7 @@ def test_the_same_examples_and_seed_give_the_same_correction(make_examples: Make
     assert cuts[0] == cuts[1]
 
 
-def test_examples_without_features_calibrate_and_correct_nothing(make_examples: MakeExamples) -> None:
+def test_examples_without_features_only_calibrate(make_examples: MakeExamples) -> None:
     bare = [
         dataclasses.replace(e, features={}, traits={"operators": "convolution" if e.family == "cnn" else "dense"})
         for e in make_examples(400, per_group=1)
@@ -305,7 +303,7 @@ def small_table(make_examples: MakeExamples) -> training.Table:
     return training.table_of(examples, stacks.learn(examples))
 
 
-def test_a_search_with_the_same_seed_finds_the_same_parameters(small_table: training.Table) -> None:
+def test_search_is_reproducible(small_table: training.Table) -> None:
     pytest.importorskip("optuna")
     from vramcast.learner.search import search
 
@@ -314,7 +312,7 @@ def test_a_search_with_the_same_seed_finds_the_same_parameters(small_table: trai
     assert set(first) == {"n_estimators", "max_depth", "learning_rate", "colsample_bytree", "min_child_weight"}
 
 
-def test_several_searches_share_a_storage(tmp_path: Path, small_table: training.Table) -> None:
+def test_searches_share_a_storage(tmp_path: Path, small_table: training.Table) -> None:
     optuna = pytest.importorskip("optuna")
     from vramcast.learner.search import search
 
@@ -325,10 +323,8 @@ def test_several_searches_share_a_storage(tmp_path: Path, small_table: training.
 
 
 @pytest.mark.parametrize("n_later", [100, pytest.param(400, marks=pytest.mark.release)])
-def test_calibrating_anew_makes_bounds_true_where_the_old_ones_failed(
-    learned: Learned, make_examples: MakeExamples, n_later: int
-) -> None:
-    """Another cluster: convolutions take a fifth more than where the trees were learned."""
+def test_recalibration_restores_coverage(learned: Learned, make_examples: MakeExamples, n_later: int) -> None:
+    """Another cluster: convolutions take a fifth more than in the training data."""
     from vramcast.learner.drift import drift
 
     def elsewhere(n: int, seed: int) -> list[Example]:
@@ -348,13 +344,13 @@ def test_calibrating_anew_makes_bounds_true_where_the_old_ones_failed(
     assert again.reserved_head.quantiles is learned.reserved_head.quantiles
 
 
-def test_from_lower_bounds_alone_nothing_is_learned(make_examples: Callable[..., list[Example]]) -> None:
+def test_rejects_only_lower_bounds(make_examples: Callable[..., list[Example]]) -> None:
     with pytest.raises(DatasetError, match="All runs are lower bounds"):
         training.train([dataclasses.replace(one, censored=True) for one in make_examples(4)])
 
 
-def test_a_context_is_not_learned_from_runs_with_only_a_lower_bound(make_examples: MakeExamples) -> None:
-    # Their process may have taken more than was seen: here it was seen with 1 MiB beside what it reserved.
+def test_ignores_lower_bounds_for_contexts(make_examples: MakeExamples) -> None:
+    # Their process may have taken more than was seen: here it was seen with 1 MiB above its reserved memory.
     whole = make_examples(10, process=True, convolution=False)
     seen_early = [
         dataclasses.replace(e, id=f"early {e.id}", censored=True, measured_process=e.reserved + MIB)

@@ -1,4 +1,4 @@
-"""The class of a job, as its trace shows it."""
+"""The class of a job, derived from its trace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STACK = Stack("2.8.0", "12.8", "9.10.2.21")
 
 
 def job(operator: str = "aten::mm", workspace_mib: int = 0, *, ledger: tuple[Entry, ...] = (), **header: Any) -> Trace:
-    """Return a job which asks for 30 MiB, and then for a workspace of the same operator."""
+    """Return a job that allocates 30 MiB, and then a workspace of the same operator."""
     columns = {
         "action": [Action.ALLOC, Action.ALLOC] if workspace_mib else [Action.ALLOC],
         "size_bytes": [30 * MIB, workspace_mib * MIB][: 1 + bool(workspace_mib)],
@@ -29,7 +29,7 @@ def job(operator: str = "aten::mm", workspace_mib: int = 0, *, ledger: tuple[Ent
 
 
 def steps(*sizes_mib: int) -> Trace:
-    """Return a job whose forward passes ask for so much."""
+    """Return a job whose forward passes allocate these sizes."""
     n = len(sizes_mib)
     columns = {
         "action": [Action.ALLOC] * n,
@@ -44,7 +44,7 @@ def steps(*sizes_mib: int) -> Trace:
 
 
 def traits(trace: Trace, **changes: Any) -> dict[str, str]:
-    """Return the traits of a job which torch 2.8 ran and its own cuDNN answered for."""
+    """Return the traits of a job that torch 2.8 ran with its own cuDNN."""
     known: dict[str, Any] = {
         "gpu": "h100", "reserved": (30 + 20) * MIB, "tracer": "nullgpu", "torch": "2.8.0+cu128", "stack": STACK,
         "asked_cudnn": "9.10.2", "ranks": 1, "is_full": False,
@@ -52,7 +52,7 @@ def traits(trace: Trace, **changes: Any) -> dict[str, str]:
     return traits_of(trace, **known | changes)
 
 
-def test_every_trait_has_a_value_and_a_meaning() -> None:
+def test_every_trait_has_value_and_meaning() -> None:
     found = traits(job())
     assert found.keys() == MEANINGS.keys()
     assert found == {
@@ -72,7 +72,7 @@ def test_every_trait_has_a_value_and_a_meaning() -> None:
         (job("aten::cudnn_convolution"), {}, "workspaces", "none"),
         (job("aten::cudnn_convolution", 20), {}, "plans", "exact"),
         (job("aten::cudnn_convolution", 20), {"asked_cudnn": "9.12.0"}, "plans", "other"),
-        (job("aten::cudnn_convolution", 20), {"asked_cudnn": ""}, "plans", "other"),  # nobody answered
+        (job("aten::cudnn_convolution", 20), {"asked_cudnn": ""}, "plans", "other"),  # no cuDNN answered
         (job("aten::_scaled_dot_product_flash_attention"), {}, "operators", "attention"),
         (job("## Call CompiledFxGraph fabc ##"), {}, "compiled", "yes"),
         (job("CompiledFunctionBackward"), {}, "compiled", "yes"),
@@ -82,13 +82,13 @@ def test_every_trait_has_a_value_and_a_meaning() -> None:
         (job(ledger=(Entry.of(Entered.BOUNDED, Code.CUBLASLT_WORKSPACE, 1),)), {}, "unknown", "none"),
         (job(), {"batches_vary": True}, "batches", "vary"),
         (steps(30, 30, 30), {}, "batches", "alike"),
-        (steps(90, 30, 30), {}, "batches", "alike"),  # the first one keeps what is kept once
-        (steps(30, 30, 20, 30), {}, "batches", "alike"),  # what an epoch leaves
+        (steps(90, 30, 30), {}, "batches", "alike"),  # the first one also keeps memory that later ones reuse
+        (steps(30, 30, 20, 30), {}, "batches", "alike"),  # the rest of an epoch
         (steps(20, 30, 30), {}, "batches", "vary"),
         (steps(30, 25, 20), {}, "batches", "vary"),
         (job(), {"ranks": 8}, "ranks", "several"),
         (job(), {"torch": "2.11.0+cu130"}, "torch", "other"),
-        (job(), {"stack": Stack()}, "torch", "same"),  # nobody says otherwise
+        (job(), {"stack": Stack()}, "torch", "same"),  # no other value is given
         (job(), {"is_full": True}, "card", "full"),
         (job(peaks={"retries": 1}), {}, "card", "full"),
         (job(), {"reserved": 2 << 30}, "size", "below 4 GiB"),
@@ -97,13 +97,11 @@ def test_every_trait_has_a_value_and_a_meaning() -> None:
         (job(**{CIRCUMSTANCES: {"precision": "bf16"}}), {}, "precision", "half"),
     ],
 )  # fmt: skip
-def test_a_trait_is_read_off_the_trace_and_its_circumstances(
-    trace: Trace, changes: dict[str, Any], trait: str, value: str
-) -> None:
+def test_derives_traits_from_trace_and_circumstances(trace: Trace, changes: dict[str, Any], trait: str, value: str) -> None:
     assert traits(trace, **changes)[trait] == value
 
 
-def test_a_value_is_replaced_by_another_of_its_own_trait() -> None:
+def test_replaces_value_within_its_trait() -> None:
     for (trait, value), other in NO_WORSE.items():
         assert value in MEANINGS[trait]
         assert other in MEANINGS[trait]

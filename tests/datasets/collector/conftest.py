@@ -1,4 +1,4 @@
-"""A stand-in for NVML, and its card's state."""
+"""A replacement of NVML, and its card's state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiles the stand-in; skips where there is no compiler."""
+    """Return the compiled replacement; skip without a compiler."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("needs a C compiler")
@@ -25,7 +25,7 @@ def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def card(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Sets the state of NVML's one card: bytes in use, and of each process."""
+    """Return a function that sets the state of NVML's one card: bytes in use, and of each process."""
     state = tmp_path / "nvml-state"
     monkeypatch.setenv("VRAMCAST_NVML", str(nvml_library))
     monkeypatch.setenv("NVML_STATE", str(state))
@@ -33,6 +33,6 @@ def card(nvml_library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     def set_state(used: int, processes: dict[int, int] | None = None) -> None:
         new = state.with_suffix(".new")
         new.write_text(f"{used}\n" + "".join(f"{pid} {size}\n" for pid, size in (processes or {}).items()))
-        os.replace(new, state)  # the library reads it at any moment
+        os.replace(new, state)  # the library may read it at any moment
 
     return set_state

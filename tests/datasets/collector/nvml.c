@@ -1,4 +1,4 @@
-/* Stands in for libnvidia-ml.so.1 in tests: one card whose use and processes are read from a text file at each call.
+/* A replacement of libnvidia-ml.so.1 for tests: one card, whose use and processes are read from a text file at each call.
  *
  *   $NVML_STATE: used-bytes of the card, then "pid bytes" of each process; absent or empty: every call fails
  */

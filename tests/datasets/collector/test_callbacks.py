@@ -52,14 +52,14 @@ trainer = pl.Trainer(max_steps=3, accelerator=ACCELERATOR, devices=1, logger=Fal
 
 def run_python(source: str, tmp_path: Path) -> int:
     path = tmp_path / "job.py"
-    # A torchvision of another build may stand beside this torch; transformers and Lightning import it.
+    # A torchvision of another build may be installed with this torch; transformers and Lightning import it.
     path.write_text(
         "from vramcast.tracer.program.imports import define_torchvision_operators as d; d()\n" + textwrap.dedent(source)
     )
     return subprocess.run([sys.executable, str(path)], env={"PYTHONPATH": python_path()}, cwd=tmp_path, timeout=300).returncode
 
 
-def test_a_trainer_of_hugging_face_gives_one_row(need: Callable[[str], Any], tmp_path: Path) -> None:
+def test_hugging_face_trainer_writes_one_row(need: Callable[[str], Any], tmp_path: Path) -> None:
     need("transformers")
     need("accelerate")
     assert run_python(f"OUT = {str(tmp_path)!r}; USE_CPU = True" + HUGGING_FACE + "trainer.train()", tmp_path) == 0
@@ -71,7 +71,7 @@ def test_a_trainer_of_hugging_face_gives_one_row(need: Callable[[str], Any], tmp
 
 
 @pytest.mark.release
-def test_training_which_ends_the_program_still_gives_its_row(need: Callable[[str], Any], tmp_path: Path) -> None:
+def test_exiting_training_writes_its_row(need: Callable[[str], Any], tmp_path: Path) -> None:
     need("transformers")
     need("accelerate")
     source = HUGGING_FACE + "trainer.training_step = lambda *a, **k: 1 / 0\ntrainer.train()"
@@ -80,9 +80,9 @@ def test_training_which_ends_the_program_still_gives_its_row(need: Callable[[str
     assert (run.measurement.status, run.measurement.censored) == ("unknown", True)
 
 
-def test_a_trainer_on_the_card_gives_the_peaks_of_its_training(probe: Probe, tmp_path: Path) -> None:
+def test_trainer_on_card_writes_peaks(probe: Probe, tmp_path: Path) -> None:
     source = f"OUT = {str(tmp_path)!r}; USE_CPU = False" + HUGGING_FACE
-    # Without the checkout's root, whose room `datasets` would pass for Hugging Face's package.
+    # Without the checkout's root, whose folder `datasets` would shadow Hugging Face's package.
     path = tuple(entry for entry in sys.path if entry not in ("", str(ROOT)))
     noted, _ = probe(
         source
@@ -98,7 +98,7 @@ def test_a_trainer_on_the_card_gives_the_peaks_of_its_training(probe: Probe, tmp
 
 
 @pytest.mark.parametrize("raises", [pytest.param(False, marks=pytest.mark.release), True])
-def test_lightning_gives_one_row_also_of_a_fit_which_raises(need: Callable[[str], Any], tmp_path: Path, raises: bool) -> None:
+def test_lightning_writes_row_of_failed_fit(need: Callable[[str], Any], tmp_path: Path, raises: bool) -> None:
     need("pytorch_lightning")
     source = f"OUT = {str(tmp_path)!r}; ACCELERATOR = 'cpu'; RAISES = {raises}" + LIGHTNING + "trainer.fit(Net(), data)"
     assert run_python(source, tmp_path) == (1 if raises else 0)

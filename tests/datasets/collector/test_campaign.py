@@ -32,7 +32,7 @@ from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.processes.job_process import python_path
 
 GIB = 1 << 30
-CUBLAS_WORKSPACES = {8_519_680, 1 << 20, 0}  # spec: of an A100, and of cuBLASLt, torch 2.11
+CUBLAS_WORKSPACES = {8_519_680, 1 << 20, 0}  # spec: values of an A100, and of cuBLASLt in torch 2.11
 
 
 def runs_of(out: Path) -> dict[str, Run]:
@@ -42,7 +42,7 @@ def runs_of(out: Path) -> dict[str, Run]:
 
 
 def listed(monkeypatch: pytest.MonkeyPatch, workloads: list[Workload]) -> None:
-    """Let the list of jobs be this one; nothing of it is repeated or capped unless a test says so."""
+    """Replace the list of jobs by this one, without repeats or capped runs unless a test adds them."""
     entries = [(f"1-{i}", workload) for i, workload in enumerate(workloads)]
     monkeypatch.setattr(campaign_module.workload_list, "workloads", lambda seed, first, count: entries[first : first + count])
     monkeypatch.setattr(campaign_module.workload_list, "is_repeated", lambda index: False)
@@ -50,14 +50,14 @@ def listed(monkeypatch: pytest.MonkeyPatch, workloads: list[Workload]) -> None:
 
 
 class WarmDryRun(DryRun):
-    """Runs on the worker which all tests share."""
+    """Runs on the worker that all tests share."""
 
     def __init__(self, card: Device) -> None:
         super().__init__(card)
         self._tracer = NullGpuTracer.shared()
 
     def close(self) -> None:
-        """Others need it."""
+        """Do nothing, because other tests need the worker."""
 
 
 def on_null_gpu(out: Path, count: int, card: Device | None = None) -> Campaign:
@@ -82,7 +82,7 @@ def jobs(tiny_models: Path) -> dict[str, Workload]:
     }
 
 
-def test_a_measured_job_has_the_peaks_history_and_workspaces_of_the_traced_one(
+def test_measured_job_matches_traced_job(
     tracer: Callable[[], NullGpuTracer], need: Callable[[str], Any], jobs: dict[str, Workload], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -113,7 +113,7 @@ def test_a_measured_job_has_the_peaks_history_and_workspaces_of_the_traced_one(
     assert json.loads((tmp_path / "passport.json").read_text())["properties"]["major"] == 8
 
 
-def test_a_job_which_fails_or_is_too_large_is_a_row_and_the_campaign_goes_on(
+def test_failed_job_is_a_row(
     tracer: Callable[[], NullGpuTracer], jobs: dict[str, Workload], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed(monkeypatch, [jobs["broken"], jobs["too large"], jobs["small"]])
@@ -127,7 +127,7 @@ def test_a_job_which_fails_or_is_too_large_is_a_row_and_the_campaign_goes_on(
     assert large.message.startswith("CUDA out of memory.")
 
 
-def test_repeats_are_bare_and_equal_and_the_smallest_card_is_found(
+def test_repeats_jobs_and_finds_smallest_card(
     tracer: Callable[[], NullGpuTracer], jobs: dict[str, Workload], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listed(monkeypatch, [jobs["wide"]])
@@ -146,7 +146,7 @@ def test_repeats_are_bare_and_equal_and_the_smallest_card_is_found(
     assert all(first.allocated_bytes <= cap < first.reserved_bytes for cap in caps if cap)  # type: ignore[operator]
 
 
-def test_the_command_measures_a_shard_and_goes_on_where_it_was(
+def test_command_resumes_its_shard(
     needs_null_gpu: None, jobs: dict[str, Workload], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -163,9 +163,9 @@ def test_the_command_measures_a_shard_and_goes_on_where_it_was(
     assert "choose another --out" in capsys.readouterr().err
 
 
-# ------------------------------------------------------------------------------------------------ with a machine of our own
+# ------------------------------------------------------------------------------------------------ with a fake machine
 class Stub:
-    """A machine whose jobs answer as their names say."""
+    """A machine whose jobs answer according to their names."""
 
     measured_by = "stub"
 
@@ -179,7 +179,7 @@ class Stub:
         return self.answer(argument)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing."""
 
 
 def stubbed(out: Path, answer: Callable[[Request], Answer], libraries: dict[str, str] | None = None, **limits: Any) -> Campaign:
@@ -190,7 +190,7 @@ def peaks(allocated: int, reserved: int, **more: int) -> dict[str, int | None]:
     return {"allocated_bytes": allocated, "reserved_bytes": reserved, "retries": 0, **more}
 
 
-def test_what_ran_out_of_memory_beside_others_is_run_again_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reruns_out_of_memory_job_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed(monkeypatch, [Workload(name) for name in ("fits", "large", "retries", "hopeless")])
     together = threading.Lock()
 
@@ -210,7 +210,7 @@ def test_what_ran_out_of_memory_beside_others_is_run_again_alone(tmp_path: Path,
     assert rows == {"fits": ("ok", 3), "large": ("ok", 1), "retries": ("ok", 1), "hopeless": ("oom", 1)}
 
 
-def test_a_job_which_dies_or_takes_too_long_is_a_censored_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_job_is_censored_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed(monkeypatch, [Workload("dies"), Workload("slow")])
 
     def answer(request: Request) -> Answer:
@@ -225,9 +225,7 @@ def test_a_job_which_dies_or_takes_too_long_is_a_censored_row(tmp_path: Path, mo
     assert "SIGKILL" in rows["dies"].message
 
 
-def test_when_the_time_is_used_up_no_job_is_started_and_the_next_shard_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stops_in_time_and_names_next_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed(monkeypatch, [Workload(f"job {i}") for i in range(100)])
 
     def answer(request: Request) -> Answer:
@@ -240,24 +238,24 @@ def test_when_the_time_is_used_up_no_job_is_started_and_the_next_shard_is_named(
     assert len(runs_of(tmp_path)) == sum(summary.by_status.values())
 
 
-def test_a_family_whose_package_is_missing_is_skipped_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skips_families_of_missing_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed(monkeypatch, [Workload(family, family=family) for family in ("timm", "torchvision", "hf", "mlp")])
     summary = stubbed(tmp_path, lambda request: Answer(1), {"torchvision": "1"}, count=4).run()
     assert dict(summary.skipped) == {"timm is not installed": 1, "transformers is not installed": 1}
     assert {run.workload.name for run in runs_of(tmp_path).values()} == {"torchvision", "mlp"}
 
 
-def test_runs_of_two_machines_are_never_mixed_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejects_runs_of_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed(monkeypatch, [Workload("a")])
     stubbed(tmp_path, lambda request: Answer(1), count=1).run()
-    with pytest.raises(DatasetError, match=r"libraries \{\}, now \{'timm': '1'\}"):
+    with pytest.raises(DatasetError, match=r"libraries \{\}, but here it is \{'timm': '1'\}"):
         stubbed(tmp_path, lambda request: Answer(1), {"timm": "1"}, count=1).run()
     (tmp_path / "passport.json").write_text("{")
     with pytest.raises(DatasetError, match="is damaged"):
         stubbed(tmp_path, lambda request: Answer(1), count=1).run()
 
 
-def test_a_disk_which_is_full_ends_the_campaign_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_disk_ends_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed(monkeypatch, [Workload(str(i)) for i in range(50)])
 
     def full(self: object, values: object) -> None:
@@ -270,13 +268,13 @@ def test_a_disk_which_is_full_ends_the_campaign_with_its_reason(tmp_path: Path, 
 
 # ------------------------------------------------------------------------------------------------ as a program
 @pytest.mark.integration
-def test_without_a_gpu_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reports_missing_gpu(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["measure", "--out", str(tmp_path), "--count", "1"]) == 3
     assert "finds no GPU on this machine" in capsys.readouterr().err
     assert not (tmp_path / "passport.json").exists()
 
 
-def test_the_list_is_printed_without_running_anything(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_list_without_running(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["measure", "--list", "--seed", "2", "--first", "40", "--count", "3"]) == 0
     listed_jobs = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [job["id"] for job in listed_jobs] == ["2-40", "2-41", "2-42"]
@@ -295,7 +293,7 @@ def test_the_list_is_printed_without_running_anything(capsys: pytest.CaptureFixt
         (["--dry-run", "h200", "--", "python", "train.py"], "use vramcast run"),
     ],
 )
-def test_wrong_usage_is_said_before_anything_is_written(
+def test_rejects_wrong_usage_before_writing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     assert main(["measure", "--out", str(tmp_path / "set"), *arguments]) == 2
@@ -308,7 +306,7 @@ def command(out: Path, *more: str) -> list[str]:
 
 
 @pytest.mark.release
-def test_killed_while_it_measures_it_goes_on_and_loses_only_the_run_under_way(needs_null_gpu: None, tmp_path: Path) -> None:
+def test_resumes_after_kill_without_loss(needs_null_gpu: None, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": python_path()}
     arguments = command(tmp_path, "--dry-run", "h200", "--count", "6")
     before: set[str] = set()
@@ -339,10 +337,8 @@ def test_killed_while_it_measures_it_goes_on_and_loses_only_the_run_under_way(ne
     assert {run.id for run in reading.runs if run.measurement.status == "ok" and "/" not in run.id} <= known
 
 
-def test_a_real_gpu_is_measured_with_torch_numpy_and_the_standard_library_alone(
-    tracer: Callable[[], NullGpuTracer], tmp_path: Path
-) -> None:
-    """The way of a real GPU, with the null GPU loaded into each Python at its start: nothing knows that it is none."""
+def test_real_gpu_needs_only_torch_and_numpy(tracer: Callable[[], NullGpuTracer], tmp_path: Path) -> None:
+    """The code path of a real GPU, with the null GPU loaded into each Python at its start, undetected by the collector."""
     from vramcast.tracer.nullgpu.library.build import build, find_torch
 
     stubs = tmp_path / "stubs"

@@ -1,4 +1,4 @@
-"""The context of a machine's card: what is read before and after kernels, with a stand-in for NVML and for torch."""
+"""The context of a machine's card: readings before and after kernels, with replacements of NVML and torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MINE = 42
 
 
 class FakeWork:
-    """A process whose context is `bare`, then `after`, beside what its allocator reserved."""
+    """A process whose context is `bare`, then `after`, plus the memory reserved by its allocator."""
 
     def __init__(self, card: Card, bare: int, after: int, *, pid: int | None = MINE, failed: Mapping[str, str] | None = None):
         self._card, self._sizes, self._pid, self._failed = card, [bare, after], pid, failed or {}
@@ -39,7 +39,7 @@ class FakeWork:
 
 
 def measured(nvml: Nvml, work: FakeWork) -> dict[str, Any]:
-    """Return what is measured of a process which does this work."""
+    """Return the measurement of a process that does this work."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("start", "launch", "reserved_bytes"):
             patch.setattr(context_probe, f"_{name}", getattr(work, name))
@@ -48,14 +48,14 @@ def measured(nvml: Nvml, work: FakeWork) -> dict[str, Any]:
 
 @pytest.fixture
 def nvml(card: Card) -> Nvml:
-    card(100 * MIB, {7: 100 * MIB})  # somebody's
+    card(100 * MIB, {7: 100 * MIB})  # another process's
     return Nvml("some-uuid")
 
 
 @pytest.mark.parametrize(
     ("pid", "how"), [(MINE, "nvml process"), (9000, "nvml process"), (None, "nvml device minus before")]
-)  # in a container under another number, or not told
-def test_the_context_is_the_processs_part_less_what_is_reserved(nvml: Nvml, card: Card, pid: int | None, how: str) -> None:
+)  # in a container with another id, or not listed
+def test_context_excludes_reserved_memory(nvml: Nvml, card: Card, pid: int | None, how: str) -> None:
     told = measured(nvml, FakeWork(card, 384 * MIB, 470 * MIB, pid=pid, failed={"attention": "why"}))
     assert told == {
         "bare_bytes": 384 * MIB, "kernels_bytes": 470 * MIB, "failed": {"attention": "why"}, "driver": "580.0.1", "how": how,
@@ -63,19 +63,19 @@ def test_the_context_is_the_processs_part_less_what_is_reserved(nvml: Nvml, card
 
 
 @pytest.mark.parametrize(("bare", "after"), [(0, 470), (384, 300), (-90, 470)])
-def test_what_can_be_no_context_is_not_one(nvml: Nvml, card: Card, bare: int, after: int) -> None:
+def test_rejects_impossible_context(nvml: Nvml, card: Card, bare: int, after: int) -> None:
     with pytest.raises(NvmlAbsent, match="let nothing else use the card"):
         measured(nvml, FakeWork(card, bare * MIB, after * MIB, pid=None))
 
 
-def test_a_machine_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_missing_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "finds no GPU" in context_probe.run_job(None)["absent"]
     assert "finds no GPU" in context_probe.run_job("a-uuid")["absent"]
 
 
-def test_without_nvml_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_missing_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setenv("VRAMCAST_NVML", "libnot-there.so")

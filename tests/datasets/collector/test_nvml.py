@@ -17,15 +17,15 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def test_the_card_says_its_use_its_processes_and_its_driver(card: Card) -> None:
+def test_reads_use_processes_and_driver(card: Card) -> None:
     card(5000, {7: 1000, 8: 2000, 9: 2**64 - 1})
     nvml = Nvml("some-uuid")
     assert nvml.used_bytes() == 5000
-    assert nvml.by_process() == {7: 1000, 8: 2000}  # of the third the driver says that it does not know
+    assert nvml.by_process() == {7: 1000, 8: 2000}  # the driver reports the third as not available
     assert nvml.driver() == "580.0.1"
 
 
-def test_without_a_library_a_card_or_a_driver_it_says_which_is_missing(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_missing_library_card_or_driver(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NvmlAbsent, match="nvmlInit_v2 failed with code 9"):
         Nvml()
     card(1)
@@ -36,7 +36,7 @@ def test_without_a_library_a_card_or_a_driver_it_says_which_is_missing(card: Car
         Nvml()
 
 
-def test_a_window_has_the_peaks_of_what_came_and_went_inside_it(card: Card) -> None:
+def test_window_has_peaks_of_its_processes(card: Card) -> None:
     card(100, {7: 100})
     with Sampler(Nvml(), interval_ms=1) as sampler:
         window = sampler.open()
@@ -58,21 +58,21 @@ def test_a_window_has_the_peaks_of_what_came_and_went_inside_it(card: Card) -> N
     [
         ({42: 800}, {42}, False, (800, "nvml process")),
         ({42: 800, 43: 100}, {42, 43}, False, (900, "nvml processes, sum of their peaks")),
-        ({9000: 800}, {42}, True, (800, "nvml process")),  # in a container, under another number
+        ({9000: 800}, {42}, True, (800, "nvml process")),  # in a container, under another id
         ({9000: 800}, {42}, False, (None, "torch counters only")),  # or another job's
         ({}, {42}, True, (850, "nvml device minus before")),
         ({1: 5, 2: 6}, {42}, True, (850, "nvml device minus before")),
         ({}, {42}, False, (None, "torch counters only")),
     ],
 )
-def test_the_process_peak_is_the_jobs_own_or_unknown(
+def test_process_peak_is_own_or_unknown(
     by_process: dict[int, int], pids: set[int], alone: bool, expected: tuple[int | None, str]
 ) -> None:
     window = Window(50, frozenset(), device_bytes=900, by_process=by_process, samples=3)
     assert window.process_bytes(pids, alone=alone) == expected
 
 
-def test_a_failing_sample_does_not_end_the_watch(card: Card, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_failed_sample_does_not_stop_sampling(card: Card, tmp_path_factory: pytest.TempPathFactory) -> None:
     card(100)
     nvml = Nvml()
     with Sampler(nvml, interval_ms=1) as sampler:

@@ -14,7 +14,7 @@ from vramcast.datasets import journal
 from vramcast.datasets.run import Run
 
 Card = Callable[..., None]
-# Writes its own use of the card where the stand-in for NVML looks, and waits until it was seen.
+# Writes its own use of the card for the replacement of NVML, and waits until it was sampled.
 USES_THE_CARD = """
 import os, sys, time
 def use(size):
@@ -37,7 +37,7 @@ def script(path: Path, source: str) -> str:
     return str(path)
 
 
-def test_a_script_runs_as_it_is_and_gives_one_row(card: Card, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_script_runs_unmodified_and_writes_row(card: Card, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     card(0)
     (tmp_path / "beside.py").write_text("word = 'found'")
     train = script(
@@ -68,7 +68,7 @@ def test_a_script_runs_as_it_is_and_gives_one_row(card: Card, tmp_path: Path, ca
         ("os.kill(os.getpid(), 9)", 137, "killed", "exit code -9"),
     ],
 )
-def test_a_script_which_fails_gives_its_row_and_its_exit_code(
+def test_failing_script_writes_row_and_exit_code(
     card: Card, tmp_path: Path, ends: str, code: int, status: str, message: str
 ) -> None:
     card(0)
@@ -81,7 +81,7 @@ def test_a_script_which_fails_gives_its_row_and_its_exit_code(
 
 
 @pytest.mark.integration
-def test_a_module_runs_too_and_without_nvml_the_peak_is_unknown_not_zero(
+def test_peak_is_unknown_without_nvml(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("VRAMCAST_NVML", "libnot-there.so")
@@ -104,15 +104,13 @@ def test_a_module_runs_too_and_without_nvml_the_peak_is_unknown_not_zero(
         (["bash", "run.sh"], "is not a Python script"),
     ],
 )
-def test_what_is_not_a_script_is_wrong_usage_and_writes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], message: str
-) -> None:
+def test_rejects_other_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], message: str) -> None:
     assert main(["measure", "--out", str(tmp_path / "set"), "--", *command]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "set").exists()
 
 
-def test_on_the_card_the_row_has_torchs_own_counters(probe: Callable[..., tuple[dict[str, Any], Any]], tmp_path: Path) -> None:
+def test_row_has_counters_of_torch(probe: Callable[..., tuple[dict[str, Any], Any]], tmp_path: Path) -> None:
     train = script(
         tmp_path / "train.py",
         """

@@ -1,4 +1,4 @@
-"""Damaged files of any format, and what must hold of whatever a reader makes of them."""
+"""Damaged files of any format, and the properties of every reader."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vramcast.datasets.histories.formats import Format
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Run
 
-# How many damaged files of a format are read; the release reads more.
+# Number of damaged files of each format; the release reads more.
 EXAMPLES = [100, pytest.param(500, marks=pytest.mark.release)]
 ACCOUNT = re.compile(r".*: (\d+) rows = (\d+) in (\d+) runs \+ (\d+) rejected \+ (\d+) skipped.*", re.DOTALL)
 _json = st.recursive(
@@ -36,7 +36,7 @@ _json = st.recursive(
 
 @st.composite
 def _mutated(draw: st.DrawFn, content: bytes) -> bytes:
-    """Return a valid file with some places overwritten, cut out, doubled or put elsewhere."""
+    """Return a valid file with some places overwritten, removed, duplicated or moved."""
     data = bytearray(content)
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(data)))
@@ -69,7 +69,7 @@ def _mutated(draw: st.DrawFn, content: bytes) -> bytes:
 
 @st.composite
 def contents(draw: st.DrawFn, samples: list[tuple[str, bytes]]) -> tuple[str, bytes]:
-    """Return a file's name and what it holds: mostly a valid sample with some places damaged."""
+    """Return a file's name and content: mostly a valid sample with some places damaged."""
     file, valid = draw(st.sampled_from(samples))
     kind = draw(st.integers(0, 9))
     if kind < 7:
@@ -94,7 +94,7 @@ def check(reading: Reading) -> None:
 
 
 def examine(one: Format, samples: list[tuple[str, bytes]], folder: Path, examples: int) -> None:
-    """Read many damaged files: each gives a reading which adds up, or one of two errors."""
+    """Read many damaged files: each gives a reading whose account adds up, or one of two errors."""
 
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(contents(samples))
@@ -117,7 +117,7 @@ def examine(one: Format, samples: list[tuple[str, bytes]], folder: Path, example
 
 
 def survives(form: Format, file: str, content: bytes, folder: Path) -> None:
-    """Read a valid file: it has runs, and each survives the way to JSON and back."""
+    """Read a valid file: it has runs, and each survives the conversion to JSON and back."""
     (folder / file).write_bytes(content)
     reading = form.read(folder / file)
     assert reading.runs
@@ -125,13 +125,13 @@ def survives(form: Format, file: str, content: bytes, folder: Path) -> None:
 
 
 def refuses_what_is_absent(form: Format, folder: Path) -> None:
-    """Read a file which is not there: an error in one line."""
+    """Read a missing file: the error is one line."""
     with pytest.raises((DatasetError, TraceFileError), match="absent"):
         form.read(folder / "absent")
 
 
 def refuses_an_endless_line(form: Format, folder: Path) -> None:
-    """Read a line which never ends: it is refused before it fills the memory."""
+    """Read an endless line: it is rejected before it fills the memory."""
     path = folder / "line.txt"
     path.write_bytes(b"1|" + b"x" * 2_000_000)
     with pytest.raises(DatasetError):

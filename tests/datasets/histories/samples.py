@@ -1,4 +1,4 @@
-"""Small valid files of every format, made up here: what the tests read and what the malformed ones are mutated from."""
+"""Small valid files of every format, invented here: the tests read them, and mutate them into malformed ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`vramcast import`: appends once, keeps bad rows aside, and says what it did."""
+"""`vramcast import`: appends each run once, rejects bad rows, and prints a summary."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def written(folder: Path, name: str, content: bytes) -> str:
     return str(folder / name)
 
 
-def test_runs_are_appended_once_and_bad_rows_go_to_a_file_beside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_appends_once_and_writes_rejected_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, store = written(tmp_path, "jobs.txt", samples.SACCT), str(tmp_path / "store.jsonl")
     assert main(["import", "sacct", source, "--out", store, "--json"]) == 0
     first = json.loads(capsys.readouterr().out)
@@ -33,25 +33,25 @@ def test_runs_are_appended_once_and_bad_rows_go_to_a_file_beside(tmp_path: Path,
     assert json.loads(aside[0])["text"] == "nonsense"
 
 
-def test_without_a_store_the_summary_is_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_only_summary_without_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = written(tmp_path, "table.csv", samples.CSV)
     assert main(["import", "csv", source]) == 0
     assert "nothing is written" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
 
 
-def test_a_file_of_another_format_is_an_error_and_leaves_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_format_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, store = written(tmp_path, "x.csv", b"a,b\n1,2\n"), tmp_path / "store.jsonl"
     assert main(["import", "sacct", source, "--out", str(store)]) == 2
     assert "Check the format" in capsys.readouterr().err
     assert not store.exists()
 
 
-def test_a_well_formed_file_without_data_is_no_error(tmp_path: Path) -> None:
+def test_accepts_empty_history(tmp_path: Path) -> None:
     assert main(["import", "sacct", written(tmp_path, "jobs.txt", b"JobID|State|TRESUsageInMax\n")]) == 0
 
 
-def test_rules_make_jobs_which_can_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rules_make_runnable_jobs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rules = written(tmp_path, "rules.json", b'[{"name": "train", "target": "torchvision:vgg16", "batch": ["8x3x224x224"]}]')
     source = written(tmp_path, "jobs.txt", samples.SACCT)
     assert main(["import", "sacct", source, "--join", rules, "--json"]) == 0
@@ -61,12 +61,12 @@ def test_rules_make_jobs_which_can_run_again(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("arguments", [["excel", "x"], ["sacct", "absent"], ["sacct", "x", "--out", "store.csv"]])
-def test_wrong_arguments_end_with_2_and_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_arguments_exit_2_with_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["import", *arguments]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_a_set_is_passed_on_as_parquet_and_grows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_writes_and_extends_parquet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyarrow")
     from vramcast.datasets.tables import read_set
 

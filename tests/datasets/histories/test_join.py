@@ -1,4 +1,4 @@
-"""Rules fill in what a history does not say, and never overwrite what it says."""
+"""Rules fill empty fields of a history, and never overwrite others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rules(tmp_path: Path, values: object) -> Path:
     return path
 
 
-def test_the_first_rule_whose_pattern_matches_fills_what_is_open(tmp_path: Path) -> None:
+def test_first_matching_rule_fills_empty_fields(tmp_path: Path) -> None:
     path = rules(
         tmp_path,
         [
@@ -38,7 +38,7 @@ def test_the_first_rule_whose_pattern_matches_fills_what_is_open(tmp_path: Path)
     assert matched == 2
 
 
-def test_a_script_is_known_by_the_hash_of_its_text_and_unmatched_runs_stay_as_they_are() -> None:
+def test_matches_script_by_hash() -> None:
     measured = run("measured", script_sha256="ab", target="torchvision:vgg16").workload
     history = [run("one", script_sha256="ab"), run("two", script_sha256="cd"), run("three")]
     joined, matched = join(history, [Rule(measured, script_sha256="ab")])
@@ -51,6 +51,6 @@ def test_a_script_is_known_by_the_hash_of_its_text_and_unmatched_runs_stay_as_th
     "value",
     [{}, [{}], [{"name": "a", "script_sha256": "b"}], [{"name": "a", "colour": 1}], [{"name": "a", "batch": ["x"]}], [7]],
 )
-def test_a_wrong_rule_is_an_error_which_names_it(value: object, tmp_path: Path) -> None:
+def test_wrong_rule_error_names_rule(value: object, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"rules\.json"):
         read_rules(rules(tmp_path, value))

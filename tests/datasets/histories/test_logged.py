@@ -1,4 +1,6 @@
-"""Logs of training scripts: whose peaks are read, in which unit, and what is left out; the logs are made up here."""
+"""Logs of training scripts: the peaks that are read, their units, and the lines that are left out; the logs are invented
+here.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def peaks_of(folder: Path, text: str, *, script: str | None = None) -> tuple[int
     return measured.allocated_bytes, measured.reserved_bytes
 
 
-def test_a_log_with_its_source_says_what_ran_on_what(tmp_path: Path) -> None:
+def test_reads_job_and_machine_from_log(tmp_path: Path) -> None:
     run = run_of(tmp_path, LOGGED)
     assert (run.measurement.allocated_bytes, run.measurement.reserved_bytes) == (3208 * MIB, 3374 * MIB)
     assert (run.measurement.status, run.measurement.censored) == ("ok", False)
@@ -55,13 +57,13 @@ def test_a_log_with_its_source_says_what_ran_on_what(tmp_path: Path) -> None:
     assert (passport.torch, passport.cuda, passport.driver, passport.python) == ("2.9.1+cu128", "12.8", "565.57.01", "3.12.3")
 
 
-def test_every_line_that_says_a_peak_is_accounted_for(tmp_path: Path) -> None:
+def test_accounts_for_every_peak_line(tmp_path: Path) -> None:
     reading = reading_of(tmp_path, LOGGED)
     assert reading.notes[0] == "train.log: 3 rows = 1 in 1 runs + 1 rejected + 1 skipped; 1 of peaks of 0 bytes"
-    assert "may be of 1000 or 1024" in reading.rejected[0].reason
+    assert "may be based on 1000 or 1024" in reading.rejected[0].reason
 
 
-def test_what_no_line_says_is_unknown(tmp_path: Path) -> None:
+def test_missing_values_are_unknown(tmp_path: Path) -> None:
     run = run_of(tmp_path, "peak memory consumption: 7 MiB\n")
     assert (run.measurement.allocated_bytes, run.measurement.reserved_bytes) == (7 * MIB, None)
     assert (run.passport.gpu, run.passport.torch, run.passport.cuda, run.passport.gpu_total_bytes) == (None,) * 4
@@ -85,16 +87,16 @@ def test_what_no_line_says_is_unknown(tmp_path: Path) -> None:
         ("Peak VRAM allocated for batch size 4: 100.25 MB", 100.25 * MIB, None),
     ],
 )
-def test_the_usual_spellings_are_read(line: str, allocated: float | None, reserved: float | None, tmp_path: Path) -> None:
+def test_reads_usual_spellings(line: str, allocated: float | None, reserved: float | None, tmp_path: Path) -> None:
     assert peaks_of(tmp_path, f"{line}\n") == (allocated, reserved)
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "memory allocated: 12 MiB",  # now, not at most
+        "memory allocated: 12 MiB",  # the present value, not a peak
         "max steps 100, allocated 3 GiB",
-        "peak memory: 3 GiB",  # of what?
+        "peak memory: 3 GiB",  # of an unknown quantity
         "peak memory allocated: {torch.cuda.max_memory_allocated()} MiB",
         "train_mem_gpu_peaked_delta = 3GB",
         "peak allocated 12%",
@@ -102,7 +104,7 @@ def test_the_usual_spellings_are_read(line: str, allocated: float | None, reserv
         "memory_usage: 3GiB(4%)",
     ],
 )
-def test_other_lines_are_no_peaks(line: str, tmp_path: Path) -> None:
+def test_ignores_other_lines(line: str, tmp_path: Path) -> None:
     reading = reading_of(tmp_path, line)
     assert not reading.runs
     assert reading.rejected[0].reason.startswith("No line has a peak")
@@ -114,12 +116,12 @@ def test_other_lines_are_no_peaks(line: str, tmp_path: Path) -> None:
         ("max_memory_allocated: 12.5 GB", "1000 or 1024"),
         ("max_memory_allocated: 3G", "1000 or 1024"),
         ("max_memory_allocated: 12.5", "no unit"),
-        ("max_memory_allocated: 3208", "no unit"),  # MiB, perhaps
-        ("max_memory_allocated: 1048577", "no unit"),  # torch counts in 512 bytes
+        ("max_memory_allocated: 3208", "no unit"),  # perhaps MiB
+        ("max_memory_allocated: 1048577", "no unit"),  # torch's counts are multiples of 512 bytes
         (f"max_memory_allocated: {'9' * 29} GiB", "exceeds the memory of any card"),
     ],
 )
-def test_a_size_whose_unit_is_not_sure_is_left_out(line: str, reason: str, tmp_path: Path) -> None:
+def test_rejects_size_with_uncertain_unit(line: str, reason: str, tmp_path: Path) -> None:
     reading = reading_of(tmp_path, line)
     assert not reading.runs
     assert reason in reading.rejected[0].reason
@@ -140,11 +142,11 @@ def test_a_size_whose_unit_is_not_sure_is_left_out(line: str, reason: str, tmp_p
         ("", None),
     ],
 )
-def test_a_source_says_what_its_units_are(source: str, base: int | None) -> None:
+def test_reads_units_from_source(source: str, base: int | None) -> None:
     assert base_of(source) == base
 
 
-def test_a_script_beside_the_log_decides_its_units(tmp_path: Path) -> None:
+def test_separate_script_decides_units(tmp_path: Path) -> None:
     line = "max_memory_allocated: 12.5 GB\n"
     script = "import torch\nprint(torch.cuda.max_memory_allocated() / {})\n"
     assert peaks_of(tmp_path, line, script=script.format("1e9")) == (12_500_000_000, None)
@@ -154,12 +156,12 @@ def test_a_script_beside_the_log_decides_its_units(tmp_path: Path) -> None:
     assert run.workload.script_sha256 == hashlib.sha256(script.format("1e9").encode()).hexdigest()
 
 
-def test_of_several_lines_the_largest_counts(tmp_path: Path) -> None:
+def test_takes_largest_of_several_lines(tmp_path: Path) -> None:
     steps = "".join(f"step: {n}  memory: {gib:.2f}GiB(9%)  tps: 1\n" for n, gib in enumerate((1, 3, 2)))
     assert peaks_of(tmp_path, steps) == (None, 3 * GIB)
 
 
-def test_the_ranks_and_the_card_of_torchtitan(tmp_path: Path) -> None:
+def test_reads_ranks_and_card_of_torchtitan(tmp_path: Path) -> None:
     text = (
         "- INFO - CUDA capacity: NVIDIA H100 80GB HBM3 with 79.11GiB memory\n"
         "- INFO - Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]\n"
@@ -173,7 +175,7 @@ def test_the_ranks_and_the_card_of_torchtitan(tmp_path: Path) -> None:
     assert (run.passport.gpu, run.passport.gpu_total_bytes) == ("NVIDIA H100 80GB HBM3", round(79.11 * GIB))
 
 
-def test_a_table_of_batch_sizes_is_a_run_each(tmp_path: Path) -> None:
+def test_table_gives_run_per_batch_size(tmp_path: Path) -> None:
     text = (
         "Peak VRAM allocated for batch size 1: 9.50 MB\nBatch Size 1: 9.50 MB\nBatch Size 2: OOM (Peak before OOM: 80.00 MB)\n"
     )
@@ -184,7 +186,7 @@ def test_a_table_of_batch_sizes_is_a_run_each(tmp_path: Path) -> None:
     assert one.id != two.id
 
 
-def test_out_of_memory_is_a_lower_bound_with_the_message_s_numbers(tmp_path: Path) -> None:
+def test_out_of_memory_is_lower_bound(tmp_path: Path) -> None:
     measured = run_of(tmp_path, LOGGED_FULL).measurement
     assert (measured.status, measured.censored, measured.oom_requested_bytes) == ("oom", True, 2 * GIB)
     assert (measured.allocated_bytes, measured.reserved_bytes) == (75 * GIB, 76.5 * GIB)
@@ -199,23 +201,23 @@ def test_out_of_memory_is_a_lower_bound_with_the_message_s_numbers(tmp_path: Pat
     assert run_of(tmp_path, LOGGED + LOGGED_FULL).measurement.status == "oom"
 
 
-def test_a_peak_at_the_card_s_end_is_a_lower_bound(tmp_path: Path) -> None:
+def test_peak_near_capacity_is_lower_bound(tmp_path: Path) -> None:
     text = "CUDA capacity: A card with 10.00GiB memory\npeak memory allocated: 5 GiB reserved: {} GiB\n"
     assert run_of(tmp_path, text.format(9.5)).measurement.censored
     assert not run_of(tmp_path, text.format(9)).measurement.censored
 
 
-def test_where_two_runs_wrote_one_log_the_settings_are_those_of_the_first_peak(tmp_path: Path) -> None:
+def test_takes_settings_of_first_run(tmp_path: Path) -> None:
     rule = "=" * 100
     text = f"batch_size:3\n{rule}\nbatch_size:4\npeak memory allocated: 9 MiB\n"
     assert run_of(tmp_path, text).workload.batch_size == 4
 
 
-def test_settings_end_with_the_first_step() -> None:
+def test_settings_end_at_first_step() -> None:
     assert settings_of(["aa:1 bb=[0, 2] path:/x", "aa:2", "step:1/3 loss:4"]) == {"aa": "1", "bb": "[0, 2]", "path": "/x"}
 
 
-def test_the_same_log_is_the_same_run(tmp_path: Path) -> None:
+def test_same_log_is_same_run(tmp_path: Path) -> None:
     one = run_of(tmp_path, LOGGED).id
     (tmp_path / "other").mkdir()
     assert run_of(tmp_path / "other", LOGGED).id == one
@@ -223,14 +225,14 @@ def test_the_same_log_is_the_same_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x04\x95\x00" * 1000, b"x" * 2_000_000, b"peak memory alloc", b"\n" * 100_000])
-def test_what_says_no_peak_is_kept_aside_with_a_reason(content: bytes, tmp_path: Path) -> None:
+def test_rejects_log_without_peak(content: bytes, tmp_path: Path) -> None:
     reading = reading_of(tmp_path, content)
     check(reading)
     assert not reading.runs
     assert len(reading.rejected) == 1
 
 
-def test_a_line_without_end_costs_only_itself(tmp_path: Path) -> None:
+def test_endless_line_costs_only_itself(tmp_path: Path) -> None:
     run = run_of(tmp_path, b"x" * 2_000_000 + b"\r\npeak memory allocated: 9 MiB\n")
     assert run.measurement.allocated_bytes == 9 * MIB
 
@@ -241,14 +243,14 @@ def test_a_line_without_end_costs_only_itself(tmp_path: Path) -> None:
     ),
     st.sampled_from([" ", "_", "1", "\"' ", "(", "mem ", "a"]),
 )
-def test_no_line_takes_long(start: str, filler: str) -> None:
-    """A quadratic pattern would take minutes for these: the test's own deadline is the check."""
+def test_reads_any_line_quickly(start: str, filler: str) -> None:
+    """A quadratic pattern would take minutes for these inputs: the deadline of the test is the check."""
     line = (start + filler * (9_000 // len(filler)))[:9_999]
     with suppress(DatasetError):
         peak_of(1, line, None)
 
 
-def test_the_script_belongs_to_logs_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_script_option_needs_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "train.log").write_bytes(LOGGED)
     (tmp_path / "train.py").write_text("import torch\nx = torch.cuda.max_memory_allocated() / 1e9\n")
     store = tmp_path / "runs.jsonl"
@@ -260,7 +262,7 @@ def test_the_script_belongs_to_logs_alone(tmp_path: Path, capsys: pytest.Capture
     assert find("logged").takes_script
 
 
-def test_an_absent_script_is_an_error(tmp_path: Path) -> None:
+def test_missing_script_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text("peak memory allocated: 9 MiB\n")
     with pytest.raises(DatasetError, match="absent"):
         read(tmp_path / "train.log", script=tmp_path / "absent.py")

@@ -1,4 +1,4 @@
-"""What each reader makes of a valid file: units, missing values, censoring, cards, and what it leaves aside."""
+"""The readers' results for valid files: units, missing values, censoring, cards, and rejected rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def by_id(found: Reading) -> dict[str, Run]:
     return {run.id: run for run in found.runs}
 
 
-def test_sacct_takes_the_largest_step_of_a_job_and_skips_extern(tmp_path: Path) -> None:
+def test_sacct_takes_largest_step_without_extern(tmp_path: Path) -> None:
     found = reading("sacct", samples.SACCT, tmp_path)
     job = by_id(found)["sacct-11"]
     assert job.measurement.process_bytes == 2 * GIB
@@ -40,20 +40,20 @@ def test_sacct_takes_the_largest_step_of_a_job_and_skips_extern(tmp_path: Path) 
     assert "of 2 in the job" in job.measurement.message
 
 
-def test_sacct_takes_0_for_missing_and_out_of_memory_for_censored(tmp_path: Path) -> None:
+def test_sacct_treats_zero_as_missing(tmp_path: Path) -> None:
     job = by_id(reading("sacct", samples.SACCT, tmp_path))["sacct-12"]
     assert job.measurement.process_bytes is None
     assert (job.measurement.status, job.measurement.censored) == ("killed", True)
     assert "host" in job.measurement.message
 
 
-def test_sacct_accounts_for_jobs_without_a_gpu_jobs_which_wait_and_nonsense(tmp_path: Path) -> None:
+def test_sacct_accounts_for_all_rows(tmp_path: Path) -> None:
     found = reading("sacct", samples.SACCT, tmp_path)
     assert "9 rows = 6 in 2 runs + 1 rejected + 2 skipped" in found.notes[0]
     assert found.rejected[0].text == "nonsense"
 
 
-def test_sacct_without_a_header_knows_columns_by_their_content(tmp_path: Path) -> None:
+def test_sacct_detects_columns_without_header(tmp_path: Path) -> None:
     found = reading("sacct", samples.SACCT_BARE, tmp_path)
     assert by_id(found)["sacct-7"].measurement.process_bytes == 100 * MIB
     assert "3 rows = 3 in 1 runs" in found.notes[0]
@@ -69,13 +69,13 @@ def test_sacct_reads_binary_suffixes(text: str, size_bytes: int | None, tmp_path
     ("state", "status"),
     [("FAILED", "error"), ("CANCELLED by 7", "killed"), ("TIMEOUT", "timeout"), ("NODE_FAIL", "killed")],
 )
-def test_slurm_jobs_which_did_not_complete_are_lower_bounds(state: str, status: str, tmp_path: Path) -> None:
+def test_incomplete_slurm_jobs_are_lower_bounds(state: str, status: str, tmp_path: Path) -> None:
     text = f"JobID|State|TRESUsageInMax\n5|{state}|\n5.0|{state}|gres/gpumem=1G\n"
     run = reading("sacct", text.encode(), tmp_path).runs[0]
     assert (run.measurement.status, run.measurement.censored, run.measurement.process_bytes) == (status, True, GIB)
 
 
-def test_sacct_json_reads_numbers_states_and_step_ids_of_every_version(tmp_path: Path) -> None:
+def test_sacct_json_reads_every_version(tmp_path: Path) -> None:
     found = reading("sacct-json", samples.SACCT_JSON, tmp_path)
     first, second = by_id(found)["sacct-20_3"], by_id(found)["sacct-22"]
     assert first.measurement.process_bytes == 2**31
@@ -85,7 +85,7 @@ def test_sacct_json_reads_numbers_states_and_step_ids_of_every_version(tmp_path:
     assert "4 rows = 2 in 2 runs + 1 rejected + 1 skipped" in found.notes[0]
 
 
-def test_jobstats_gives_a_run_a_card_and_censors_a_full_one(tmp_path: Path) -> None:
+def test_jobstats_gives_run_per_card(tmp_path: Path) -> None:
     found = reading("jobstats", samples.JOBSTATS, tmp_path)
     first, full = by_id(found)["jobstats-31-n1-0"], by_id(found)["jobstats-31-n1-1"]
     assert (first.measurement.process_bytes, first.measurement.censored) == (GIB, False)
@@ -94,14 +94,14 @@ def test_jobstats_gives_a_run_a_card_and_censors_a_full_one(tmp_path: Path) -> N
     assert "5 rows = 1 in 2 runs + 1 rejected + 3 skipped" in found.notes[0]
 
 
-def test_jobstats_refuses_a_summary_which_unpacks_to_too_much(tmp_path: Path) -> None:
+def test_jobstats_rejects_too_large_summary(tmp_path: Path) -> None:
     bomb = base64.b64encode(gzip.compress(b" " * (jobstats.MAX_JSON_BYTES + 1)))
     found = reading("jobstats", b"JobID|AdminComment\n1|JS1:" + bomb + b"\n", tmp_path)
     assert not found.runs
     assert "unpacks to more than" in found.rejected[0].reason
 
 
-def test_series_takes_the_largest_sample_and_measures_the_time_between_samples(tmp_path: Path) -> None:
+def test_series_takes_largest_sample_and_period(tmp_path: Path) -> None:
     found = reading("series", samples.SERIES, tmp_path, "99.csv")
     first, full = by_id(found)["series-99-0"], by_id(found)["series-99-1"]
     assert first.measurement.process_bytes == first.measurement.device_bytes == 3000 * MIB
@@ -111,14 +111,14 @@ def test_series_takes_the_largest_sample_and_measures_the_time_between_samples(t
     assert "6 rows = 4 in 2 runs + 1 rejected + 1 skipped" in found.notes[0]
 
 
-def test_series_reads_the_names_of_the_mit_supercloud(tmp_path: Path) -> None:
+def test_series_reads_mit_supercloud_names(tmp_path: Path) -> None:
     run = by_id(reading("series", samples.SUPERCLOUD, tmp_path))["series-5-0"]
     assert run.measurement.process_bytes == 2510 * MIB
     assert run.passport.gpu_total_bytes == 32510 * MIB
     assert run.passport.period_ms == pytest.approx(100, abs=0.1)
 
 
-def test_series_reads_samples_of_the_dcgm_exporter(tmp_path: Path) -> None:
+def test_series_reads_dcgm_exporter_samples(tmp_path: Path) -> None:
     found = reading("series", samples.PROMETHEUS, tmp_path)
     run = by_id(found)["series-41-n1-0"]
     assert run.measurement.process_bytes == 990 * MIB
@@ -127,12 +127,12 @@ def test_series_reads_samples_of_the_dcgm_exporter(tmp_path: Path) -> None:
     assert "6 rows = 4 in 1 runs + 1 rejected + 1 skipped" in found.notes[0]
 
 
-def test_series_without_a_column_of_memory_is_an_error(tmp_path: Path) -> None:
+def test_series_needs_memory_column(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"memory\.used"):
         reading("series", b"a,b\n1,2\n", tmp_path)
 
 
-def test_pai_joins_the_tables_beside_and_takes_gb_as_gib(tmp_path: Path) -> None:
+def test_pai_joins_tables_and_reads_gib(tmp_path: Path) -> None:
     (tmp_path / "pai_task_table.csv").write_bytes(samples.PAI_TASK)
     (tmp_path / "pai_instance_table.csv").write_bytes(samples.PAI_INSTANCE)
     first, second, third = reading("pai", samples.PAI, tmp_path, "pai_sensor_table.csv").runs
@@ -142,14 +142,14 @@ def test_pai_joins_the_tables_beside_and_takes_gb_as_gib(tmp_path: Path) -> None
     assert (third.workload.gpus, third.measurement.status) == (3, "error")
 
 
-def test_pai_says_which_gb_and_keeps_damaged_rows_aside(tmp_path: Path) -> None:
+def test_pai_notes_unit_and_rejects_damaged_rows(tmp_path: Path) -> None:
     found = reading("pai", samples.PAI, tmp_path, "pai_sensor_table.csv")
     assert "5 rows = 3 in 3 runs + 2 rejected" in found.notes[0]
     assert any("2^30" in note for note in found.notes)
     assert found.runs[0].measurement.status == "unknown"
 
 
-def test_a_snapshot_gives_the_peaks_of_its_history_and_the_request_that_failed(tmp_path: Path) -> None:
+def test_snapshot_gives_peaks_and_failed_request(tmp_path: Path) -> None:
     found = reading("snapshot", samples.SNAPSHOT, tmp_path)
     (run,) = found.runs
     assert (run.measurement.allocated_bytes, run.measurement.reserved_bytes) == (1024, 2 * MIB)
@@ -157,7 +157,7 @@ def test_a_snapshot_gives_the_peaks_of_its_history_and_the_request_that_failed(t
     assert "2 rows = 1 in 1 runs + 0 rejected + 1 skipped" in found.notes[0]
 
 
-def test_a_plain_table_takes_units_from_its_columns_and_leaves_0_unknown(tmp_path: Path) -> None:
+def test_plain_table_reads_units_from_columns(tmp_path: Path) -> None:
     found = reading("csv", samples.CSV, tmp_path)
     one, two, four = found.runs
     assert (one.measurement.reserved_bytes, one.measurement.process_bytes) == (1000 * MIB, 5 * GIB // 2)
@@ -168,29 +168,29 @@ def test_a_plain_table_takes_units_from_its_columns_and_leaves_0_unknown(tmp_pat
     assert "precision" in found.rejected[0].reason
 
 
-def test_a_plain_table_with_an_unknown_column_names_it(tmp_path: Path) -> None:
+def test_plain_table_names_unknown_column(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="'colour'"):
         reading("csv", b"name,colour\na,red\n", tmp_path)
 
 
-def test_our_own_journals_are_read_with_what_is_torn_kept_aside(tmp_path: Path) -> None:
+def test_journals_reject_torn_lines(tmp_path: Path) -> None:
     found = reading("runs", samples.RUNS, tmp_path)
     assert [run.id for run in found.runs] == ["a"]
     assert len(found.rejected) == 2
 
 
-def test_the_same_run_twice_in_one_file_is_kept_aside(tmp_path: Path) -> None:
+def test_rejects_duplicate_run(tmp_path: Path) -> None:
     rows = samples.CSV.splitlines(keepends=True)
     found = reading("csv", rows[0] + rows[1] + rows[1], tmp_path)
     assert (len(found.runs), len(found.rejected)) == (1, 1)
 
 
-def test_an_unknown_format_names_the_known_ones() -> None:
+def test_unknown_format_error_names_formats() -> None:
     with pytest.raises(UsageError, match="sacct-json"):
         find("excel")
 
 
-def test_sacct_reads_the_peak_that_our_epilog_noted_before_gpumem(tmp_path: Path) -> None:
+def test_sacct_prefers_peak_noted_by_epilog(tmp_path: Path) -> None:
     text = (
         "JobID|JobName|State|AllocTRES|TRESUsageInMax|AdminComment\n"
         "1|a|COMPLETED|gres/shard=4||vramcast-peak=3250:14913:tesla-t4\n"
@@ -206,7 +206,7 @@ def test_sacct_reads_the_peak_that_our_epilog_noted_before_gpumem(tmp_path: Path
 
 
 @pytest.mark.parametrize("text", ["1_000", "１２３", "1_0.5", "٣"])
-def test_a_number_is_written_in_plain_digits(text: str) -> None:
+def test_rejects_numbers_without_plain_digits(text: str) -> None:
     for read in (number, whole, size_bytes):
         with pytest.raises(DatasetError, match="must be"):
             read(text, "process_bytes")

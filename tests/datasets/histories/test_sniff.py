@@ -1,4 +1,4 @@
-"""A history tells its format, or says that it does not."""
+"""Detection of a history's format, and the error if it fails."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("packed", [False, True])
-def test_the_beginning_tells(tmp_path: Path, name: str, packed: bool) -> None:
+def test_detects_format_from_beginning(tmp_path: Path, name: str, packed: bool) -> None:
     data = CASES[name].encode()
     (tmp_path / "file").write_bytes(gzip.compress(data) if packed else data)
     assert format_of(tmp_path / "file") == name
 
 
-def test_samples_of_prometheus_and_pickles_tell_too(tmp_path: Path) -> None:
+def test_detects_prometheus_and_pickles(tmp_path: Path) -> None:
     (tmp_path / "a").write_text('# HELP DCGM_FI_DEV_FB_USED x\nDCGM_FI_DEV_FB_USED{gpu="0",hpc_job="3"} 1024\n')
     assert format_of(tmp_path / "a") == "series"
     (tmp_path / "b").write_bytes(pickle.dumps({"segments": []}))
@@ -42,13 +42,13 @@ def test_samples_of_prometheus_and_pickles_tell_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["hello\n", "a,b,c\n1,2,3\n", '{"a": 1}\n', "JobID|x\ngres/gpumem=1|JS1:abc\n"])
-def test_what_does_not_tell_asks_for_the_format(tmp_path: Path, text: str) -> None:
+def test_unknown_beginning_asks_for_format(tmp_path: Path, text: str) -> None:
     (tmp_path / "file").write_text(text)
     with pytest.raises(UsageError, match="--format"):
         format_of(tmp_path / "file")
 
 
-def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
+def test_reports_unreadable_file(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="cannot be read"):
         format_of(tmp_path / "absent")
     (tmp_path / "empty").write_text("\n")

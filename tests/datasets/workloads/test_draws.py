@@ -1,4 +1,4 @@
-"""Seeded choices: the same under every Python, and as often as they say."""
+"""Seeded choices: equal in every version of Python, with the given frequencies."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from vramcast.datasets.workloads.sizes import (
 )
 
 
-def test_a_stream_belongs_to_its_key() -> None:
+def test_stream_depends_on_its_key() -> None:
     assert [Draw(1, 2).integer(0, 10**9) for _ in range(2)] == [PINNED, PINNED]
     assert Draw(12).uniform(0, 1) != Draw(1, 2).uniform(0, 1)
 
 
-PINNED = 88418273  # what CPython 3.11 draws; another number on another Python would give another list
+PINNED = 88418273  # CPython 3.11 draws this number; another number in another Python would give another list
 
 
-def test_weights_say_how_often() -> None:
+def test_weights_set_frequencies() -> None:
     draw = Draw("weights")
     counts = Counter(draw.weighted({"often": 90, "seldom": 10, "never": 0}) for _ in range(2000))
     assert 1700 < counts["often"] < 1900
@@ -37,7 +37,7 @@ def test_weights_say_how_often() -> None:
 
 
 @given(st.integers(), st.integers(0, 100), st.integers(0, 100))
-def test_choices_stay_in_their_bounds(key: int, low: int, more: int) -> None:
+def test_choices_stay_within_bounds(key: int, low: int, more: int) -> None:
     draw = Draw(key)
     assert low <= draw.integer(low, low + more) <= low + more
     assert low <= draw.uniform(low, low + more) <= low + more
@@ -47,7 +47,7 @@ def test_choices_stay_in_their_bounds(key: int, low: int, more: int) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ sizes
-def test_sizes_spread_evenly_in_their_logarithm_and_most_are_below_24_gib() -> None:
+def test_sizes_are_log_uniform() -> None:
     budgets = [draw_budget(Draw(index)) for index in range(2000)]
     totals = sorted(budget.state_bytes + budget.batch_bytes for budget in budgets)
     assert LOWEST_BYTES <= totals[0] < 0.12 * GIB
@@ -56,30 +56,30 @@ def test_sizes_spread_evenly_in_their_logarithm_and_most_are_below_24_gib() -> N
     assert 0.7 < sum(total < 24 * GIB for total in totals) / 2000 < 0.9
 
 
-def test_parameters_are_what_the_state_has_room_for() -> None:
+def test_parameters_fill_the_state() -> None:
     assert Budget(1600, 0).parameters(16) == 100
 
 
-def test_what_the_state_does_not_take_is_left_for_the_batch() -> None:
+def test_batch_gets_memory_left_by_state() -> None:
     assert Budget(100, 50).less(30) == Budget(30, 120)
     assert Budget(100, 50).less(200) == Budget(200, 0)
 
 
 @given(st.floats(0, 1e6), st.integers(1, 50), st.integers(1, 60), st.integers(1, 9))
-def test_the_largest_width_is_the_last_within_the_budget(budget: float, low: int, steps: int, multiple: int) -> None:
+def test_largest_width_is_within_budget(budget: float, low: int, steps: int, multiple: int) -> None:
     widths = [width for width in range(low, low + steps * multiple + 1) if width % multiple == 0]
     fitting = [width for width in widths if width**2 <= budget]
     assert largest(lambda width: width**2, budget, low, widths[-1], multiple) == (fitting or widths)[-1 if fitting else 0]
 
 
 @given(st.integers(), st.floats(1, 1e9), st.floats(1, 1e9), st.integers(1, 4), st.integers(4, 1000))
-def test_a_batch_fits_where_one_can(key: int, batch_bytes: float, sample_bytes: float, lowest: int, highest: int) -> None:
+def test_batch_fits_if_possible(key: int, batch_bytes: float, sample_bytes: float, lowest: int, highest: int) -> None:
     batch = draw_batch(Draw(key), batch_bytes, sample_bytes, lowest=lowest, highest=highest)
     assert lowest <= batch <= highest
     assert batch * sample_bytes <= max(batch_bytes, lowest * sample_bytes)
 
 
-def test_a_side_is_one_with_which_the_batch_is_in_bounds() -> None:
+def test_side_keeps_batch_in_bounds() -> None:
     sides = (8, 16, 32, 64)
     drawn = {draw_fitting(Draw(key), sides, 10_000, lambda side: side**2, 8, 100) for key in range(100)}
     assert drawn == {16, 32}

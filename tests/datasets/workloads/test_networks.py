@@ -1,4 +1,4 @@
-"""Random networks on the CPU: outputs of the right shape, every weight used, shapes as their names say."""
+"""Random networks on the CPU: outputs of the right shape, every weight used, layers according to the shape's name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NORMS = ("none", "batch", "layer", "group")
 
 
 def check(network: Any, inputs: Any, shape: tuple[int, ...]) -> None:
-    """The output has that shape, and its sum of squares a gradient for every parameter."""
+    """Fail unless the output has that shape, and its sum of squares a gradient for every parameter."""
     output = network(inputs)
     assert tuple(output.shape) == shape
     output.square().sum().backward()
@@ -30,7 +30,7 @@ def kinds(network: Any) -> set[str]:
 
 @pytest.mark.parametrize("shape", MLP_SHAPES)
 @pytest.mark.parametrize("norm", NORMS)
-def test_a_perceptron_of_each_shape_and_norm_trains(shape: str, norm: str) -> None:
+def test_perceptrons_train(shape: str, norm: str) -> None:
     network = networks.mlp(24, 5, 24, 4, shape=shape, norm=norm, dropout=0.1)
     check(network, torch.randn(6, 24), (6, 5))
     expected = {"none": None, "batch": "BatchNorm1d", "layer": "LayerNorm", "group": "GroupNorm"}[norm]
@@ -38,21 +38,21 @@ def test_a_perceptron_of_each_shape_and_norm_trains(shape: str, norm: str) -> No
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "silu", "tanh", "leaky_relu", "elu"])
-def test_a_perceptron_has_the_activation_it_was_asked_for(activation: str) -> None:
+def test_perceptron_has_requested_activation(activation: str) -> None:
     names = {name.lower() for name in kinds(networks.mlp(4, 2, 8, 2, activation=activation))}
     assert activation.replace("_", "") in names
 
 
 @pytest.mark.parametrize("shape", CNN_SHAPES)
 @pytest.mark.parametrize("norm", NORMS)
-def test_a_convolutional_network_of_each_shape_and_norm_trains(shape: str, norm: str) -> None:
+def test_convolutional_networks_train(shape: str, norm: str) -> None:
     check(networks.cnn(7, 8, 3, 2, shape=shape, norm=norm, dropout=0.1), torch.randn(2, 3, 16, 16), (2, 7))
 
 
 @pytest.mark.parametrize("dimensions", [1, 2, 3])
 @pytest.mark.parametrize("dense_outputs", [False, True])
 @pytest.mark.parametrize("pool", [False, True])
-def test_a_convolutional_network_has_one_to_three_dimensions(dimensions: int, dense_outputs: bool, pool: bool) -> None:
+def test_convolutional_network_has_one_to_three_dimensions(dimensions: int, dense_outputs: bool, pool: bool) -> None:
     size = (16,) * dimensions
     network = networks.cnn(4, 8, 3, 1, inputs=2, dimensions=dimensions, dense_outputs=dense_outputs, pool=pool)
     check(network, torch.randn(2, 2, *size), (2, 4, *size) if dense_outputs else (2, 4))
@@ -62,14 +62,14 @@ def test_a_convolutional_network_has_one_to_three_dimensions(dimensions: int, de
 @pytest.mark.parametrize("attention", ["sdpa", "eager", "torch"])
 @pytest.mark.parametrize("outputs", [0, 3])
 @pytest.mark.parametrize("norm_first", [True, False])
-def test_a_transformer_scores_each_next_token_or_the_text(attention: str, outputs: int, norm_first: bool) -> None:
+def test_transformer_scores_tokens_or_text(attention: str, outputs: int, norm_first: bool) -> None:
     network = networks.transformer(
         50, 16, 2, 4, 12, outputs, attention=attention, norm_first=norm_first, gated=attention == "eager", dropout=0.1
     )
     check(network, torch.randint(50, (2, 12)), (2, outputs) if outputs else (2, 12, 50))
 
 
-def test_eager_and_fused_attention_agree_and_a_causal_one_sees_no_later_token() -> None:
+def test_eager_and_fused_attention_agree() -> None:
     outputs = {}
     for attention in ("sdpa", "eager"):
         torch.manual_seed(0)
@@ -82,7 +82,7 @@ def test_eager_and_fused_attention_agree_and_a_causal_one_sees_no_later_token() 
     torch.testing.assert_close(outputs["sdpa"], outputs["eager"], rtol=1e-4, atol=1e-5)
 
 
-def test_an_rms_norm_and_a_narrow_inner_layer_are_taken() -> None:
+def test_accepts_rms_norm_and_narrow_inner_layer() -> None:
     network = networks.transformer(50, 16, 1, 4, 12, norm="rms", feedforward=24, activation="relu")
     assert "RMSNorm" in kinds(network)
     assert "LayerNorm" not in kinds(network)
@@ -105,5 +105,5 @@ Widths = Callable[[str, int, int], list[int]]
         (stage_widths, "pyramid", [64, 128, 256, 512]),
     ],
 )
-def test_a_shape_says_how_wide_layers_are(widths: Widths, shape: str, expected: list[int]) -> None:
+def test_shape_sets_layer_widths(widths: Widths, shape: str, expected: list[int]) -> None:
     assert widths(shape, 64, 4) == expected

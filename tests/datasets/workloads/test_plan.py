@@ -1,4 +1,4 @@
-"""The list of jobs: the same whatever the cut, without repeats, in fixed proportions, and legal."""
+"""The list of jobs: independent of the cut, without repeats, in fixed proportions, and valid."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ def entries() -> list[tuple[str, Workload]]:
 
 
 # ------------------------------------------------------------------------------------------------ the list
-def test_the_same_seed_gives_the_same_list_and_another_seed_another(entries: list[tuple[str, Workload]]) -> None:
+def test_list_depends_only_on_seed(entries: list[tuple[str, Workload]]) -> None:
     assert workloads(1, 0, 200) == entries[:200]
     assert not {repr(w) for _, w in workloads(2, 0, 200)} & {repr(w) for _, w in entries[:200]}
 
 
-def test_an_id_is_the_seed_and_the_index(entries: list[tuple[str, Workload]]) -> None:
+def test_id_is_seed_and_index(entries: list[tuple[str, Workload]]) -> None:
     assert [id for id, _ in entries] == [f"1-{index}" for index in range(COUNT)]
     assert workloads(1, 7, 0) == []
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32), st.integers(0, 120), st.integers(0, 60))
-def test_a_shard_is_a_slice_of_the_list(seed: int, first: int, count: int) -> None:
+def test_shard_is_a_slice_of_the_list(seed: int, first: int, count: int) -> None:
     assert workloads(seed, first, count) == workloads(seed, 0, 180)[first : first + count]
 
 
-def test_no_workload_is_in_the_list_twice(entries: list[tuple[str, Workload]]) -> None:
+def test_list_has_no_duplicates(entries: list[tuple[str, Workload]]) -> None:
     assert len({repr(workload) for _, workload in entries}) == COUNT
 
 
-def test_a_repeat_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With nine possible answers and eight asked for, repeats are certain to be drawn."""
+def test_redraws_duplicates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine possible draws and eight entries make repeated draws certain."""
     monkeypatch.setattr("vramcast.datasets.workloads.workload_list.PROPORTIONS", {"mlp": 1})
     monkeypatch.setattr("vramcast.datasets.workloads.workload_list._BLOCK", 1)
     monkeypatch.setitem(FAMILIES, "mlp", lambda draw: Workload(name=str(draw.integer(1, 9))))
@@ -56,7 +56,7 @@ def test_a_repeat_is_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(set(names)) == 8
 
 
-def test_every_block_has_the_fixed_proportions_in_its_own_order(entries: list[tuple[str, Workload]]) -> None:
+def test_blocks_have_fixed_proportions(entries: list[tuple[str, Workload]]) -> None:
     size = sum(PROPORTIONS.values())
     families = [workload.family for _, workload in entries]
     blocks = [families[start : start + size] for start in range(0, COUNT, size)]
@@ -64,7 +64,7 @@ def test_every_block_has_the_fixed_proportions_in_its_own_order(entries: list[tu
     assert len({tuple(block) for block in blocks}) > 0.9 * len(blocks)
 
 
-def test_a_tenth_is_measured_twice_and_another_tenth_capped(entries: list[tuple[str, Workload]]) -> None:
+def test_tenths_are_repeated_and_capped(entries: list[tuple[str, Workload]]) -> None:
     repeated = [index for index in range(COUNT) if is_repeated(index)]
     capped = [index for index in range(COUNT) if is_capped(index)]
     assert len(repeated) == len(capped) == COUNT // 10
@@ -76,7 +76,7 @@ def test_a_tenth_is_measured_twice_and_another_tenth_capped(entries: list[tuple[
 
 
 @pytest.mark.integration
-def test_the_list_is_made_without_torch() -> None:
+def test_list_needs_no_torch() -> None:
     source = (
         "import sys; from vramcast.datasets.workloads.workload_list import workloads; print(len(workloads(1, 0, 100)));"
         "print(sorted({'torch', 'torchvision', 'timm', 'transformers', 'numpy'} & set(sys.modules)))"
@@ -86,7 +86,7 @@ def test_the_list_is_made_without_torch() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ each entry
-def test_every_workload_is_a_job_and_plain_data(entries: list[tuple[str, Workload]]) -> None:
+def test_workloads_are_jobs_and_plain_data(entries: list[tuple[str, Workload]]) -> None:
     card = device("h200")
     for _, workload in entries:
         assert from_plain(Workload, json.loads(json.dumps(to_plain(workload)))) == workload
@@ -96,7 +96,7 @@ def test_every_workload_is_a_job_and_plain_data(entries: list[tuple[str, Workloa
         assert job.target == workload.target
 
 
-def test_labels_fit_their_batch(entries: list[tuple[str, Workload]]) -> None:
+def test_labels_fit_batch(entries: list[tuple[str, Workload]]) -> None:
     for _, workload in entries:
         sizes = {TensorSpec.parse(text).shape[0] for text in _tensors(workload)}
         assert len(sizes) == 1
@@ -109,7 +109,7 @@ def _tensors(workload: Workload) -> list[str]:
     return [text.partition("=")[2] if text[0].isalpha() else text for text in (*workload.batch, workload.labels) if text]
 
 
-def test_options_are_only_where_they_mean_something(entries: list[tuple[str, Workload]]) -> None:
+def test_options_appear_only_where_meaningful(entries: list[tuple[str, Workload]]) -> None:
     for _, workload in entries:
         shape = TensorSpec.parse(_tensors(workload)[0]).shape
         assert not workload.channels_last or (workload.family in CONVOLVING and len(shape) == 4)
@@ -124,7 +124,7 @@ def test_options_are_only_where_they_mean_something(entries: list[tuple[str, Wor
         )
 
 
-def test_every_choice_of_every_option_comes_up(entries: list[tuple[str, Workload]]) -> None:
+def test_every_option_value_occurs(entries: list[tuple[str, Workload]]) -> None:
     seen = {name: Counter(getattr(workload, name) for _, workload in entries) for name in _OPTIONS}
     assert {name: set(counts) for name, counts in seen.items()} == _OPTIONS
     assert 0.7 < seen["alloc_conf"][""] / COUNT < 0.9

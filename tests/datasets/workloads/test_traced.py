@@ -1,4 +1,4 @@
-"""A sample of the list runs on the null GPU, and its peaks are spread as they should be."""
+"""A sample of the list on the null GPU, whose peaks are spread as intended."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ GIB = 2**30
 
 
 def _sample() -> dict[str, list[Workload]]:
-    """The first four workloads of each family."""
+    """Return the first four workloads of each family."""
     entries = [workload for _, workload in workloads(20, 0, 100)]
     return {family: [w for w in entries if w.family == family][:4] for family in PROPORTIONS}
 
 
 @pytest.mark.release
 @pytest.mark.parametrize("family", PROPORTIONS)
-def test_a_sample_of_each_family_runs_and_peaks_apart(family: str, tracer: Callable[[], NullGpuTracer]) -> None:
+def test_sample_of_each_family_runs(family: str, tracer: Callable[[], NullGpuTracer]) -> None:
     if family in NEEDS and find_spec(NEEDS[family]) is None:
         pytest.skip(f"needs {NEEDS[family]}")
     peaks = []

@@ -1,4 +1,4 @@
-"""Ready-made models: their names are in the libraries, their configs' entries are known, the table says the truth."""
+"""Ready-made models: their names exist in the libraries, their config entries are known, and the table is correct."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_timm_has_every_model_of_that_size(need: Need) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(TIMM)[::12])
-def test_the_table_of_timm_models_says_the_truth(name: str, need: Need) -> None:
+def test_table_of_timm_models_is_correct(name: str, need: Need) -> None:
     timm, torch = need("timm"), need("torch")
     with torch.device("meta"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # timm's own
@@ -43,21 +43,21 @@ def test_the_table_of_timm_models_says_the_truth(name: str, need: Need) -> None:
 
 
 @pytest.mark.parametrize("name", ["resnet50", "vit_b_16", "swin_t", "efficientnet_b0"])
-def test_the_table_of_torchvision_models_says_the_truth(name: str, need: Need) -> None:
+def test_table_of_torchvision_models_is_correct(name: str, need: Need) -> None:
     torchvision, torch = need("torchvision"), need("torch")
     with torch.device("meta"):
         model = torchvision.models.get_model(name, weights=None)
     assert sum(p.numel() for p in model.parameters()) == pytest.approx(TORCHVISION[name].parameters, rel=0.01)
 
 
-def test_a_timm_model_without_the_switch_is_never_checkpointed() -> None:
+def test_never_checkpoints_timm_model_without_switch() -> None:
     drawn = [draw_timm(Draw(index)) for index in range(2000)]
     checkpointed = {workload.name for workload in drawn if workload.checkpointing}
     assert checkpointed
     assert all(TIMM[name].checkpoints for name in checkpointed)
 
 
-def test_a_model_of_one_size_gets_images_of_that_size() -> None:
+def test_fixed_size_model_gets_its_size() -> None:
     for index in range(1000):
         workload = draw_timm(Draw(index))
         side = int(workload.batch[0].split("x")[-1])
@@ -65,16 +65,16 @@ def test_a_model_of_one_size_gets_images_of_that_size() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ Hugging Face
-@pytest.mark.integration  # the first of them imports transformers, for seconds
+@pytest.mark.integration  # the first of them imports transformers, which takes seconds
 @pytest.mark.parametrize("kind", sorted(TYPES))
-def test_a_config_knows_every_entry_it_is_given(kind: str, need: Need) -> None:
+def test_configs_know_their_entries(kind: str, need: Need) -> None:
     config_class = type(need("transformers").AutoConfig.for_model(kind))
     known = {*config_class().to_dict(), *config_class.attribute_map}
-    known |= {"architectures", "num_labels", "decoder_start_token_id"}  # of every config, though not in its dictionary
+    known |= {"architectures", "num_labels", "decoder_start_token_id"}  # valid for every config, though not in its dictionary
     assert {*TYPES[kind].names, *TYPES[kind].config} - known == set()
 
 
-def test_hugging_face_shapes_are_legal() -> None:
+def test_hugging_face_shapes_are_valid() -> None:
     kinds = set()
     for index in range(3000):
         workload = draw_hugging_face(Draw(index))
@@ -92,7 +92,7 @@ def test_hugging_face_shapes_are_legal() -> None:
     assert kinds == set(TYPES)
 
 
-def test_a_few_models_have_a_billion_parameters() -> None:
+def test_few_models_have_a_billion_parameters() -> None:
     widths = [draw_hugging_face(Draw(index)).name for index in range(3000)]
     assert (
         0.001

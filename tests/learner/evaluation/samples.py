@@ -1,4 +1,4 @@
-"""Runs to judge, by hand and drawn."""
+"""Runs to evaluate, written by hand and drawn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEVELS = (0.5, 0.9, 0.99)
 
 
 def run(measured_bytes: int, estimated_bytes: int, survives: bool | None = None, **values: Any) -> Scored:
-    """A run; `survives` says how a second round went, capped at the estimate."""
+    """Return a run; `survives` is the outcome of a second round, capped at the estimate."""
     if survives is not None:
         values["ran_at" if survives else "died_at"] = estimated_bytes
     named = {"id": "a", "group": "resnet", "family": "cnn", "gpu": "rtx3060", "optimizer": "sgd", **values}
@@ -22,7 +22,7 @@ def run(measured_bytes: int, estimated_bytes: int, survives: bool | None = None,
 
 
 def drawn_runs(n: int, seed: int = 0, *, n_models: int = 8) -> list[Scored]:
-    """Jobs of a few models, each with a bias of its own; bounds are true quantiles of the noise around it."""
+    """Return jobs of a few models, each with a bias of its own; bounds are true quantiles of the noise around it."""
     random = np.random.default_rng(seed)
     optimizers = ("sgd", "adam", "adamw")
     found = []

@@ -1,4 +1,4 @@
-"""The figures, against cases worked out by hand and against what always holds."""
+"""The metrics, compared with cases computed by hand and with invariants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .samples import GB, LEVELS, drawn_runs, run, scored_runs
 KEYS = ["runs", "mre", "p90", "max", "signed_median", "under_rate", "pef", "mcp_bytes", "coverage", "overprovision", "pinball"]
 
 
-def test_errors_are_estimate_over_measured_minus_one() -> None:
+def test_errors_are_relative_to_measurement() -> None:
     figures = evaluate([run(100, 90), run(100, 102), run(100, 140), run(200, 200)])
     assert figures["runs"] == 4
     assert figures["mre"] == pytest.approx(0.06)  # sizes 0, 0.02, 0.1, 0.4
@@ -27,7 +27,7 @@ def test_errors_are_estimate_over_measured_minus_one() -> None:
     assert figures["under_rate"] == 0.25
 
 
-def test_the_median_error_leaves_out_runs_which_died_or_were_said_to() -> None:
+def test_median_error_omits_out_of_memory_runs() -> None:
     runs = [
         run(100, 103),
         run(100, 200, said_out_of_memory=True),
@@ -37,7 +37,7 @@ def test_the_median_error_leaves_out_runs_which_died_or_were_said_to() -> None:
     assert evaluate(runs)["max"] == pytest.approx(0.03)
 
 
-# T = 12 GB. M the measured peak, E the estimate; what the two rounds say and what the run adds to the MCP.
+# T = 12 GB. M is the measured peak, E the estimate; then the outcome of both rounds and the run's contribution to the MCP.
 TWO_ROUNDS = {
     "it ran and survived its cap": (run(6 * GB, 5 * GB, survives=True), False, "second run", 7 * GB),
     "it ran and died at its cap": (run(6 * GB, 5 * GB, survives=False), True, "second run", -5 * GB),
@@ -74,14 +74,14 @@ def test_two_rounds(name: str) -> None:
     assert evaluate([one])["pef"] == (None if failed is None else float(failed))
 
 
-def test_the_conserved_memory_is_the_mean_of_what_the_runs_add() -> None:
+def test_conserved_memory_is_mean_of_contributions() -> None:
     runs = [
         run(6 * GB, 5 * GB, survives=True, card_bytes=12 * GB),
         run(6 * GB, 5 * GB, survives=False, card_bytes=12 * GB),
         run(11 * GB, 14 * GB, ran_out_of_memory=True, said_out_of_memory=True, card_bytes=12 * GB),
         run(11 * GB, 9 * GB, ran_out_of_memory=True, card_bytes=12 * GB),
         run(10 * GB, 13 * GB, said_out_of_memory=True, card_bytes=12 * GB),
-        run(1 * GB, 1 * GB),  # its card is unknown: it counts for the PEF alone
+        run(1 * GB, 1 * GB),  # its card is unknown: it counts only for the PEF
     ]
     figures = evaluate(runs)
     assert figures["mcp_bytes"] == -1_600_000_000  # (7 - 5 + 12 - 9 - 13) / 5
@@ -89,20 +89,20 @@ def test_the_conserved_memory_is_the_mean_of_what_the_runs_add() -> None:
     assert ways(runs) == {"first round": 3, "second run": 2, "emulated": 0, "inferred": 1, "not judged": 0}
 
 
-def test_a_requested_bound_is_judged_in_place_of_the_estimate() -> None:
+def test_evaluates_requested_bound() -> None:
     one = run(6 * GB, 5 * GB, bounds={0.99: 7 * GB}, survives=False, card_bytes=12 * GB)
     assert (request_bytes(one, None), request_bytes(one, 0.99), request_bytes(one, 0.5)) == (5 * GB, 7 * GB, 5 * GB)
     assert verdict(one, 0.99).failed is False
     assert evaluate([one], level=0.99)["mcp_bytes"] == 5 * GB
 
 
-def test_a_run_that_survives_its_estimate_survives_a_larger_bound_too() -> None:
+def test_success_at_estimate_implies_larger_bound() -> None:
     one = run(8 * GB, 5 * GB, bounds={0.5: 4 * GB, 0.99: 7 * GB}, survives=True)
     assert (verdict(one, 0.99).way, verdict(one, 0.99).failed) == ("second run", False)
     assert (verdict(one, 0.5).way, verdict(one, 0.5).failed) == ("inferred", True)
 
 
-def test_a_second_round_which_the_simulator_played_is_told_apart() -> None:
+def test_distinguishes_simulated_second_round() -> None:
     one = run(8 * GB, 5 * GB, bounds={0.5: 4 * GB, 0.99: 7 * GB}, ran_at=4 * GB + 1, died_at=4 * GB, is_emulated=True)
     assert [(verdict(one, level).failed, verdict(one, level).way) for level in (None, 0.5, 0.99)] == [
         (False, "emulated"),
@@ -111,16 +111,16 @@ def test_a_second_round_which_the_simulator_played_is_told_apart() -> None:
     ]
 
 
-def test_a_bound_above_the_card_requests_the_card() -> None:
+def test_bound_above_card_requests_card() -> None:
     one = run(10 * GB, 9 * GB, bounds={0.99: 13 * GB}, card_bytes=12 * GB)
     assert request_bytes(one, 0.99) == 12 * GB
     assert (verdict(one, 0.99).failed, saved_bytes(one, 0.99)) == (False, 0)
     dead = run(10 * GB, 9 * GB, bounds={0.99: 13 * GB}, card_bytes=12 * GB, ran_out_of_memory=True)
-    assert verdict(dead, 0.99).failed is True  # the estimate did not foresee it
+    assert verdict(dead, 0.99).failed is True  # the estimate did not predict it
     assert verdict(dead).failed is True
 
 
-def test_coverage_and_overprovision_by_level() -> None:
+def test_reports_coverage_and_overprovision_by_level() -> None:
     runs = [
         run(100, 95, bounds={0.5: 95, 0.9: 110}),
         run(100, 95, bounds={0.5: 100, 0.9: 120}),
@@ -132,7 +132,7 @@ def test_coverage_and_overprovision_by_level() -> None:
     assert figures["overprovision"] == {"0.5": 0.0, "0.9": pytest.approx(0.15)}
 
 
-def test_of_a_censored_run_only_a_bound_below_is_judged() -> None:
+def test_censored_run_shows_only_failures() -> None:
     runs = [
         run(100, 100, bounds={0.9: 110}),
         run(100, 100, bounds={0.9: 110}, censored=True),
@@ -147,14 +147,14 @@ def test_of_a_censored_run_only_a_bound_below_is_judged() -> None:
     assert excesses(runs, 0.9) == [pytest.approx(0.1)]
 
 
-def test_pinball_charges_a_shortfall_by_the_level_and_an_excess_by_the_rest() -> None:
+def test_pinball_weighs_shortfall_by_level() -> None:
     assert evaluate([run(100, 100, bounds={0.9: 80})])["pinball"] == pytest.approx(0.9 * 0.2)
     assert evaluate([run(100, 100, bounds={0.9: 120})])["pinball"] == pytest.approx(0.1 * 0.2)
     both = evaluate([run(100, 100, bounds={0.9: 80, 0.5: 120})])
     assert both["pinball"] == pytest.approx((0.18 + 0.1) / 2)
 
 
-def test_the_pinball_loss_is_smallest_at_the_true_quantile() -> None:
+def test_pinball_is_smallest_at_true_quantile() -> None:
     measured = range(1000, 2000)
     losses = {
         bound: evaluate([run(size, size, bounds={0.9: round(size * bound / 1500)}) for size in measured])["pinball"]
@@ -163,7 +163,7 @@ def test_the_pinball_loss_is_smallest_at_the_true_quantile() -> None:
     assert losses[1500] < losses[3000]
 
 
-def test_nothing_to_judge_gives_null_and_valid_json() -> None:
+def test_no_runs_give_null_and_valid_json() -> None:
     for runs in ([], [run(100, 120, censored=True, bounds={0.9: 130})]):
         figures = evaluate(runs)
         text = json.dumps(figures, allow_nan=False)
@@ -180,14 +180,14 @@ def test_nothing_to_judge_gives_null_and_valid_json() -> None:
 @pytest.mark.parametrize(
     "values", [{"measured_bytes": 0}, {"estimated_bytes": -1}, {"bounds": {1.0: 10}}, {"bounds": {0.0: 10}}]
 )
-def test_a_run_without_sizes_or_with_a_level_outside_is_refused(values: dict[str, Any]) -> None:
+def test_rejects_wrong_sizes_and_levels(values: dict[str, Any]) -> None:
     with pytest.raises(DatasetError, match=r"must be above|between"):
         run(**{"measured_bytes": 1, "estimated_bytes": 1, **values})
 
 
 @settings(deadline=None)
 @given(scored_runs())
-def test_figures_always_hold_together(runs: list[Scored]) -> None:
+def test_metrics_are_consistent(runs: list[Scored]) -> None:
     figures = evaluate(runs)
     json.dumps(figures, allow_nan=False)
     assert list(figures) == [*KEYS, "by"]
@@ -208,14 +208,14 @@ def test_figures_always_hold_together(runs: list[Scored]) -> None:
 
 @settings(deadline=None)
 @given(scored_runs(min_size=1))
-def test_a_higher_bound_covers_and_overprovides_no_less(runs: list[Scored]) -> None:
+def test_higher_bound_covers_no_less(runs: list[Scored]) -> None:
     figures = evaluate(runs)
     for values in (figures["coverage"], figures["overprovision"]):
         known = [values[f"{level:g}"] for level in LEVELS if values[f"{level:g}"] is not None]
         assert known == sorted(known)
 
 
-def test_the_order_of_the_runs_and_their_grouping_change_nothing() -> None:
+def test_order_and_grouping_change_nothing() -> None:
     runs = drawn_runs(60)
     figures = evaluate(runs)
     assert evaluate(runs[::-1]) == figures

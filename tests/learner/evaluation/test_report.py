@@ -1,4 +1,4 @@
-"""Charts, pictures and the page, from runs whose drawing is known."""
+"""Charts, drawings and the page, from runs with a known drawing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VOID = {"meta", "br"}
 
 
 class Page(HTMLParser):
-    """What a page holds; every tag must be closed by its own."""
+    """The content of a page; every tag must be closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ def series(chart: Chart) -> dict[str, Series]:
     return {one.name: one for one in chart.series}
 
 
-def test_the_parity_chart_has_a_point_a_run_and_rings_for_lower_bounds() -> None:
+def test_parity_chart_has_points_and_rings() -> None:
     runs = [run(1 * GIB, 2 * GIB), run(3 * GIB, 3 * GIB, family="mlp"), run(5 * GIB, 9 * GIB, censored=True)]
     found = series(charts.parity(runs))
     assert (found["cnn"].x, found["cnn"].y) == ((GIB,), (2 * GIB,))
@@ -67,7 +67,7 @@ def test_the_parity_chart_has_a_point_a_run_and_rings_for_lower_bounds() -> None
     assert (censored.x, censored.y) == ((5 * GIB,), (9 * GIB,))
 
 
-def test_the_coverage_chart_has_shares_levels_and_band_side_by_side() -> None:
+def test_coverage_chart_has_shares_levels_and_band() -> None:
     runs = [run(100, 100, bounds={0.5: 100 - (i % 4 == 0), 0.9: 110}) for i in range(8)]
     found = series(charts.coverage(runs))
     assert found["measured"].y == (0.75, 1.0)
@@ -77,7 +77,7 @@ def test_the_coverage_chart_has_shares_levels_and_band_side_by_side() -> None:
 
 
 @pytest.mark.parametrize(("n", "share"), [(1, 0.5), (8, 0.5), (57, 0.9), (500, 0.99), (20_000, 0.95)])
-def test_the_band_is_that_of_the_binomial_distribution(n: int, share: float) -> None:
+def test_band_is_binomial(n: int, share: float) -> None:
     stats = pytest.importorskip("scipy.stats")
     low, high = binomial_band(n, share)
     assert (round(low * n), round(high * n)) == tuple(stats.binom.ppf([0.025, 0.975], n, share))
@@ -85,20 +85,20 @@ def test_the_band_is_that_of_the_binomial_distribution(n: int, share: float) -> 
 
 @settings(deadline=None)
 @given(st.integers(1, 200), st.floats(0.01, 0.99))
-def test_a_band_lies_around_its_share(n: int, share: float) -> None:
+def test_band_surrounds_its_share(n: int, share: float) -> None:
     low, high = binomial_band(n, share)
     assert 0 <= low <= high <= 1
     assert low - 1 / n < share < high + 1 / n
 
 
-def test_the_errors_rise_to_all_runs() -> None:
+def test_error_distribution_rises_to_all_runs() -> None:
     runs = [run(100, 101), run(100, 90), run(100, 100), run(100, 150, said_out_of_memory=True)]
     found = series(charts.error_distribution(runs))["all (3)"]
-    assert found.x == (1e-4, pytest.approx(0.01), pytest.approx(0.1))  # no error stands at the left end of the logarithm
+    assert found.x == (1e-4, pytest.approx(0.01), pytest.approx(0.1))  # an error of 0 is at the left end of the logarithm
     assert found.y == (pytest.approx(1 / 3), pytest.approx(2 / 3), 1.0)
 
 
-def test_the_cost_of_a_bound_is_its_median_excess() -> None:
+def test_overprovision_is_median_excess() -> None:
     runs = [run(100, 100, bounds={0.9: bound}) for bound in (100, 110, 160)]
     found = series(charts.overprovision(runs))
     assert found["median"].y == (pytest.approx(0.1),)
@@ -106,14 +106,14 @@ def test_the_cost_of_a_bound_is_its_median_excess() -> None:
     assert found["middle 80 % of runs"].y == (pytest.approx(0.5),)
 
 
-def test_families_beyond_the_colours_stand_together() -> None:
+def test_combines_families_beyond_the_colors() -> None:
     runs = [run(100, 100, family=f"family {i:02}") for i in range(20)]
     names = list(series(charts.parity(runs)))
     assert names[1:] == [*(f"family {i:02}" for i in range(len(COLOURS) - 1)), "other"]
     assert len(series(charts.parity(runs))["other"].x) == 20 - len(COLOURS) + 1
 
 
-def test_an_axis_places_its_ends_at_0_and_1_and_keeps_what_is_beyond_inside() -> None:
+def test_axis_clips_to_its_ends() -> None:
     log = Axis("", 1.0, 100.0, (), is_log=True)
     assert [log.place(value) for value in (0.0, 1.0, 10.0, 100.0, 1e9)] == pytest.approx([0, 0, 0.5, 1, 1])
     assert Axis("", -1.0, 3.0, ()).place(0.0) == 0.25
@@ -121,7 +121,7 @@ def test_an_axis_places_its_ends_at_0_and_1_and_keeps_what_is_beyond_inside() ->
 
 @settings(max_examples=60, deadline=None)
 @given(scored_runs(), st.sampled_from(sorted(CHARTS)))
-def test_every_chart_of_every_list_of_runs_is_drawn_inside_of_its_frame(runs: list[Scored], name: str) -> None:
+def test_charts_stay_inside_their_frame(runs: list[Scored], name: str) -> None:
     text = svg.draw(CHARTS[name](runs))
     root = ElementTree.fromstring(text)
     chart = root.find("svg")
@@ -136,7 +136,7 @@ def test_every_chart_of_every_list_of_runs_is_drawn_inside_of_its_frame(runs: li
         assert all(0 <= x <= width and 0 <= y <= height for x, y in corners)
 
 
-def test_the_page_is_well_formed_and_loads_nothing(tmp_path: Path) -> None:
+def test_page_is_well_formed_and_loads_nothing(tmp_path: Path) -> None:
     write_report(drawn_runs(80), tmp_path / "report.html", title="Ours & theirs")
     text = (tmp_path / "report.html").read_text()
     page = Page(text)
@@ -149,7 +149,7 @@ def test_the_page_is_well_formed_and_loads_nothing(tmp_path: Path) -> None:
     assert "prefers-color-scheme: dark" in text
 
 
-def test_the_page_says_the_figures_and_how_failures_were_judged() -> None:
+def test_page_shows_metrics_and_kinds_of_failures() -> None:
     runs = [
         run(100, 90, id="low", bounds={0.9: 95, 0.99: 120}, survives=True, card_bytes=GIB),
         run(100, 103, id="high", group="vgg", bounds={0.9: 105, 0.99: 120}),
@@ -165,7 +165,7 @@ def test_the_page_says_the_figures_and_how_failures_were_judged() -> None:
     assert "at least 0.0 MiB" in text
 
 
-def test_names_from_anywhere_do_no_harm() -> None:
+def test_escapes_names() -> None:
     evil = "<script>alert(1)</script>&\"'\udcff\x00"
     runs = [run(100, 90, id=evil, group=evil, family=evil, gpu=evil, optimizer=evil, bounds={0.9: 120})] * 3
     page = Page(report(runs, title=evil))
@@ -174,7 +174,7 @@ def test_names_from_anywhere_do_no_harm() -> None:
     report(runs).encode()
 
 
-def test_no_runs_give_a_page_which_says_so(tmp_path: Path) -> None:
+def test_empty_list_gives_a_page(tmp_path: Path) -> None:
     write_report([], tmp_path / "report.html")
     text = Page((tmp_path / "report.html").read_text()).text
     assert "0 runs of 0 models" in text
@@ -183,12 +183,12 @@ def test_no_runs_give_a_page_which_says_so(tmp_path: Path) -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(scored_runs())
-def test_every_list_of_runs_makes_a_page(runs: list[Scored]) -> None:
+def test_any_list_gives_a_page(runs: list[Scored]) -> None:
     text = report(runs)
     Page(text)
     assert not re.search(r"\bnan\b|\binf\b", text)
 
 
-def test_a_page_which_cannot_be_written_says_where(tmp_path: Path) -> None:
+def test_unwritable_page_error_names_path(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"missing.*cannot be written"):
         write_report([], tmp_path / "missing" / "report.html")
