@@ -158,7 +158,7 @@ class _Facts:
 
     @property
     def cuda(self) -> str | None:
-        """torch's CUDA; nvidia-smi's version is only the driver's maximum."""
+        """The CUDA version of torch; nvidia-smi's is only the driver's maximum."""
         found = _CUDA.search(self.text)
         if found is None:
             return None

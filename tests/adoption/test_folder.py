@@ -124,7 +124,7 @@ def test_rejects_second_adoption_and_frees_dead_lock(tmp_path: Path) -> None:
     folder = Folder(tmp_path / "site")
     with folder.locked(), pytest.raises(OutputError, match=f"Process {os.getpid()} on .* is adopting into"), folder.locked():
         pass
-    (folder.adopted / "lock").write_text("1 on a machine which is gone\n")
+    (folder.adopted / "lock").write_text("1 on a machine that is gone\n")
     with folder.locked():
         assert (folder.adopted / "lock").read_text().startswith(str(os.getpid()))
 

@@ -91,7 +91,7 @@ def run(call: Call, tracer: object, tmp_path: Path) -> Callable[..., tuple[int, 
 @pytest.mark.integration
 def test_includes_first_evaluation_and_checkpoint(run: Callable[..., tuple[int, dict[str, Any], str]], tmp_path: Path) -> None:
     mine = tmp_path / "best.pt"
-    mine.write_text("weights which took a week")
+    mine.write_text("weights from a week of training")
     code, said, _ = run(EPOCHS, str(mine))
     assert code == 0
     phases = {phase["name"]: phase for phase in said["phases"]}
@@ -101,7 +101,7 @@ def test_includes_first_evaluation_and_checkpoint(run: Callable[..., tuple[int, 
     assert phases["evaluation"]["peaks"]["allocated"] > phases["training"]["peaks"]["allocated"]
     assert said["peaks"]["allocated"] == phases["evaluation"]["peaks"]["allocated"]
     assert (said["not_reached"], said["ended"], said["upper_bound"]["covers"]) == ([], None, "all")
-    assert mine.read_text() == "weights which took a week"
+    assert mine.read_text() == "weights from a week of training"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["best.pt", "train.py"]
 
 

@@ -69,7 +69,7 @@ class Instant:
         if name == "resnet34":
             return {"error": {"kind": "cannot_estimate", "message": "it raised"}}
         if name == "resnet50":
-            raise WorkerError("The process which traced the job died of it.")
+            raise WorkerError("The process that traced the job crashed.")
         if name == "resnet101":
             raise Overloaded(64, 7)
         return estimate()

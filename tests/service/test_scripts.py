@@ -45,7 +45,7 @@ class Sandboxes(Instant):
         await self.gate.wait()
         if "script" in values:
             if self.fails:
-                raise WorkerError("The process which traced the job died of it.")
+                raise WorkerError("The process that traced the job crashed.")
             with contextlib.chdir(self._folder):
                 return answer(values)
         return estimate(int(float(values["command"][-1]) * GIB))

@@ -1,4 +1,4 @@
-"""Validation of a worker's answer, whoever wrote it."""
+"""Validation of a worker's answer from any author."""
 
 from __future__ import annotations
 

@@ -39,10 +39,10 @@ def script(path: Path, source: str) -> str:
 
 def test_script_runs_unmodified_and_writes_row(card: Card, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     card(0)
-    (tmp_path / "beside.py").write_text("word = 'found'")
+    (tmp_path / "neighbor.py").write_text("word = 'found'")
     train = script(
         tmp_path / "train.py",
-        USES_THE_CARD + "import beside; print(sys.argv[1:], __name__, beside.word, __file__ == sys.argv[0])",
+        USES_THE_CARD + "import neighbor; print(sys.argv[1:], __name__, neighbor.word, __file__ == sys.argv[0])",
     )
     assert main(["measure", "--out", str(tmp_path / "set"), "--", "python3", train, "--epochs", "1"]) == 0
     assert capfd.readouterr().out == "['--epochs', '1'] __main__ found True\n"

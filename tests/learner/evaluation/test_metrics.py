@@ -42,18 +42,18 @@ TWO_ROUNDS = {
     "it ran and survived its cap": (run(6 * GB, 5 * GB, survives=True), False, "second run", 7 * GB),
     "it ran and died at its cap": (run(6 * GB, 5 * GB, survives=False), True, "second run", -5 * GB),
     "a cap above the peak can be too little too": (run(6 * GB, 7 * GB, survives=False), True, "second run", -7 * GB),
-    "the out of memory was foreseen": (
+    "out of memory was predicted": (
         run(11 * GB, 14 * GB, ran_out_of_memory=True, said_out_of_memory=True),
         False,
         "first round",
         12 * GB,
     ),
-    "the out of memory was not foreseen": (run(11 * GB, 9 * GB, ran_out_of_memory=True), True, "first round", -9 * GB),
+    "out of memory was not predicted": (run(11 * GB, 9 * GB, ran_out_of_memory=True), True, "first round", -9 * GB),
     "it ran although it was predicted not to": (run(10 * GB, 13 * GB, said_out_of_memory=True), True, "first round", -13 * GB),
-    "nobody ran round 2, the estimate is above": (run(6 * GB, 7 * GB), False, "inferred", 5 * GB),
-    "nobody ran round 2, the estimate is below": (run(6 * GB, 5 * GB), True, "inferred", -5 * GB),
-    "nobody ran round 2, below a lower bound": (run(6 * GB, 5 * GB, censored=True), True, "inferred", -5 * GB),
-    "nobody ran round 2, above a lower bound": (run(6 * GB, 7 * GB, censored=True), None, "not judged", None),
+    "no round 2, the estimate is above": (run(6 * GB, 7 * GB), False, "inferred", 5 * GB),
+    "no round 2, the estimate is below": (run(6 * GB, 5 * GB), True, "inferred", -5 * GB),
+    "no round 2, below a lower bound": (run(6 * GB, 5 * GB, censored=True), True, "inferred", -5 * GB),
+    "no round 2, above a lower bound": (run(6 * GB, 7 * GB, censored=True), None, "not judged", None),
 }
 
 
