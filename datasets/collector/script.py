@@ -53,18 +53,18 @@ def measure_script(command: list[str], out: Path, *, sample_ms: float) -> int:
             if sampler and window:
                 sampler.close(window)
             period_ms = sampler.period_ms if sampler else None
-        told: dict[str, Any] = {"status": "killed", "message": "", "passport": {}, "counters": {}}
+        reply: dict[str, Any] = {"status": "killed", "message": "", "passport": {}, "counters": {}}
         if answer.exists():
-            told = json.loads(answer.read_text())
+            reply = json.loads(answer.read_text())
         seen, how = observed(window, process.pid, alone=True)
-        status = told["status"]
+        status = reply["status"]
         measurement = Measurement(
             status,
             censored=status in ("oom", "killed"),
             seconds=round(seconds, 3),
-            message=told["message"] or (f"exit code {code}" if code else ""),
+            message=reply["message"] or (f"exit code {code}" if code else ""),
             **seen,
-            **told["counters"],
+            **reply["counters"],
         )
         workload = Workload(
             name=" ".join(arguments[:2]) if script is None else script.name,
@@ -74,7 +74,7 @@ def measure_script(command: list[str], out: Path, *, sample_ms: float) -> int:
             alloc_conf=os.environ.get("PYTORCH_CUDA_ALLOC_CONF", ""),
             gpus=1,
         )
-        passport = Passport("vramcast measure", how=how, period_ms=period_ms, **told["passport"])
+        passport = Passport("vramcast measure", how=how, period_ms=period_ms, **reply["passport"])
         runs.append(Run(f"script-{uuid.uuid4().hex[:12]}", workload, passport, measurement).to_dict())
     return code if code >= 0 else 128 - code  # spec: the shell's exit code for a process that a signal ended
 

@@ -17,7 +17,7 @@ from vramcast.datasets.collector.counters import counters, stack
 
 def main(answer: Path, arguments: list[str]) -> None:
     """Run the script; whatever ends it, write the answer first and keep its own exit code."""
-    told: dict[str, Any] = {"status": "ok", "message": ""}
+    reply: dict[str, Any] = {"status": "ok", "message": ""}
     try:
         if arguments[0] == "-m":
             sys.argv = arguments[1:]
@@ -29,16 +29,16 @@ def main(answer: Path, arguments: list[str]) -> None:
             runpy.run_path(arguments[0], run_name="__main__")
     except SystemExit as error:
         if error.code not in (None, 0):
-            told.update(status="error", message=f"exit code {error.code}"[:500])
+            reply.update(status="error", message=f"exit code {error.code}"[:500])
         raise
     except BaseException as error:
         out_of_memory = type(error).__name__ == "OutOfMemoryError"
-        told.update(status="oom" if out_of_memory else "error", message=f"{type(error).__name__}: {error}"[:500])
+        reply.update(status="oom" if out_of_memory else "error", message=f"{type(error).__name__}: {error}"[:500])
         raise
     finally:
-        told["counters"] = counters(told["message"])
-        told["passport"] = stack()
-        answer.write_text(json.dumps(told))
+        reply["counters"] = counters(reply["message"])
+        reply["passport"] = stack()
+        answer.write_text(json.dumps(reply))
 
 
 if __name__ == "__main__":

@@ -285,10 +285,10 @@ def test_names_file_of_os_error(call: Call) -> None:
 
 
 def test_signal_exit_is_no_error(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    def told(*arguments: object, **options: object) -> None:
+    def unexpected(*arguments: object, **options: object) -> None:
         raise SystemExit(128 + 15)
 
-    monkeypatch.setattr(Estimator, "estimate_job", told)
+    monkeypatch.setattr(Estimator, "estimate_job", unexpected)
     assert call("check", "--on", "t4", "x:y", *BATCH) == (143, "", "")
 
 

@@ -136,6 +136,6 @@ def test_estimates_for_card_file(call: Call, auto_tracer: str, tmp_path: Path) -
         "estimate", f"{factory}:net", "--batch", "8x64", "--labels", "8:int64<64", "--device", str(path), "--json",
     )  # fmt: skip
     assert code == 0, err
-    told = json.loads(out)
-    assert told["device"] == "a40"
-    assert 260 * MIB < told["context_bytes"] < 400 * MIB
+    reply = json.loads(out)
+    assert reply["device"] == "a40"
+    assert 260 * MIB < reply["context_bytes"] < 400 * MIB

@@ -26,7 +26,7 @@ finally:
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
 
-def told(number: signal.Signals, before: str = "", seconds: int = 60) -> tuple[int, str]:
+def signalled(number: signal.Signals, before: str = "", seconds: int = 60) -> tuple[int, str]:
     source = SLEEPS.format(before=before, seconds=seconds)
     with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout is not None
@@ -37,11 +37,11 @@ def told(number: signal.Signals, before: str = "", seconds: int = 60) -> tuple[i
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_signal_closes_files_and_sets_exit_code(number: signal.Signals) -> None:
-    assert told(number) == (128 + number, "closed\n")
+    assert signalled(number) == (128 + number, "closed\n")
 
 
 def test_keeps_signals_that_nohup_ignores() -> None:
-    assert told(signal.SIGHUP, "signal.signal(signal.SIGHUP, signal.SIG_IGN)", 1) == (0, "closed\n")
+    assert signalled(signal.SIGHUP, "signal.signal(signal.SIGHUP, signal.SIG_IGN)", 1) == (0, "closed\n")
 
 
 STOPS = """

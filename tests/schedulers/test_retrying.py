@@ -89,14 +89,14 @@ FIRST = Request(4 * GIB, 40 * GIB, grain_bytes=GIB)
 )
 def test_retries_until_request_is_enough(needed: int, attempts: int, seen: list[int]) -> None:
     asked: list[int] = []
-    told: list[tuple[int, int]] = []
+    retries: list[tuple[int, int]] = []
     found = retried(
         needs(needed * GIB, asked), FIRST, attempts=attempts,
-        on_retry=lambda before, after: told.append((before.size_bytes // GIB, after.size_bytes // GIB)),
+        on_retry=lambda before, after: retries.append((before.size_bytes // GIB, after.size_bytes // GIB)),
     )  # fmt: skip
     assert found.result(WAIT_S) == "trained"
     assert asked == seen
-    assert told == list(pairwise(seen))
+    assert retries == list(pairwise(seen))
 
 
 @pytest.mark.parametrize(("attempts", "seen"), [(1, [4]), (3, [4, 6, 40]), (50, [4, 6, 9, 14, 21, 32, 40])])

@@ -51,7 +51,7 @@ for line in sys.stdin:
 """
 
 
-async def told(workers: Workers, asked: dict[str, Any]) -> dict[str, Any]:
+async def message_of(workers: Workers, asked: dict[str, Any]) -> dict[str, Any]:
     """Return the message in a worker's answer."""
     said: dict[str, Any] = json.loads((await workers.ask(asked))["error"]["message"])
     return said
@@ -88,7 +88,7 @@ def is_alive(pid: int) -> bool:
 
 def test_worker_stays_warm(tmp_path: Path) -> None:
     async def use(workers: Workers) -> Any:
-        return [await told(workers, {"do": "answer"}) for _ in range(3)]
+        return [await message_of(workers, {"do": "answer"}) for _ in range(3)]
 
     answers = within(use, tmp_path)
     assert len({one["pid"] for one in answers}) == 1
@@ -106,10 +106,10 @@ def test_worker_stays_warm(tmp_path: Path) -> None:
 )
 def test_replaces_worker_beyond_limit(tmp_path: Path, do: str, time_s: float, error: type[Exception], said: str) -> None:
     async def use(workers: Workers) -> Any:
-        first = (await told(workers, {"do": "answer"}))["pid"]
+        first = (await message_of(workers, {"do": "answer"}))["pid"]
         with pytest.raises(error, match=said):
-            await told(workers, {"do": do})
-        second = (await told(workers, {"do": "answer"}))["pid"]
+            await message_of(workers, {"do": do})
+        second = (await message_of(workers, {"do": "answer"}))["pid"]
         return first, second, workers.replaced
 
     first, second, replaced = within(use, tmp_path, time_s=time_s)
@@ -123,7 +123,7 @@ def test_child_processes_count_and_end_with_worker(tmp_path: Path) -> None:
 
     async def use(workers: Workers) -> Any:
         with pytest.raises(WorkerError, match="--job-memory"):
-            await told(workers, {"do": "fork", "note": str(note)})
+            await message_of(workers, {"do": "fork", "note": str(note)})
 
     within(use, tmp_path)
     children = [int(pid) for pid in note.read_text().split()]
@@ -136,14 +136,14 @@ def test_child_processes_count_and_end_with_worker(tmp_path: Path) -> None:
 
 def test_full_queue_rejects_at_once(tmp_path: Path) -> None:
     async def use(workers: Workers) -> Any:
-        asked = [asyncio.create_task(told(workers, {"do": "sleep"})) for _ in range(3)]  # one is in work, two wait
+        asked = [asyncio.create_task(message_of(workers, {"do": "sleep"})) for _ in range(3)]  # one is in work, two wait
         await asyncio.sleep(0.1)
         with pytest.raises(Overloaded) as refused:
-            await told(workers, {"do": "answer"})
+            await message_of(workers, {"do": "answer"})
         for task in asked:
             task.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
-        return refused.value.retry_after_s, await told(workers, {"do": "answer"})
+        return refused.value.retry_after_s, await message_of(workers, {"do": "answer"})
 
     retry_after_s, answer = within(use, tmp_path, queue=2)
     assert retry_after_s >= 1
@@ -156,7 +156,7 @@ def test_stopped_pool_starts_no_worker(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
 
     async def use(workers: Workers) -> list[Any]:
-        asked = [asyncio.create_task(told(workers, {"do": "sleep"})) for _ in range(4)]
+        asked = [asyncio.create_task(message_of(workers, {"do": "sleep"})) for _ in range(4)]
         await asyncio.sleep(0.2)
         assert len(list(folder.iterdir())) == 2
         await workers.stop()
@@ -169,12 +169,12 @@ def test_stopped_pool_starts_no_worker(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_replaces_worker_that_died_idle(tmp_path: Path) -> None:
     async def use(workers: Workers) -> tuple[int, dict[str, Any], int]:
-        first = await told(workers, {"do": "say"})
+        first = await message_of(workers, {"do": "say"})
         os.kill(first["pid"], 9)
         (place,) = workers._places
         assert place.process is not None
         await place.process.wait()
-        return first["pid"], await told(workers, {"do": "say"}), workers.replaced
+        return first["pid"], await message_of(workers, {"do": "say"}), workers.replaced
 
     died, found, replaced = within(use, tmp_path)
     assert found["said"] == "say"
@@ -199,8 +199,8 @@ def events() -> Iterator[list[logging.LogRecord]]:
 
 def test_logs_stderr_up_to_limit(events: list[logging.LogRecord], tmp_path: Path) -> None:
     async def use(workers: Workers) -> Any:
-        await told(workers, {"do": "warn", "lines": ["a warning", "another"]})
-        return await told(workers, {"do": "warn", "lines": ["x"] * 100_000})
+        await message_of(workers, {"do": "warn", "lines": ["a warning", "another"]})
+        return await message_of(workers, {"do": "warn", "lines": ["x"] * 100_000})
 
     pid = within(use, tmp_path)["pid"]
     said = [one.getMessage() for one in events]
@@ -223,7 +223,7 @@ def test_logs_unexpected_traceback_without_answering_it(events: list[logging.Log
 def test_logs_reason_for_replacement(events: list[logging.LogRecord], tmp_path: Path) -> None:
     async def use(workers: Workers) -> Any:
         with pytest.raises(TimeLimit):
-            await told(workers, {"do": "sleep"})
+            await message_of(workers, {"do": "sleep"})
 
     within(use, tmp_path, time_s=0.5)
     (event,) = events

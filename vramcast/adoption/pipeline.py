@@ -282,13 +282,13 @@ class _Adoption:
 
     def _estimated(self) -> Callable[[int, int], None]:
         """Return a function that reports from time to time how many jobs are estimated, and the time left."""
-        since = told = monotonic()
+        since = last_shown = monotonic()
 
         def tell(done: int, of: int) -> None:
-            nonlocal told
+            nonlocal last_shown
             now = monotonic()
-            if now - told >= _EVERY_S or done == of:
-                told = now
+            if now - last_shown >= _EVERY_S or done == of:
+                last_shown = now
                 self.clock.progress(f"estimated {done:,} of {of:,} jobs, {(now - since) / done * (of - done):.0f} s left")
 
         return tell

@@ -31,23 +31,23 @@ def measured(machine: Machine) -> list[ContextRow]:
         CannotEstimate: There is no card, or its memory use cannot be read.
     """
     card = _asked(machine, None)
-    told = _asked(machine, card["uuid"])
-    ran = {name for name, of in (("cublas", MATMULS), ("cudnn", CONVOLUTIONS)) if not set(of) <= told["failed"].keys()}
-    found = {frozenset[str](): told["bare_bytes"]}
+    reply = _asked(machine, card["uuid"])
+    ran = {name for name, of in (("cublas", MATMULS), ("cudnn", CONVOLUTIONS)) if not set(of) <= reply["failed"].keys()}
+    found = {frozenset[str](): reply["bare_bytes"]}
     if ran:
-        found[frozenset(ran)] = told["kernels_bytes"]
+        found[frozenset(ran)] = reply["kernels_bytes"]
     sizes = {libraries: round(size / MIB, 2) for libraries, size in found.items()}
     return [
-        ContextRow((card["gpu"],), libraries, Interval(mib, mib, mib), "", (card["torch"],), told["driver"])
+        ContextRow((card["gpu"],), libraries, Interval(mib, mib, mib), "", (card["torch"],), reply["driver"])
         for libraries, mib in sizes.items()
     ]
 
 
 def _asked(machine: Machine, uuid: str | None) -> dict[str, Any]:
-    told: dict[str, Any] = machine.run(_PROBE, uuid, _MOST_S)
-    if "absent" in told:
-        raise CannotEstimate(f"No context was measured: {told['absent']}. Run this on the machine that has the card.")
-    return told
+    reply: dict[str, Any] = machine.run(_PROBE, uuid, _MOST_S)
+    if "absent" in reply:
+        raise CannotEstimate(f"No context was measured: {reply['absent']}. Run this on the machine that has the card.")
+    return reply
 
 
 def measure_context(options: argparse.Namespace) -> int:

@@ -42,11 +42,11 @@ def first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
         yield
         return
 
-    told = False
+    was_stopped = False
 
     def stopped(number: int, frame: FrameType | None) -> None:
-        nonlocal told
-        told = True
+        nonlocal was_stopped
+        was_stopped = True
         signal.signal(number, before)
         say("vramcast: stopping, with the steps seen so far; press Ctrl-C again to quit")
         stop()
@@ -55,7 +55,7 @@ def first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     except (NothingAsked, WorkerError) as error:
-        if told and not isinstance(error, TimeLimit):
+        if was_stopped and not isinstance(error, TimeLimit):
             raise KeyboardInterrupt from None
         raise
     finally:

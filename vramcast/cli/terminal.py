@@ -60,8 +60,8 @@ def card_bar(process_bytes: int, bound_bytes: int | None, card_bytes: int, verdi
     colour = _VERDICTS[verdict]
     bar = painted(held * peak, colour, stream) + painted(reach * (bound - peak), "yellow", stream)
     bar += painted(free * (_WIDTH - bound), "dim", stream)
-    told = f"{gib(process_bytes)}{'' if bound_bytes is None else f', at most {gib(bound_bytes)}'}, of {gib(card_bytes)}"
-    return f"[{bar}] {told}: {painted(verdict, colour, stream)}"
+    caption = f"{gib(process_bytes)}{'' if bound_bytes is None else f', at most {gib(bound_bytes)}'}, of {gib(card_bytes)}"
+    return f"[{bar}] {caption}: {painted(verdict, colour, stream)}"
 
 
 def _cells(size_bytes: int, card_bytes: int) -> int:

@@ -102,14 +102,14 @@ def read_clients(path: str | None) -> Clients:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--token-file '{path}' cannot be read ({error}): give a file that this user can read.") from None
-    told = [
+    entries = [
         (number, line.split()) for number, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#")
     ]
-    if not told:
+    if not entries:
         raise UsageError(f"--token-file '{path}' is empty: write a token into it.")
-    if len(told) == 1 and len(told[0][1]) == 1:
-        return Clients([Client("", _digest(told[0][1][0]))])
-    clients = [_client(words, f"--token-file '{path}', line {number}") for number, words in told]
+    if len(entries) == 1 and len(entries[0][1]) == 1:
+        return Clients([Client("", _digest(entries[0][1][0]))])
+    clients = [_client(words, f"--token-file '{path}', line {number}") for number, words in entries]
     for what in ("name", "digest"):
         if len({getattr(one, what) for one in clients}) < len(clients):
             raise UsageError(

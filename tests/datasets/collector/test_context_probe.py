@@ -56,8 +56,8 @@ def nvml(card: Card) -> Nvml:
     ("pid", "how"), [(MINE, "nvml process"), (9000, "nvml process"), (None, "nvml device minus before")]
 )  # in a container with another id, or not listed
 def test_context_excludes_reserved_memory(nvml: Nvml, card: Card, pid: int | None, how: str) -> None:
-    told = measured(nvml, FakeWork(card, 384 * MIB, 470 * MIB, pid=pid, failed={"attention": "why"}))
-    assert told == {
+    reply = measured(nvml, FakeWork(card, 384 * MIB, 470 * MIB, pid=pid, failed={"attention": "why"}))
+    assert reply == {
         "bare_bytes": 384 * MIB, "kernels_bytes": 470 * MIB, "failed": {"attention": "why"}, "driver": "580.0.1", "how": how,
     }  # fmt: skip
 

@@ -131,9 +131,9 @@ def test_row_has_counters_of_torch(probe: Callable[..., tuple[dict[str, Any], An
         sys.argv = ours
         """
     )
-    told = json.loads((tmp_path / "answer.json").read_text())
+    reply = json.loads((tmp_path / "answer.json").read_text())
     assert noted == {"raised": True}
-    assert (told["status"], told["passport"]["gpu"]) == ("oom", "NVIDIA A100-SXM4-40GB")
-    assert told["counters"]["allocated_bytes"] == 40 << 20
-    assert told["counters"]["reserved_bytes"] >= 40 << 20
-    assert told["counters"]["oom_requested_bytes"] == 1 << 50
+    assert (reply["status"], reply["passport"]["gpu"]) == ("oom", "NVIDIA A100-SXM4-40GB")
+    assert reply["counters"]["allocated_bytes"] == 40 << 20
+    assert reply["counters"]["reserved_bytes"] >= 40 << 20
+    assert reply["counters"]["oom_requested_bytes"] == 1 << 50

@@ -81,8 +81,8 @@ def test_list_needs_no_torch() -> None:
         "import sys; from vramcast.datasets.workloads.workload_list import workloads; print(len(workloads(1, 0, 100)));"
         "print(sorted({'torch', 'torchvision', 'timm', 'transformers', 'numpy'} & set(sys.modules)))"
     )
-    told = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
-    assert told.stdout.split() == ["100", "[]"]
+    reply = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert reply.stdout.split() == ["100", "[]"]
 
 
 # ------------------------------------------------------------------------------------------------ each entry

@@ -50,14 +50,14 @@ def main(options: argparse.Namespace, known: Mapping[str, Format] = FORMATS) -> 
     chosen = find(options.format, known)
     if options.script and not chosen.takes_script:
         raise UsageError(f"--script applies to logs of scripts, not to format '{options.format}': leave it out.")
-    told = {"script": options.script} if options.script else {}
+    script = {"script": options.script} if options.script else {}
     rules = joining.read_rules(options.join) if options.join else []
     runs: list[Run] = []
     rejected: list[Rejected] = []
     notes: list[str] = []
     for file in options.files:
         with progress(f"reading {file}"):
-            reading: Reading = chosen.read(file, **told)
+            reading: Reading = chosen.read(file, **script)
         runs += [run if run.passport.source else with_source(run, Path(file).name) for run in reading.runs]
         rejected += reading.rejected
         notes += [note for note in reading.notes if note not in notes]

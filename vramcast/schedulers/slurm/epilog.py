@@ -80,13 +80,13 @@ def observation_of(job: EndedJob, outcome: Outcome, peaks_bytes: Sequence[int]) 
     """Return the observation to send; None: the job has no estimate, no sample, or failed for an unknown reason."""
     if job.ticket is None or outcome == "unknown" or (outcome == "finished" and not peaks_bytes):
         return None
-    told: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "estimate_id": job.ticket.estimate_id,
         "outcome": outcome,
         "request_bytes": job.ticket.request_bytes,
         "job_id": job.attempt,
     }
-    return {**told, "process_bytes": max(peaks_bytes)} if peaks_bytes else told
+    return {**facts, "process_bytes": max(peaks_bytes)} if peaks_bytes else facts
 
 
 def keep(outbox: Path, name: str, observation: Mapping[str, Any]) -> None:
