@@ -1,5 +1,4 @@
-"""One measured run: the workload, the measuring machine, and the results. Plain data; `datasets/DATASHEET.md` has the
-schema.
+"""One measured run: the workload, the machine, and the results; `datasets/DATASHEET.md` has the schema.
 
 Unknown is None, never 0. Bytes are int. The three peaks are those of an estimate: `allocated`, `reserved`, `process`.
 """

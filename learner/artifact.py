@@ -112,9 +112,7 @@ class _Groups:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """The part of artifact.json for one peak. Lists with a number per run are `Any` here and checked later, as whole
-    arrays.
-    """
+    """The part of artifact.json for one peak; lists with a number per run are `Any`, and checked later as arrays."""
 
     features: tuple[str, ...]
     learner: dict[str, Any] | None

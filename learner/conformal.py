@@ -45,9 +45,7 @@ _ROUNDING: Final = 1e-12  # arbitrary: far below the weight of a run
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Scores of one set of runs, ascending; `reached` is the number of models at or below each, with each model's weight
-    shared by its runs.
-    """
+    """Scores of one set of runs, ascending, with `reached`, the cumulative weight; the runs of a model share its weight."""
 
     values: Array
     reached: Array
@@ -177,8 +175,7 @@ class Calibration:
         return self.groups.of_class(traits).n_models >= models_needed(level)
 
     def correction(self, level: float, traits: Traits) -> Correction:
-        """Return the correction for a bound at `level`, any in (0, 1): scores can guarantee every level, whichever quantile
-        they belong to.
+        """Return the correction for a bound at `level`, any in (0, 1): scores can guarantee every level.
 
         The quantile is the learner's next one at or above `level`, or its last.
         """

@@ -93,8 +93,7 @@ def append(examples: Iterable[Example], path: str | os.PathLike[str]) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> tuple[list[Example], list[Rejected]]:
-    """Return the examples of a file, of equal ids the last, and the rows that are damaged or have other features than this
-    vramcast's.
+    """Return the examples of a file, of equal ids the last, and the rows that are damaged or have other features.
 
     Raises:
         DatasetError: The file cannot be read.

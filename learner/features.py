@@ -124,9 +124,7 @@ def _sizes(trace: Trace, reserved: int, allocated: int, requested: int, device: 
 
 
 def _on_card(trace: Trace, reserved: int, of: Circumstances) -> dict[str, float]:
-    """Return the job's reserved memory on its card, where the allocator may have to release and retry, and whether it dies
-    there.
-    """
+    """Return the job's reserved memory on its card, where the allocator may release and retry, and whether it dies."""
     if reserved + of.context_bytes < of.device.total_bytes:
         return {"on_card_share": 1.0, "on_card_dies": 0.0}
     in_trace = bool((trace.action == Action.CONTEXT).any())
@@ -213,9 +211,7 @@ def _circumstances(of: Circumstances) -> dict[str, float]:
 
 
 def _optimizer_states(trace: Trace) -> float:
-    """Return the number of parameter-sized tensors in the optimizer's state: bytes of the state divided by those of the
-    parameters.
-    """
+    """Return the bytes of the optimizer's state divided by those of the parameters."""
     allocs = trace.action == Action.ALLOC
     state, parameters = (
         int(trace.size_bytes[allocs & (trace.category == category)].sum())

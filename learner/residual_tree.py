@@ -145,9 +145,7 @@ def _columns(traits: Sequence[Traits]) -> dict[tuple[str, str], npt.NDArray[np.b
 
 
 def _grow(table: _Table, order: Rows, rows: Rows, name: str, found: int, causes: Sequence[tuple[str, str]]) -> Group:
-    """Return the group of these rows; `found` is the number of cuts above it found in the data, `causes` those not tried
-    yet.
-    """
+    """Return the group of these rows; `found` counts the cuts above it found in the data, `causes` are not tried yet."""
     own = np.sort(order[rows])
     n_models = table.n_models(rows)
     place = next((place for place, cause in enumerate(causes) if table.can_cut(rows, cause, FEWEST_OF_CAUSE)), None)

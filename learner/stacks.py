@@ -90,9 +90,7 @@ def learn(examples: Iterable[Example]) -> dict[str, StackContext]:
 
 
 def _context(examples: Sequence[Example], apart: Mapping[str, StackContext] | None = None) -> StackContext | None:
-    """Return the context of these runs; None: there are too few. Runs with both peaks measured are preferred to those with
-    one.
-    """
+    """Return the context of these runs, preferring runs with both peaks measured; None: there are too few."""
     gpu = examples[0].gpu
     differences = [e.measured_process - e.measured_reserved for e in examples if e.measured_process and e.measured_reserved]
     if len(differences) >= _FEWEST:

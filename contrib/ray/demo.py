@@ -1,5 +1,4 @@
-"""A demo of Ray with four training jobs on one card: jobs run in parallel if they fit, else one after another; one is
-refused, and one is queued again.
+"""A demo of Ray with four training jobs on one card: in parallel, in turn, refused, and queued again.
 
 Ray, its queue and the estimates are real. The card is not: the jobs sleep, and one reports that it ran out of memory, as
 torch would in a job that exceeds its share (torch.cuda.set_per_process_memory_fraction). Needs torchvision and Ray.

@@ -1,5 +1,4 @@
-"""Callbacks for trainers that record one row per run, at no cost to the job: torch's counters are read when training has
-ended.
+"""Trainer callbacks that record one row per run, from torch's counters after training, at no cost to the job.
 
     Trainer(..., callbacks=[hugging_face("runs/")])            # transformers
     Trainer(..., callbacks=[lightning("runs/")])               # lightning.pytorch or pytorch_lightning
@@ -101,9 +100,7 @@ class RunRecorder:
 
 
 def _process_bytes() -> tuple[int | None, str]:
-    """Return the process peak from a single NVML reading: the present memory, plus the memory torch has released since its
-    peak.
-    """
+    """Return the process peak from one NVML reading: the present memory, plus memory that torch released since its peak."""
     import torch
 
     if not torch.cuda.is_initialized():

@@ -1,5 +1,4 @@
-"""Memory of a process on this machine's card outside PyTorch's segments: bare, and after kernels of torch, cuBLAS and
-cuDNN.
+"""Memory of a process outside PyTorch's segments: bare, and after kernels of torch, cuBLAS and cuDNN.
 
     memory of this process by NVML - memory reserved by torch
 
@@ -54,8 +53,7 @@ def warm_up() -> None:
 
 
 def run_job(uuid: str | None) -> dict[str, Any]:
-    """Return the card's `uuid`, `gpu` and `torch`; given the uuid, the result of `measured`. On failure: `absent`, with the
-    reason.
+    """Return the card's `uuid`, `gpu` and `torch`; given the uuid, the result of `measured`; or `absent`, with the reason.
 
     Args:
         uuid: In torch's form.
@@ -74,8 +72,7 @@ def run_job(uuid: str | None) -> dict[str, Any]:
 
 
 def measured(nvml: Nvml, pid: int) -> dict[str, Any]:
-    """Return `bare_bytes` and `kernels_bytes` of the process, the libraries that `failed`, the `driver`, and `how` it was
-    measured.
+    """Return `bare_bytes` and `kernels_bytes` of the process, the `failed` libraries, the `driver`, and the method (`how`).
 
     Raises:
         NvmlAbsent: NVML does not report it, or its numbers cannot be a context because other processes started or ended.

@@ -1,6 +1,4 @@
-"""Machines for measured jobs: the real GPU of this machine, or the null GPU for a dry run. Each job has a process of its
-own.
-"""
+"""Machines for measured jobs: this machine's GPU, or the null GPU for a dry run. Each job has its own process."""
 
 from __future__ import annotations
 

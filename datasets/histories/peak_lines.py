@@ -67,9 +67,7 @@ class Peak:
 
 
 def base_of(source: str) -> Base | None:
-    """Return whether a source's MB are 1000-based or 1024-based, from the divisor of its peaks; None: there is none, or
-    there are both.
-    """
+    """Return the base of a source's MB, 1000 or 1024, from the divisor of its peaks; None: it has none, or both."""
     divisors = [divisor.strip() for divisor in _DIVIDED.findall(source)]
     is_binary = any(_BINARY.match(divisor) for divisor in divisors)
     is_decimal = any(_DECIMAL.match(divisor) for divisor in divisors)

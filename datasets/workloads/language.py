@@ -1,6 +1,4 @@
-"""Draws of Hugging Face models from their configs: text, images, sound, from toys to language models of a few billion
-parameters.
-"""
+"""Draws of Hugging Face models from their configs: text, images, sound, up to a few billion parameters."""
 
 from __future__ import annotations
 
@@ -85,9 +83,7 @@ class _Shape:
         return words + kind.stacks * self.depth * (attention + feedforward)
 
     def elements(self, tokens: int, eager: bool, checkpointing: bool) -> float:
-        """Return the approximate number of elements that a sample of this many tokens keeps for backward, including its
-        scores over words.
-        """
+        """Return roughly how many elements a sample of this many tokens keeps for backward, with its scores over words."""
         kind = TYPES[self.kind]
         layer: float = tokens * (10 * self.width + (4 if kind.gated else 3) * self.inner)
         layer += 3.25 * self.heads * tokens**2 if eager else 0

@@ -48,9 +48,7 @@ def draw_budget(draw: Draw, highest_bytes: float = HIGHEST_BYTES) -> Budget:
 
 
 def largest(cost: Callable[[int], float], budget: float, low: int, high: int, multiple: int = 1) -> int:
-    """Return the largest multiple of `multiple` from `low` to `high` whose cost, an increasing function, is within the
-    budget.
-    """
+    """Return the largest multiple of `multiple` from `low` to `high` whose cost, which grows, is within the budget."""
     low, high = -(-low // multiple), high // multiple
     while low < high:
         middle = (low + high + 1) // 2

@@ -30,9 +30,7 @@ def target(factory: str, **arguments: Any) -> str:
 
 
 def _kept(norm: str, activation: str, dropout: float) -> float:
-    """Return the elements that a layer keeps for backward, in units of its output: the output, and those of the layers
-    after it.
-    """
+    """Return the elements that a layer and those after it keep for backward, in units of its output."""
     return 1.0 + (norm != "none") + _KEPT_BY_ACTIVATION[activation] + (1.25 if dropout else 0.0)
 
 

@@ -28,9 +28,7 @@ class DrawnTraining(Training):
 
     @property
     def bytes_per_parameter(self) -> float:
-        """The approximate bytes per parameter: itself, its gradient, the optimizer's state and temporaries, autocast's
-        copy.
-        """
+        """The approximate bytes per parameter: itself, gradient, optimizer state and temporaries, autocast's copy."""
         optimizer = str(self.optimizer)
         states = state_tensors(optimizer)
         tensors = 2 + states + (1 if ":" not in optimizer and states else 0)  # the foreach implementation has temporaries

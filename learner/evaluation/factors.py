@@ -112,8 +112,7 @@ def anova(
 
 
 def draws(scored: Sequence[Scored], *, n_draws: int = N_DRAWS, seed: int = 0) -> Draws:
-    """Return the metrics of seeded draws of whole models with replacement, which show how far those of unseen models may
-    differ.
+    """Return the metrics of seeded draws of whole models with replacement, which show their spread for unseen models.
 
     It is a cluster bootstrap: runs of one model have similar errors, so that draws of single runs would vary too little.
 

@@ -1,5 +1,4 @@
-"""Metrics of `vramcast evaluate`: errors and failures by xMem's protocol, and the coverage and over-provision of upper
-bounds.
+"""Metrics of `vramcast evaluate`: errors and failures by xMem's protocol, coverage and over-provision of bounds.
 
 xMem's definitions (M measured, E estimate, T the card's size; the notation of its published plotting code):
 

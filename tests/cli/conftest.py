@@ -48,9 +48,7 @@ def validator(name: str) -> Draft202012Validator:
 
 @pytest.fixture(scope="session")
 def require_schema() -> Callable[[str, str], None]:
-    """Return a function that fails unless a JSON text follows the published schema of this name, without undescribed
-    fields.
-    """
+    """Return a function that fails unless a JSON text follows the published schema of this name exactly."""
     known: dict[str, Draft202012Validator] = {}
 
     def require(name: str, text: str) -> None:
@@ -64,9 +62,7 @@ def require_schema() -> Callable[[str, str], None]:
 
 @pytest.fixture
 def call(capsys: pytest.CaptureFixture[str], require_schema: Callable[[str, str], None]) -> Callable[..., tuple[int, str, str]]:
-    """Return a function that runs a command in this process and returns exit code, stdout, stderr; JSON output must follow
-    its schema.
-    """
+    """Return a function that runs a command here and returns exit code, stdout, stderr; JSON must follow its schema."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()

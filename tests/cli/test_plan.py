@@ -39,8 +39,7 @@ def job(tmp_path: Path) -> list[str]:
 
 @pytest.fixture
 def history(tmp_path: Path) -> Path:
-    """Return a history with blocks of 30, 40 and 60 MiB; in the caching allocator the third does not fit in place of the
-    first two.
+    """Return a history of blocks of 30, 40 and 60 MiB; the caching allocator needs a new place for the third.
 
     row  0 ALLOC 30   1 ALLOC 40   2 FREE 30   3 FREE 40   4 ALLOC 60
     """

@@ -75,9 +75,7 @@ def test_new_runs_reach_coverage(level: float) -> None:
 
 @pytest.fixture(scope="module")
 def hits_of_two_groups() -> tuple[dict[tuple[str, float], int], int]:
-    """Return how many new runs of a calm and of a wild group each level's bound covers, and the number of runs in each
-    group.
-    """
+    """Return the number of new runs of a calm and of a wild group that each level's bound covers, and their total."""
     random = np.random.default_rng(11)
     hits = dict.fromkeys(itertools.product(("calm", "wild"), LEVELS), 0)
     trials = 0

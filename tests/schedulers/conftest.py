@@ -10,8 +10,7 @@ import pytest
 
 @pytest.fixture
 def noting(tmp_path: Path) -> Callable[[float], Callable[[str], None]]:
-    """Return a maker of jobs: a job logs its start in the file `log`, waits until another one has started, and logs its
-    end.
+    """Return a maker of jobs, which log their start in the file `log`, wait for another job's start, and log their end.
 
     It waits at most this many seconds. Its pickle contains no name of this module.
     """

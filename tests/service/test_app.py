@@ -224,9 +224,7 @@ def test_restart_keeps_answered_requests(tmp_path: Path, workers: Instant) -> No
 
 
 def test_false_reports_move_request_within_bounds(tmp_path: Path, workers: Instant) -> None:
-    """Neither ten reports reach the whole card, nor do 120 of 0.0002 each reach the point estimate: 0.98 is the lowest
-    level.
-    """
+    """Ten reports do not reach the whole card, nor do 120 of 0.0002 each reach the point: the lowest level is 0.98."""
     with client(tmp_path, workers) as http:
         for number in range(10):
             observed(http, outcome="out_of_memory", process_bytes=None, job_id=f"a{number}")

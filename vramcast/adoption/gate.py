@@ -100,9 +100,7 @@ def promised(scored: Iterable[Scored]) -> list[Scored]:
 
 
 def promise(models: Mapping[str, OfModel]) -> list[str]:
-    """Return reasons for the levels whose coverage is too low by more than chance, of those that this many models can
-    guarantee.
-    """
+    """Return reasons for the guaranteed levels whose coverage is too low by more than chance."""
     reasons = []
     found = coverage(models)
     for level in LEVELS:

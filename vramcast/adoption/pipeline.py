@@ -64,9 +64,7 @@ class AdoptOptions:
         return {"n_jobs": self.jobs, "engine": self.engine if rows > _FEW_ROWS else "local"}
 
     def settings(self) -> str:
-        """Return a digest of everything apart from the runs that decides the artifact: if it changes, the same history is
-        adopted again.
-        """
+        """Return a digest of the settings that decide the artifact: if it changes, the same history is adopted again."""
         chosen = (self.engine, self.trust, self.seed, self.folds, self.most, self.against, self.replace, self.jobs)
         return digest(json.dumps(chosen), *run_examples.decides_all(), _learners_code(), digits=64)
 

@@ -48,9 +48,7 @@ class EarlierCells:
             self.cells.pop(name, None)
 
     def completed(self, cell: str) -> str:
-        """Return a cell with the imports that it needs before it, on its first line, so that line numbers below `%%vram`
-        hold.
-        """
+        """Return a cell with the imports that it needs before it, on its first line to keep its line numbers."""
         try:
             used = _used(ast.parse(cell))
         except SyntaxError:  # reported when the job runs

@@ -1,8 +1,7 @@
-"""`%load_ext vramcast` adds `%%vram` to a notebook: it estimates the GPU memory of a cell without running the cell in the
-notebook.
+"""`%load_ext vramcast` adds the magic `%%vram`, which estimates a cell's GPU memory without running it.
 
-    %%vram --device a100-40gb --steps 3 --report job.html
-    model = ...                       a whole training script; of other cells it sees only the imports
+%%vram --device a100-40gb --steps 3 --report job.html
+model = ...                       a whole training script; of other cells it sees only the imports
 """
 
 from __future__ import annotations

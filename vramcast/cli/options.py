@@ -75,9 +75,7 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
 
 
 def drawn_path(endings: Collection[str]) -> Callable[[str], object]:
-    """Return a reader for the path of a drawing with one of these endings, so that a wrong one fails before the job is
-    traced.
-    """
+    """Return a reader for the path of a drawing, which rejects other endings before the job is traced."""
     return values.checked(partial(charts.checked_path, endings=endings))
 
 

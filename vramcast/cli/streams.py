@@ -17,9 +17,7 @@ from vramcast.core.errors import OutputError
 
 
 def secure() -> None:
-    """Open standard streams that the caller closed on the null device, so that no file or socket takes their numbers; call
-    it first.
-    """
+    """Open closed standard streams on the null device, so that no file or socket takes their numbers; call it first."""
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)

@@ -32,8 +32,7 @@ GPU_MEMORY: Final = "GPU_MEMORY"
 
 
 class CardMemory(WorkerPlugin):
-    """A plugin that registers the memory of a worker's card as the resource GPU_MEMORY; each worker must have a card of its
-    own.
+    """A plugin that registers the memory of a worker's card, of which it must be the only user, as GPU_MEMORY.
 
     Args:
         card: Name of the card (`vramcast.devices.DEVICES`) or its size (`"12GiB"`).

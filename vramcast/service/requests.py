@@ -131,8 +131,7 @@ class Question:
 
 
 def answered_by(artifact: str | None) -> str:
-    """Return a digest of everything that decides an answer apart from the question: settings, versions, our code, and the
-    artifact.
+    """Return a digest of everything besides the question that decides an answer: settings, versions, code, artifact.
 
     Raises:
         UsageError: The artifact is invalid.

@@ -1,5 +1,4 @@
-"""The service's handling of a question: cached answers first, equal questions joined, workers for the rest; and
-observations.
+"""Answers to questions: cached ones first, equal questions joined, workers for the rest; and observations.
 
 Requests at the service's level are kept calibrated by class of jobs (`vramcast.estimates.adaptive_level`): each observed
 job moves the level for the next job of its class, each client within its weight. An observation is compared with the
@@ -183,8 +182,7 @@ class Service:
         return id_, found if "error" in found else self.kept(id_)
 
     def _is_answer(self, failure: dict[str, Any], id_: str, question: Question, asker: str) -> bool:
-        """Return whether a failure answers an equal question: once for a client that did not wait, and always if it would
-        recur.
+        """Return whether a failure answers an equal question: once if its client did not wait, always if it would recur.
 
         The machine may have caused a failure of code: its message does not reveal that.
         """

@@ -1,6 +1,4 @@
-"""Validation of a worker's answer against the published form, because a process that runs a client's code cannot be
-trusted.
-"""
+"""Validation of a worker's answer by the published form: a process that runs a client's code is not trusted."""
 
 from __future__ import annotations
 

@@ -105,9 +105,7 @@ def git(folder: Path, *words: str) -> None:
 
 @pytest.fixture
 def runner(tmp_path: Path) -> Runner:
-    """Return a runner with a pull request's branch, checked out with one commit as by actions/checkout; its base exists
-    only at the origin.
-    """
+    """Return a runner with a pull request's branch, in a checkout of one commit; its base exists only at the origin."""
     origin, tools = tmp_path / "origin", tmp_path / "tools"
     origin.mkdir()
     tools.mkdir()

@@ -1,6 +1,4 @@
-"""Logs of training scripts: the peaks that are read, their units, and the lines that are left out; the logs are invented
-here.
-"""
+"""Logs of training scripts, invented here: the peaks that are read, their units, and the lines left out."""
 
 from __future__ import annotations
 

@@ -88,8 +88,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def read_jobs(folder: Path) -> dict[str, dict[str, Any]] | None:
-    """Return the jobs of a folder's pyproject.toml by name, each with the shared options; None: there is no
-    [tool.vramcast].
+    """Return the jobs of a folder's pyproject.toml by name, with the shared options; None: it has no [tool.vramcast].
 
     Raises:
         UsageError: The file cannot be read, or the table has another form.

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--scheduler", metavar="ADDRESS", help="address of a dask cluster; without it, --jobs processes on this machine"
     )
-    parser.add_argument("--seed", type=values.count(0), default=0)
+    parser.add_argument("--seed", type=values.count(0), default=0, help="seed of the folds and the learner (default: 0)")
     parser.add_argument(
         "--folds", type=values.count(2), default=5, help="folds of the cross-validation, split by model (default: 5)"
     )

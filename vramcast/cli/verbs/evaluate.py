@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--level", type=values.level, help="compute PEF and MCP from the bound at this level instead of the point estimate"
     )
     parser.add_argument("--report", metavar="FILE.html", help="write a page with tables and charts")
-    parser.add_argument("--seed", type=values.count(0), default=0)
+    parser.add_argument("--seed", type=values.count(0), default=0, help="seed of the cross-validation (default: 0)")
 
 
 def main(options: argparse.Namespace) -> int:

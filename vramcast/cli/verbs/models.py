@@ -16,7 +16,9 @@ from vramcast.jobs.targets import REGISTRIES, names_of
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
-    parser.add_argument("registry", choices=sorted(REGISTRIES), metavar="REGISTRY", help=", ".join(sorted(REGISTRIES)))
+    parser.add_argument(
+        "registry", choices=sorted(REGISTRIES), metavar="REGISTRY", help=f"the registry: {', '.join(sorted(REGISTRIES))}"
+    )
     parser.add_argument("pattern", nargs="?", default="*", metavar="PATTERN", help="pattern with * and ? (default: all models)")
 
 

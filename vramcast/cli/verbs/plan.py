@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="device of a history with several; default: the one with the most events",
     )
-    parser.add_argument("--pool", action="store_true", help="plan a pool")
+    parser.add_argument("--pool", action="store_true", help="plan a pool: an address for each block")
     parser.add_argument(
         "--swap",
         action="store_true",

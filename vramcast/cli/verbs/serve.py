@@ -29,7 +29,7 @@ _BACKLOG = 2048  # spec: uvicorn's default; connections that the kernel queues u
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8765, help="(default: 8765)")
+    parser.add_argument("--port", type=int, default=8765, help="port to listen on (default: 8765)")
     parser.add_argument(
         "--data",
         default="vramcast-service",
@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--tls-cert", metavar="FILE", help="serve HTTPS with this certificate; needs --tls-key")
     parser.add_argument("--log-level", choices=LEVELS, default="info", help="lowest level of events on stderr (default: info)")
-    parser.add_argument("--tls-key", metavar="FILE", help="the certificate's key")
+    parser.add_argument("--tls-key", metavar="FILE", help="the private key of the certificate")
 
 
 def main(options: argparse.Namespace) -> int:

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_fields(parser, "parallel", "world_size", "nproc_per_node")
     shared.add_output(parser)
     shared.add_files(parser)
-    parser.add_argument("--batch-sizes", metavar="RANGE", help="8..512 or 8,24,48")
+    parser.add_argument("--batch-sizes", metavar="RANGE", help="batch sizes to estimate: 8..512 or 8,24,48")
     parser.add_argument("--world-sizes", metavar="RANGE", help="numbers of ranks for --parallel ddp or fsdp: 1..1024 or 8,64")
     parser.add_argument("--max-batch", action="store_true", help="find the largest batch whose upper bound fits")
     parser.add_argument("--on", dest="device", metavar="DEVICE", default=argparse.SUPPRESS, help="the same as --device")

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="trials of a search over the learner's parameters (default: 0)",
     )
     parser.add_argument("--storage", metavar="URL", help="storage of the search, for several searchers: sqlite:///search.db")
-    parser.add_argument("--seed", type=values.count(0), default=0)
+    parser.add_argument("--seed", type=values.count(0), default=0, help="seed of the folds and the learner (default: 0)")
     parser.add_argument(
         "--folds", type=values.count(2), default=5, help="folds of the cross-validation, split by model (default: 5)"
     )

@@ -19,8 +19,7 @@ _DIGITS: Final = 40  # arbitrary: more digits than 2^63 in nanos; a longer numbe
 
 
 def quantity(value: Any) -> int | None:
-    """Return a quantity as a whole number, rounded up and capped at 2^63 - 1 like the API's own `Value`; None: it is not
-    one.
+    """Return a quantity as a whole number, rounded up and capped at 2^63 - 1 as in the API; None: it is not one.
 
     Args:
         value: The JSON value: a string or a number.

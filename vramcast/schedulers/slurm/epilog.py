@@ -1,5 +1,4 @@
-"""The epilog's hook: reports a job's result to the service. It always exits with 0, because a failing epilog drains the
-node.
+"""The epilog's hook: reports a job's result to the service. It always exits with 0: failure would drain the node.
 
 An observation stays in the outbox until the service acknowledges it; an unreachable service gets it at the next job's end.
 """
@@ -124,9 +123,7 @@ def _age(path: Path) -> float:
 
 
 def _start_afterwards(settings_path: str, job: EndedJob, fullest: CardPeak | None, *, comes_back: bool) -> None:
-    """Start the hooks that call Slurm in a session of their own: an epilog must not wait for the controller, which waits
-    for it.
-    """
+    """Start the hooks that call Slurm in their own session: the controller waits for the epilog, which must not wait too."""
     noted = fullest and NotedPeak.of(fullest.peak_bytes, fullest.capacity_bytes, fullest.name)
     words = ["come-back", job.id, str(job.ticket)] if comes_back else ["note-peak", job.id, str(noted)]
     subprocess.Popen(

@@ -117,9 +117,7 @@ def _path(pattern: str, environment: Mapping[str, str]) -> str:
 
 
 def _says_full(path: Path) -> bool:
-    """Return whether the end of a file has torch's message; a pattern with an unknown part stands for the only file that
-    matches.
-    """
+    """Return whether the end of a file has torch's message; a pattern with an unknown part needs a single match."""
     try:
         if "*" in path.name:
             found = [one for one in os.scandir(path.parent) if fnmatch(one.name, path.name)]

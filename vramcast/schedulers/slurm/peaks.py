@@ -139,9 +139,7 @@ def _smi(arguments: tuple[str, ...]) -> Iterator[list[str]]:
 
 
 def _job_of(pid: int) -> str | None:
-    """Return the Slurm job of a process: from its cgroup, which only Slurm sets, or without cgroups from its initial
-    environment.
-    """
+    """Return the Slurm job of a process: from its cgroup, or without cgroups from its initial environment."""
     try:
         match = _CGROUP.search(Path(f"/proc/{pid}/cgroup").read_text())
         if match:

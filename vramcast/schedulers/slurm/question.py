@@ -61,9 +61,7 @@ def submission_of(kind: str, options: Mapping[str, Any], folder: Path) -> Submis
 
 
 def _regular_file(path: Path) -> str | None:
-    """Return the text of a regular file; None: it is not one. A pipe would wait for its writer, and a device may have no
-    end.
-    """
+    """Return the text of a regular file, else None: a pipe would wait for its writer, and a device may have no end."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)

@@ -60,8 +60,6 @@ def read_marks(script: str) -> Marks:
 
 
 def _asks_for_cards(script: str) -> bool:
-    """Return whether a script has `srun` and an option for cards anywhere outside comments; this includes some scripts
-    whose steps request none.
-    """
+    """Return whether a script may have steps that request cards: it has `srun` and such an option outside comments."""
     said = "\n".join(line for line in script.splitlines() if not line.lstrip().startswith("#"))
     return "srun" in said and bool(_CARDS.search(said))
