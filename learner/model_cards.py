@@ -44,7 +44,7 @@ def card_text(learned: Learned, name: str, facts: Mapping[str, Any]) -> str:
                 lines.append(f"| {peak} | {what} {group or '(none)'} | {errors['runs']:.0f} | {shown} |")
     for peak, head in learned.heads.items():
         where = ", ".join(sorted(head.active_segments)) or "nowhere: the simulation is used unchanged"
-        but = f", but for {', '.join(sorted(head.excluded_families))}" if head.excluded_families else ""
+        but = f", except for {', '.join(sorted(head.excluded_families))}" if head.excluded_families else ""
         lines += ["", f"The correction of the {peak} peak is used for: {where}{but}."]
     lines += ["", "## Classes", "", "| peak | class of jobs | models | levels are guaranteed up to |", "|---|---|---:|---:|"]
     for peak, head in learned.heads.items():

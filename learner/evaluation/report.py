@@ -109,7 +109,7 @@ def _levels(scored: Sequence[Scored], figures: Mapping[str, Any]) -> Table:
         f"{pinball}. Independent runs with exact levels would stay in the band in 95 % of samples; runs of one model are "
         "not independent."
     )
-    columns = ("level", "runs judged", "held", "band", "if all others failed, or held", "median above the peak")
+    columns = ("level", "runs", "coverage", "band", "if all others failed, or held", "median above the peak")
     return Table("Bounds", columns, rows, note)
 
 

@@ -45,7 +45,7 @@ def page(facts: Mapping[str, Any], sample: Sequence[Scored], runs: Sequence[Scor
         *(_groups(runs, seconds, name, group) for name, group in _GROUPINGS.items()),
         Table("Rows and runs left out", ("reason", "rows or runs"), [[printable(why, 120), f"{n:,}"] for why, n in left_out]),
     ]
-    verdict = "was deployed" if facts["promoted"] else f"is refused: {'; '.join(facts['reasons'])}"
+    verdict = "was deployed" if facts["promoted"] else f"was not deployed: {'; '.join(facts['reasons'])}"
     summary = [
         f"The new artifact {printable(verdict, 1000)}" if not facts["dry_run"] else "Dry run: nothing was deployed",
         f"{facts['runs']:,} runs are in the store, {facts['examples']:,} can be evaluated, {len(sample):,} were learned "

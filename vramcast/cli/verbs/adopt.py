@@ -79,7 +79,7 @@ def _text(facts: dict[str, Any]) -> str:
         f"{facts['runs']:,} runs, {facts['new_runs']:,} of them new; {facts['examples']:,} can be evaluated, "
         f"{facts['learned_from']:,} were learned from"
     ]
-    lines += [f"kept aside {count:,}: {reason}" for reason, count in facts["rejected_by_reason"].items()]
+    lines += [f"rejected {count:,}: {reason}" for reason, count in facts["rejected_by_reason"].items()]
     lines += [f"left out {count:,}: {reason}" for reason, count in facts["left_out"].items()]
     held = ", ".join(f"{100 * share:.1f} % at {level}" for level, share in facts["gate"]["coverage"].items())
     lines.append(f"coverage on models held out: {held or 'no run'}")
@@ -87,7 +87,7 @@ def _text(facts: dict[str, Any]) -> str:
     for policy, cost in requests["policies"].items() if requests["runs"] else ():
         hours = cost["requested_gib_hours"] + cost["again_gib_hours"]
         lines.append(f"requesting {policy}: {hours:,.0f} GiB-hours, {cost['deaths']:,} deaths")
-    lines += [f"refused: {reason}" for reason in facts["reasons"]]
+    lines += [f"not deployed: {reason}" for reason in facts["reasons"]]
     if facts["promoted"]:
         lines.append(f"artifact {facts['artifact']} is deployed in {facts['out']}")
     elif facts["dry_run"]:
