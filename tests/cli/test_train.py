@@ -147,7 +147,7 @@ def test_evaluates_by_cross_validation_or_artifact(
     assert figures["runs"] == 12
     assert set(figures["coverage"]) == {"0.5", "0.9", "0.95", "0.99"}
     assert "left out 1: a dry run is no measurement" in said.err
-    assert "failures counted by" in said.err
+    assert "failures decided by" in said.err
     assert "<svg" in (tmp_path / "report.html").read_text()
     assert main(["train", source, "--out", str(tmp_path / "mine"), "--folds", "3"]) == 0
     capsys.readouterr()

@@ -85,7 +85,7 @@ def test_annotations_have_same_resources(client: Any, noting: Callable[[float], 
 
 def test_refuses_job_that_fits_no_worker(client: Any, noting: Callable[[float], Any], order: Callable[[], list[str]]) -> None:
     wanted = Request(20 * GIB, 40 * GIB)
-    with pytest.raises(RequestRefused, match=r"asks for 20.00 GiB .*at most 16.00 GiB of 'GPU_MEMORY'.*not queued"):
+    with pytest.raises(RequestRefused, match=r"requests 20.00 GiB .*at most 16.00 GiB of 'GPU_MEMORY'.*not queued"):
         task(noting(0), wanted).submit(client, "one")
     assert order() == []
     waiting = task(noting(0), wanted, may_grow=True).submit(client, "one")

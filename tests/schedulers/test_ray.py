@@ -65,7 +65,7 @@ def test_refuses_job_that_fits_no_node(sized: Any, noting: Callable[[float], Any
 
     wanted = Request(20 * GIB, 40 * GIB)
     job = sized.Task(noting(0), wanted, resource="gpu_memory")
-    said = r"asks for 20.00 GiB of GPU \(40.00 GiB\).*at most 16.00 GiB of 'gpu_memory'.*not queued"
+    said = r"requests 20.00 GiB of GPU \(40.00 GiB\).*at most 16.00 GiB of 'gpu_memory'.*not queued"
     for queue in (job.remote, job.submit):
         with pytest.raises(RequestRefused, match=said):
             queue("one")

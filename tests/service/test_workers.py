@@ -205,7 +205,7 @@ def test_logs_stderr_up_to_limit(events: list[logging.LogRecord], tmp_path: Path
     pid = within(use, tmp_path)["pid"]
     said = [one.getMessage() for one in events]
     assert said[:3] == [f"worker {pid}: a warning", f"worker {pid}: another", f"worker {pid}: x"]
-    assert said[-1] == f"worker {pid}: what else it says of this question is left out"
+    assert said[-1] == f"worker {pid}: further output for this question is omitted"
     assert 200 < len(said) <= 2 + 200 + 1  # the first lines may come after the second question
 
 

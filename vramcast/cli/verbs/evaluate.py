@@ -62,7 +62,7 @@ def main(options: argparse.Namespace) -> int:
     if options.report:
         report.write_report(scored, options.report, title="Estimates compared with measured runs")
     judged = ", ".join(f"{count} {way}" for way, count in metrics.ways(scored, options.level).items() if count)
-    say(f"vramcast: failures counted by: {judged}")
+    say(f"vramcast: failures decided by: {judged}")
     answer_as(options.json, figures, lambda: _text(figures))
     return 0
 
