@@ -99,7 +99,7 @@ def test_compares_older_artifact_with_new_runs(
     capsys.readouterr()
     assert main(["train", source, "--out", new, "--folds", "3", "--against", old]) == 0
     said = capsys.readouterr().out
-    assert "held 0.0 % at 0.9, 0.0 % at 0.95, 0.0 % at 0.99" in said
+    assert "covered 0.0 % at 0.9, 0.0 % at 0.95, 0.0 % at 0.99" in said
     assert "context of NVIDIA H200, 580, 2.11.0: 700 MiB, now 1000 MiB" in said
     assert main(["train", source, "--out", new, "--folds", "3", "--against", str(tmp_path)]) == 2
 

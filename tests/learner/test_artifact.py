@@ -148,7 +148,7 @@ def test_rejects_endless_cuts(folder: Path, tmp_path: Path) -> None:
         cuts = {"trait": "a", "value": "b", "yes": cuts, "no": None}
     values["heads"]["process"]["groups"]["cuts"] = cuts
     (path / "artifact.json").write_text(json.dumps(values))
-    with pytest.raises(ArtifactError, match="cut more than 16 times"):
+    with pytest.raises(ArtifactError, match="nested more than 16 levels"):
         artifact.load(path)
 
 

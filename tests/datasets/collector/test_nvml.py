@@ -32,7 +32,7 @@ def test_reports_missing_library_card_or_driver(card: Card, monkeypatch: pytest.
     with pytest.raises(NvmlAbsent, match="ByUUID failed with code 6"):
         Nvml("unknown")
     monkeypatch.setenv("VRAMCAST_NVML", "libnot-there.so")
-    with pytest.raises(NvmlAbsent, match="not usable here"):
+    with pytest.raises(NvmlAbsent, match="cannot be used here"):
         Nvml()
 
 
