@@ -100,7 +100,7 @@ def test_worker_stays_warm(tmp_path: Path) -> None:
     [
         ("sleep", 0.5, TimeLimit, "--job-timeout"),
         ("fill", 30.0, WorkerError, "--job-memory"),
-        ("exit", 30.0, WorkerError, "died"),
+        ("exit", 30.0, WorkerError, "crashed"),
         ("babble", 30.0, WorkerError, "an invalid answer"),
     ],
 )
@@ -227,4 +227,4 @@ def test_logs_reason_for_replacement(events: list[logging.LogRecord], tmp_path: 
 
     within(use, tmp_path, time_s=0.5)
     (event,) = events
-    assert "is replaced: The job did not end within 0.5 s (--job-timeout)" in event.getMessage()
+    assert "is replaced: The job did not finish within 0.5 s" in event.getMessage()
