@@ -2,7 +2,7 @@
 
 A residual's distribution depends on few facts: whether a library chooses workspaces and whose choice was queried, whether a
 compiler fused the job, whether shapes depend on data, how many ranks there are, how much the torch that ran it differs from
-the job's own. Each is a trait with few values; `learner/residual_tree.py` finds in measured runs which of them matter.
+the job's own. Each is a trait with few values; `learner/residual_tree.py` finds those that matter in measured runs.
 
 traits.toml defines their values (`MEANINGS`), and which are no worse than others (`NO_WORSE`).
 """

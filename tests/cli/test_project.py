@@ -124,7 +124,10 @@ def test_compares_with_another_revision(call: Call, project: Path) -> None:
     assert "  new  " in new
     assert Path.cwd() == project
     # The job of the base is missing or invalid: this revision is checked all the same.
-    for text, said in (("[project]\nname = 'x'\n", "has no [tool.vramcast]"), ("[tool.vramcast.jobs]\nx = 5\n", "must be a table")):
+    for text, said in (
+        ("[project]\nname = 'x'\n", "has no [tool.vramcast]"),
+        ("[tool.vramcast.jobs]\nx = 5\n", "must be a table"),
+    ):
         git("checkout", "--quiet", "main")
         jobs(project, text)
         git("commit", "--quiet", "-am", "other")
