@@ -82,6 +82,7 @@ lint: $(VENV)/.test
 	@$(BIN)/ruff format --quiet --check .
 	@.ci/layers $(BIN) > build/layers.log 2>&1 || { cat build/layers.log; exit 1; }
 	@said=$$($(BIN)/deptry --no-ansi . 2>&1) || { echo "$$said" >&2; exit 1; }
+	@$(BIN)/python -m tests.prose
 
 typecheck: $(VENV)/.test
 	@$(BIN)/mypy --num-workers $(WORKERS) -p vramcast $(RESEARCH:%=-p benchmarks.%)

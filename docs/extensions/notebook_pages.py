@@ -1,4 +1,4 @@
-"""The notebooks as pages of the site: copies beside the documents, whose links to docs/ lead there; nothing is executed."""
+"""The notebooks as pages of the site: copies next to the documents, with links that lead there; nothing is executed."""
 
 from __future__ import annotations
 

@@ -84,16 +84,19 @@ def _blank(text: str, pattern: re.Pattern[str]) -> str:
     return pattern.sub(lambda found: "CODE" + "\n" * found.group().count("\n"), text)
 
 
+def _plain(text: str) -> str:
+    """Return a text with its code and addresses blanked."""
+    return _blank(_blank(text, _CODE), _LINK)
+
+
 def _prose_of_markdown(text: str) -> str:
-    for pattern in (_FENCE, _CODE, _LINK):
-        text = _blank(text, pattern)
-    return text
+    return _plain(_blank(text, _FENCE))
 
 
 def _comments(path: str, text: str, pattern: re.Pattern[str]) -> Iterator[Passage]:
     for found in pattern.finditer(text):
         prose = re.sub(r"^[ \t]*(/\*+|\*+/?|//+|#+|--+)|\*+/$", "", found.group(), flags=re.MULTILINE)
-        yield Passage(path, text.count("\n", 0, found.start()) + 1, Kind.COMMENT, _blank(prose, _CODE))
+        yield Passage(path, text.count("\n", 0, found.start()) + 1, Kind.COMMENT, _plain(prose))
 
 
 def _of_python(path: str, text: str) -> Iterator[Passage]:
@@ -104,7 +107,7 @@ def _of_python(path: str, text: str) -> Iterator[Passage]:
             first = node.body[0]
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
                 docstrings.add(first.value)
-                prose = _blank(_EXAMPLE.sub("", first.value.value), _CODE)
+                prose = _plain(_EXAMPLE.sub("", first.value.value))
                 yield Passage(path, first.lineno, Kind.DOCSTRING, prose)
     yield from _messages(path, tree, docstrings)
     yield from _python_comments(path, text)
@@ -124,7 +127,7 @@ def _messages(path: str, tree: ast.AST, docstrings: Iterable[ast.Constant]) -> I
         else:
             continue
         if len(re.findall(r"(?<!\S)[a-z][a-z'-]*(?=[\s,.:;]|$)", text)) >= _WORDS_OF_A_MESSAGE and "\n    " not in text:
-            yield Passage(path, node.lineno, Kind.MESSAGE, _blank(text, _CODE))
+            yield Passage(path, node.lineno, Kind.MESSAGE, _plain(text))
 
 
 def _python_comments(path: str, text: str) -> Iterator[Passage]:
@@ -136,11 +139,11 @@ def _python_comments(path: str, text: str) -> Iterator[Passage]:
             continue
         line = token.start[0]
         if block and line != last + 1:
-            yield Passage(path, start, Kind.COMMENT, _blank("\n".join(block), _CODE))
+            yield Passage(path, start, Kind.COMMENT, _plain("\n".join(block)))
             block = []
         if not block:
             start = line
         block.append(token.string.lstrip("# "))
         last = line
     if block:
-        yield Passage(path, start, Kind.COMMENT, _blank("\n".join(block), _CODE))
+        yield Passage(path, start, Kind.COMMENT, _plain("\n".join(block)))

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-# spec: Okabe and Ito, "Color Universal Design", 2008: colour-blind readers can distinguish them.
+# spec: Okabe and Ito, 2008, https://jfly.uni-koeln.de/color/: colour-blind readers can distinguish them.
 BLUE: Final = "#0072B2"
 VERMILION: Final = "#D55E00"
 GREEN: Final = "#009E73"
