@@ -42,7 +42,7 @@ SOURCES: Final = (
     Source("qlora", "AnswerDotAI/fsdp_qlora, benchmarks of March 2024", "Apache-2.0", "PyTorch's reserved peak"),
     Source(
         "tabled",
-        "parameter-golf, torchtitan and fsdp_qlora, as docs/accuracy.md and docs/multi-gpu.md have them",
+        "parameter-golf, torchtitan and fsdp_qlora, listed in benchmarks/accuracy/logs/simulated_runs.csv",
         "MIT, BSD-3-Clause, Apache-2.0",
         "PyTorch's reserved peak, simulated in earlier sessions",
     ),
