@@ -75,7 +75,12 @@ def test_wheel_has_every_c_file(wheel: Path) -> None:
     }
     assert len(sources) > 10
     assert sources - names == set()
-    assert {"vramcast/py.typed", "vramcast/cli/main.py", "vramcast/tracer/format/trace.py"} <= names
+    assert {
+        "vramcast/py.typed",
+        "vramcast/jobs/hub_models.toml",
+        "vramcast/cli/main.py",
+        "vramcast/tracer/format/trace.py",
+    } <= names
     assert {f"vramcast/schema/{path.name}" for path in (ROOT / "vramcast" / "schema").iterdir()} <= names
 
 

@@ -12,6 +12,7 @@ from vramcast.cli.signals import first_interrupt
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import UsageError
 from vramcast.jobs.commands.launchers import BY_WORDS
+from vramcast.jobs.targets import as_typed
 from vramcast.jobs.text import JobText
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class CheckedJob:
         Raises:
             UsageError: A value is wrong, or no card is named.
         """
-        job = cls(JobText.of(values), shared.estimator_of(values))
+        job = cls(shared.text_of(values), shared.estimator_of(values))
         if values.get("device") is None and values.get("memory") is None:
             raise UsageError(
                 "No card is given to check against: name one with --on (vramcast devices lists them), or give "
@@ -68,7 +69,7 @@ class CheckedJob:
         """
         estimator = self.estimator
         if self.text.command is None:
-            with progress(f"checking {self.text.target} on {estimator.card.name}"):
+            with progress(f"checking {as_typed(self.text.target)} on {estimator.card.name}"):
                 return estimator.estimate_job(self.text.job(estimator.card))
         if estimator.tracer not in RUN_COMMANDS:
             raise UsageError(f"--tracer {estimator.tracer} runs models, but a command is given: leave out --tracer.")

@@ -18,6 +18,7 @@ from vramcast.cli.terminal import card_bar, painted
 from vramcast.hardware.cards import DEVICES, device
 from vramcast.hardware.stack import parse as parse_stack
 from vramcast.jobs.job import TRACERS, Job, Training
+from vramcast.jobs.targets import resolved
 from vramcast.jobs.text import JobText
 from vramcast.views import DRAWINGS, PAGES, charts
 
@@ -85,7 +86,8 @@ def add_job(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> No
         "target",
         metavar="TARGET",
         nargs="?" if is_optional else None,
-        help="torchvision:NAME, timm:NAME, hf:MODEL_TYPE_OR_CONFIG.json, package.module:factory or file.py:factory",
+        help="torchvision:NAME, timm:NAME, hf:ORG/NAME of the Hugging Face hub, hf:MODEL_TYPE, hf:CONFIG.json, "
+        "package.module:factory or file.py:factory",
     )
     add_fields(parser, "batch", "labels", "num_classes", *(option.name for option in fields(Training)))
 
@@ -120,9 +122,19 @@ def add_course(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def text_of(values: Mapping[str, Any]) -> JobText:
+    """Return the job that flat values give, as `JobText.of`; a model of the Hugging Face hub is looked up.
+
+    Raises:
+        UsageError: a value is wrong, or there is no such model.
+    """
+    target = values.get("target")
+    return JobText.of(values if target is None else {**values, "target": resolved(target)})
+
+
 def job_of(options: argparse.Namespace) -> Job:
     """Return the job that the options describe."""
-    return JobText.of(vars(options)).job(device(options.device))
+    return text_of(vars(options)).job(device(options.device))
 
 
 def estimator_of(values: Mapping[str, Any]) -> Estimator:

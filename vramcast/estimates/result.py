@@ -20,6 +20,7 @@ from vramcast.hardware.context import Context
 from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.jobs.job import Job
+from vramcast.jobs.targets import as_typed
 from vramcast.simulator import curves
 from vramcast.simulator.fragmentation import Fragmentation, fragmentation
 from vramcast.simulator.settings import Settings
@@ -499,4 +500,4 @@ class Estimate(Viewable):
         """A title: the program and the card."""
         job = self.job
         program = job.command and ("Python code" if job.command.is_code else job.command.program)
-        return f"{job.target or program or 'job'} on {job.device.name}"
+        return f"{as_typed(job.target) or program or 'job'} on {job.device.name}"

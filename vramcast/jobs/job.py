@@ -408,7 +408,8 @@ class Job:
 
     Attributes:
         device: The card's model.
-        target: `torchvision:NAME`, `timm:NAME`, `hf:MODEL_TYPE_OR_CONFIG_JSON`, `package.module:factory`, `file.py:factory`.
+        target: `torchvision:NAME`, `timm:NAME`, `hf:ORG/NAME`, `hf:MODEL_TYPE`, `hf:CONFIG.json`,
+            `package.module:factory`, `file.py:factory`.
         model: A module's structure, or a callable that builds one, pickled without weights by
             `tracer.program.meta_pickle.dumps`.
         command: A training script and its arguments.

@@ -48,8 +48,8 @@ def write_stub(target: str, folder: Path, *, dtype: str | None = None) -> Stub:
     """Write the checkpoint of a Hugging Face model without its weights.
 
     Args:
-        target: A model type (`llama`, with the type's default sizes), a config.json, or a folder with one; optionally with
-            `hf:` and `?{...}`, as in a TARGET.
+        target: A hub id (`meta-llama/Llama-3.1-8B`), a model type (`llama`, with the type's default sizes), a config.json,
+            or a folder with one; optionally with `hf:` and `?{...}`, as in a TARGET.
         folder: The folder to write; it is created if it does not exist.
         dtype: Dtype of the weights (`bfloat16`); None: the config's, or else float32.
     Raises:
@@ -58,7 +58,7 @@ def write_stub(target: str, folder: Path, *, dtype: str | None = None) -> Stub:
     """
     import torch
 
-    text = target if target.startswith("hf:") else f"hf:{_placed(target)}"
+    text = targets.resolved(target if target.startswith("hf:") else f"hf:{_placed(target)}")
     if dtype is not None:
         if not isinstance(getattr(torch, dtype, None), torch.dtype):
             raise UsageError(f"--dtype {dtype} is not a dtype of torch: write for example bfloat16.")

@@ -1,7 +1,7 @@
 """TARGET: the name of the model that a job trains.
 
-    torchvision:NAME  timm:NAME  hf:TYPE_OR_CONFIG.json     from a registry
-    package.module:factory  file.py:factory                 code, which is run
+    torchvision:NAME  timm:NAME  hf:ORG/NAME  hf:TYPE  hf:CONFIG.json   from a registry
+    package.module:factory  file.py:factory                             code, which is run
 
 Each may end with ?{...}, keyword arguments in JSON. A user's own TARGET may be any of these. A row of a data set is
 untrusted: `refusal` gives the reason why it is not built unless the user trusts it. Heavy imports wait until a model is built.
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from vramcast.core.errors import UsageError
+from vramcast.jobs import hub
 
 TRUST: Final = "pass --trust-targets"
 CODE: Final = f"its target is code: {TRUST}"
@@ -35,6 +36,7 @@ _WORD: Final = re.compile(r"[\w .,+-]*")  # cannot name a file elsewhere: no sla
 _NAME: Final = re.compile(r"[\w.+-]+")  # a registry's name; timm also accepts hf-hub:USER/MODEL and local-dir:PATH
 # Keys of a Hugging Face config with free text.
 _FREE_TEXT: Final = frozenset({"id2label", "label2id", "task_specific_params", "_name_or_path"})
+_TYPED: Final = "_hub_target"  # among the options of a resolved hub id: what was typed. An untrusted target with it is refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,8 @@ class Target:
         name, _, options = place.partition("?")
         if not separator or not name:
             raise UsageError(
-                f"TARGET '{text}' is not understood: write torchvision:resnet50, timm:NAME, hf:MODEL_TYPE_OR_CONFIG.json, "
-                "package.module:factory or file.py:factory, optionally with ?{...} for keyword arguments."
+                f"TARGET '{text}' is not understood: write torchvision:resnet50, timm:NAME, hf:ORG/NAME, hf:MODEL_TYPE, "
+                "hf:CONFIG.json, package.module:factory or file.py:factory, optionally with ?{...} for keyword arguments."
             )
         return cls(scheme, name, _options(options))
 
@@ -109,7 +111,10 @@ def refusal(text: str) -> str:
         return "" if target.name in _OWN[target.scheme] else CODE
     if target.scheme not in _SCHEMES:
         return CODE
-    if target.scheme == "hf" and _is_file(target.name):
+    if target.scheme == "hf" and hub.is_hub_id(target.name):
+        if hub.table_config(target.name) is None:  # with trust too: the hub is asked about a user's own TARGET only
+            return f"its model '{target.name}' is not found: the hub is not asked for it, and {hub.not_in_table(target.name)}"
+    elif target.scheme == "hf" and _is_file(target.name):
         return f"its config is not in the data set's folder: {TRUST}"
     if _NAME.fullmatch(target.name) is None and target.scheme != "hf":
         return f"its name is a location to fetch from: {TRUST}"
@@ -150,13 +155,38 @@ def inlined(text: str, folder: Path) -> str:
         if Path(name).is_absolute() or ".." in Path(name).parts or not path.is_relative_to(real):
             return text
         model_type, values = _config(path)
-        return f"hf:{model_type}?{json.dumps({**values, **_options(options)}, sort_keys=True, separators=(',', ':'))}"
+        return _written(model_type, {**values, **_options(options)})
     except (OSError, ValueError):  # includes UsageError, which the build reports later
         return text
 
 
+def resolved(text: str) -> str:
+    """Return a user's own TARGET with a hub id replaced by its configuration; other TARGETs, and ids of the table, as they are.
+
+    Building a model asks no network, and a worker may have none: only this function does.
+
+    Raises:
+        UsageError: the id is found nowhere; see `hub.hub_config`.
+    """
+    scheme, _, place = text.partition(":")
+    name, _, options = place.partition("?")
+    if scheme != "hf" or not hub.is_hub_id(name):
+        return text
+    found = hub.hub_config(name)
+    return text if found.is_from_table else _written(found.model_type, {**found.values, **_options(options), _TYPED: text})
+
+
+def as_typed(text: str | None) -> str | None:
+    """Return a TARGET as its user typed it, before `resolved`."""
+    return text if text is None or _TYPED not in text else str(Target.parse(text).options.get(_TYPED, text))
+
+
+def _written(model_type: str, values: dict[str, Any]) -> str:
+    return f"hf:{model_type}?{json.dumps(values, sort_keys=True, separators=(',', ':'))}"
+
+
 def _is_file(name: str) -> bool:
-    """Return whether the part after `hf:` is a path: a bare word is a model type, even if a file has that name."""
+    """Return whether the part after `hf:` is a path or a hub id: a bare word is a model type, even if a file has that name."""
     return name.endswith(".json") or "/" in name or os.sep in name
 
 
@@ -224,13 +254,27 @@ def _hugging_face(name: str, options: dict[str, Any]) -> Any:
     import torch
 
     transformers = _need("transformers")
-    model_type, values = _config(Path(name)) if _is_file(name) else (name, {})
+    if hub.is_hub_id(name):
+        if (found := hub.table_config(name)) is None:
+            raise UsageError(f"The model '{name}' is not found: the hub is not asked here, and {hub.not_in_table(name)}")
+        model_type, values = found.model_type, found.values
+    else:
+        model_type, values = _config(Path(name)) if _is_file(name) else (name, {})
+    values = {key: value for key, value in {**values, **options}.items() if key != _TYPED}
+    is_code = values.pop("auto_map", None) is not None
+    if is_code and model_type not in transformers.CONFIG_MAPPING:
+        raise UsageError(
+            f"The model type '{model_type}' is code on the hub (auto_map), which is not run: give a factory that builds it, "
+            "package.module:factory or file.py:factory."
+        )
+    if values.get("num_labels") not in (None, len(values.get("id2label") or ())):  # transformers would take the names' number
+        values = {key: value for key, value in values.items() if key not in ("id2label", "label2id")}
     try:
-        config = transformers.AutoConfig.for_model(model_type, **{**values, **options})
+        config = transformers.AutoConfig.for_model(model_type, **values)
     except (ValueError, KeyError) as error:
         folder = f" (for the folder write hf:./{name})" if Path(name).is_dir() else ""
         hint = (
-            _close(model_type, transformers.CONFIG_MAPPING)
+            _close_type(model_type, transformers.CONFIG_MAPPING)
             if model_type not in transformers.CONFIG_MAPPING
             else str(error).splitlines()[0][:200]
         )
@@ -245,17 +289,41 @@ def _hugging_face(name: str, options: dict[str, Any]) -> Any:
     try:
         if dtype is not None:
             torch.set_default_dtype(dtype)
-        if isinstance(own, type) and issubclass(own, torch.nn.Module):
-            return own(config)
-        for auto in _AUTO_CLASSES:
-            mapping = getattr(transformers, auto, None)
-            if mapping is not None and type(config) in mapping._model_mapping:
-                return mapping.from_config(config)
+        make = own if isinstance(own, type) and issubclass(own, torch.nn.Module) else _auto_class(transformers, config)
+        if make is not None:
+            return _untied(make(config)) if values.get("tie_word_embeddings") is False else make(config)
     finally:
         torch.set_default_dtype(before)
     raise UsageError(
         f"transformers has no trainable class for model type '{model_type}': name one in the config's architectures."
     )
+
+
+def _auto_class(transformers: Any, config: Any) -> Callable[[Any], Any] | None:
+    for auto in _AUTO_CLASSES:
+        mapping = getattr(transformers, auto, None)
+        if mapping is not None and type(config) in mapping._model_mapping:
+            return mapping.from_config  # type: ignore[no-any-return]
+    return None
+
+
+def _untied(model: Any) -> Any:
+    """Return a model with a separate weight in its head, as its config requires.
+
+    T5's class ties head and embedding in any case; only loading a checkpoint with both unties them.
+    """
+    import torch
+
+    head = model.get_output_embeddings()
+    if head is not None and head.weight is model.get_input_embeddings().weight:
+        head.weight = torch.nn.Parameter(torch.empty_like(head.weight))
+    return model
+
+
+def _close_type(model_type: str, known: Iterable[str]) -> str:
+    """Return what may be meant by an unknown model type: an id of the hub without its organization, or a type."""
+    ids = [one for one in hub.table_ids() if one.rpartition("/")[2] == model_type.rpartition("/")[2]]
+    return f"did you mean hf:{ids[0]}?" if ids else _close(model_type, known)
 
 
 # Tasks in order of preference: the first with a class for the model type gives its usual loss. Causal language modelling comes

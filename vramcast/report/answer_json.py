@@ -9,6 +9,7 @@ from vramcast.estimates.phases import Phase
 from vramcast.estimates.result import Estimate, Peaks
 from vramcast.hardware.cards import DEVICES
 from vramcast.jobs.job import Job
+from vramcast.jobs.targets import as_typed
 from vramcast.tracer.format.rank_facts import RankPeaks, beside_bytes
 
 SCHEMA: Final = 1
@@ -45,7 +46,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
 def _asked(estimate: Estimate) -> dict[str, Any]:
     job = estimate.job
     return {
-        "target": job.target or (job.command.program if job.command else None),
+        "target": as_typed(job.target) or (job.command.program if job.command else None),
         "device": job.device.key,
         "memory_bytes": job.total_bytes,
         "tracer": estimate.tracer,

@@ -8,6 +8,7 @@ from typing import Any
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
 from vramcast.jobs.job import Batch, Command, Job, Training, specs_in
+from vramcast.jobs.targets import as_typed
 
 
 def python_call(estimate: Estimate) -> str:
@@ -23,7 +24,7 @@ def python_call(estimate: Estimate) -> str:
         f"# {name}: {_described(value)}" for name, value in (("batch", job.batch), ("labels", job.labels)) if value is not None
     ]
     if job.target is not None:
-        lines.append(f"# model: {job.target}")
+        lines.append(f"# model: {as_typed(job.target)}")
     labels = {"labels": ...} if job.labels is not None else {}
     return "\n".join([*lines, _call("vramcast.estimate", ("model", "batch"), {**labels, **_of_training(job), **options})])
 

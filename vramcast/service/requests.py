@@ -34,7 +34,10 @@ _OURS: Final = "VRAMCAST_"  # settings of the service, which a client cannot set
 # JSON forms that replace a field's own type; an optimizer is a name, never a pickle.
 _FORMS: Final = {"optimizer": str, "command": list[str] | None, "batch": list[str], "stack": str | None, "alloc_conf": str}
 _LIMITS: Final[dict[str, dict[str, Any]]] = {
-    "target": {"max_length": 10_000, "description": "torchvision:NAME, timm:NAME or hf:MODEL_TYPE"},
+    "target": {
+        "max_length": 10_000,
+        "description": "torchvision:NAME, timm:NAME, hf:ORG/NAME of the built-in table, or hf:MODEL_TYPE",
+    },
     "command": {"min_length": 1, "description": "a training command; only with --allow-code"},
     "batch": {"default": [], "max_length": 100},
     "alloc_conf": {"default": "", "max_length": 1000, "description": "PYTORCH_CUDA_ALLOC_CONF of the job"},

@@ -139,7 +139,7 @@ def _recorded(options: argparse.Namespace) -> _Source:
     """Return the history in a file as if it started on an empty allocator: older blocks come first."""
     if not Path(options.target).exists():
         raise UsageError(
-            f"'{options.target}' is neither a file nor a TARGET: give torchvision:resnet50, timm:NAME, hf:TYPE, "
+            f"'{options.target}' is neither a file nor a TARGET: give torchvision:resnet50, timm:NAME, hf:ORG/NAME, "
             "file.py:factory, a memory history (.pickle) or a trace (.npz)."
         )
     trace = read_trace(options.target, options.device_index)

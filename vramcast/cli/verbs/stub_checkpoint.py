@@ -1,5 +1,6 @@
 """Write a checkpoint with real shapes and no weights, for scripts that call from_pretrained.
 
+vramcast stub-checkpoint meta-llama/Llama-3.1-8B --out stub
 vramcast stub-checkpoint llama --dtype bfloat16 --out stub
 vramcast stub-checkpoint path/to/config.json --out stub
 """
@@ -16,7 +17,7 @@ from vramcast.jobs.stub_checkpoint import write_stub
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
-    what = "a model type of transformers (llama), a config.json, or a folder with one"
+    what = "a hub id (meta-llama/Llama-3.1-8B), a model type of transformers (llama), a config.json, or a folder with one"
     parser.add_argument("target", metavar="TYPE_OR_CONFIG", help=what)
     parser.add_argument("--out", metavar="DIR", required=True, help="folder to write to; new or empty")
     parser.add_argument("--dtype", help="dtype of the weights (bfloat16); default: the config's, else float32")

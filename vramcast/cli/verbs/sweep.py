@@ -28,7 +28,7 @@ from vramcast.core.errors import CannotEstimate, DoesNotFit, UsageError, Vramcas
 from vramcast.core.units import gib
 from vramcast.hardware.device import Device
 from vramcast.jobs.job import Job
-from vramcast.jobs.text import JobText
+from vramcast.jobs.targets import as_typed
 from vramcast.tracer.processes.thread_pool import in_parallel, n_lanes
 
 if TYPE_CHECKING:
@@ -129,7 +129,14 @@ def main(options: argparse.Namespace) -> int:
         table = [{**_as_json(one), column: size} for size, one in sorted(found.items(), key=lambda row: row[0])]
         answer(
             json.dumps(
-                {"schema": 1, "target": job.target, "device": job.device.key, "max_batch": largest, "rows": table, **more}
+                {
+                    "schema": 1,
+                    "target": as_typed(job.target),
+                    "device": job.device.key,
+                    "max_batch": largest,
+                    "rows": table,
+                    **more,
+                }
             )
         )
     elif options.max_batch:
@@ -152,7 +159,7 @@ def _of_worlds(options: argparse.Namespace, card: Device) -> dict[int, Job]:
     if options.parallel is None or options.parallel.startswith("hsdp:"):
         said = "is missing" if options.parallel is None else f"is {options.parallel}, which sets its own number of ranks"
         raise UsageError(f"--parallel {said}: give ddp or fsdp with --world-sizes.")
-    text, per_node = JobText.of(vars(options)), options.nproc_per_node
+    text, per_node = shared.text_of(vars(options)), options.nproc_per_node
     sizes = parse_sizes(options.world_sizes, "--world-sizes")
 
     def of(size: int) -> Job:
