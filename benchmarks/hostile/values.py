@@ -76,7 +76,7 @@ def _program(name: str, rows: int, tracer: str) -> Verdict:
 def _has_no_bound() -> Verdict:
     """Check that a job without a maximum shape gets no bound, even without --strict."""
     arguments = ["check", f"{_PROGRAMS}:bincount", "--batch", "2048x1024", "--on", "a100-40gb", "--json"]
-    return vramcast(arguments, codes={4}, says="no largest shape")
+    return vramcast(arguments, codes={4}, says="no largest size")
 
 
 def _does_not_fit() -> Verdict:

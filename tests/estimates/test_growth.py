@@ -281,11 +281,11 @@ def test_reserved_at_end_matches_allocator(n_steps: int) -> None:
 @pytest.mark.parametrize(
     ("one", "said"),
     [
-        (growth(), "each step of its training keeps 2.0 MiB more, requested at train.py:7: the card is full in step 100"),
+        (growth(), "each training step keeps 2.0 MiB more, requested at train.py:7: the card is full in step 100"),
         (growth(known=300), "the card is full in step 100 of 300"),
-        (growth("evaluation", known=30), "each batch of its evaluation keeps 2.0 MiB more"),
+        (growth("evaluation", known=30), "each evaluation batch keeps 2.0 MiB more"),
         (growth(known=30), "the card would be full in step 100, but the loop ends after 30"),
-        (growth(is_judged=False), "only 64 were observed, too few to tell whether it stops"),
+        (growth(is_judged=False), "only 64 steps were observed, too few to tell whether the growth stops"),
     ],
 )
 def test_growth_as_text(one: Growth, said: str) -> None:

@@ -63,20 +63,20 @@ def test_further_runs_share_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names_stopped_further_run(monkeypatch: pytest.MonkeyPatch) -> None:
     found, given_s = answered(monkeypatch, 70, 500)
     assert sum(given_s[1:]) <= 30
-    assert found.unbounded_calls == (f"the run with largest answers ({TIME_UP} after {given_s[1]:.0f} s)",)
+    assert found.unbounded_calls == (f"another run, with the largest values ({TIME_UP} after {given_s[1]:.0f} s)",)
 
 
 def test_names_further_run_without_time(monkeypatch: pytest.MonkeyPatch) -> None:
     found, given_s = answered(monkeypatch, LIMIT_S)
     assert given_s == [LIMIT_S]
     assert len(found.unbounded_calls) == 1
-    assert "the run with largest answers" in found.unbounded_calls[0]
+    assert "another run, with the largest values" in found.unbounded_calls[0]
 
 
 def test_interrupted_job_has_no_further_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     found, given_s = answered(monkeypatch, 5, 5, ended=INTERRUPTED)
     assert len(given_s) == 1
-    assert found.unbounded_calls == (f"the run with largest answers ({INTERRUPTED})",)
+    assert found.unbounded_calls == (f"another run, with the largest values ({INTERRUPTED})",)
 
 
 def test_unlimited_run_shares_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

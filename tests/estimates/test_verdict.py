@@ -57,12 +57,15 @@ def growth(phase: str = "training", *, full_at_step: int = 500, steps_known: int
 
 
 DOUBTFUL: list[tuple[dict[str, Any], str]] = [
-    ({"unbounded_calls": ("bincount",)}, "these calls have no largest shape: bincount"),
+    ({"unbounded_calls": ("bincount",)}, "no largest size is known for bincount"),
     (with_course(ended="ValueError: no data"), "the command ended early (ValueError: no data)"),
     (with_course(not_reached=["evaluation"]), "not observed: evaluation"),
     ({"growth": growth()}, "train.py:7: the card is full in step 500"),
     ({"growth": growth(steps_known=400)}, "in step 500, but the loop ends after 400"),
-    ({"growth": growth(steps_known=600, is_judged=False)}, "only 64 were observed, too few to tell whether it stops"),
+    (
+        {"growth": growth(steps_known=600, is_judged=False)},
+        "only 64 steps were observed, too few to tell whether the growth stops",
+    ),
 ]
 
 

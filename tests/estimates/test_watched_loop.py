@@ -64,7 +64,7 @@ def test_too_few_steps_are_uncertain(watched: Any) -> None:
     assert found.growth is not None
     assert (found.growth.bytes_per_step, found.growth.is_judged) == (MIB, False)
     assert found.verdict.value == "uncertain"
-    assert "too few to tell whether it stops" in found.verdict.reason
+    assert "too few to tell whether the growth stops" in found.verdict.reason
 
 
 def test_ended_loop_has_known_length() -> None:

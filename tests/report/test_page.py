@@ -75,7 +75,7 @@ def test_answer_comes_first_and_matches_check(make: Make, memory_mib: int | None
 def test_omits_bound_that_does_not_hold(make: Make) -> None:
     page = Page(draw_page(make(unbounded_calls=("nonzero",))))
     text = " ".join(page.words("p"))
-    assert "No bound holds because these calls have no largest shape: nonzero." in text
+    assert "No bound holds, because no largest size is known for nonzero." in text
     assert "at most" not in text
     assert "Parts of the margin" not in page.words("h2")
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 RUN_COMMANDS: Final = ("auto", "nullgpu")  # the tracers that run commands; the others run models
 COMMAND_HELP: Final = (
     "the command that starts the training: train.py args, python -m package.train args, "
-    f"{'/'.join(dict.fromkeys(one.name for one in BY_WORDS.values()))} train.py args; launchers are read, not run"
+    f"{'/'.join(dict.fromkeys(one.name for one in BY_WORDS.values()))} train.py args; a launcher is "
+    "not run; vramcast only reads its options"
 )
 
 
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_output(parser)
     parser.add_argument("--on", dest="device", metavar="DEVICE", default=argparse.SUPPRESS, help="the same as --device")
     parser.set_defaults(device=None)
-    parser.add_argument("--strict", action="store_true", help="accepted for older scripts; has no effect")
+    parser.add_argument("--strict", action="store_true", help="no effect; accepted because older scripts pass it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,7 @@ class CheckedJob:
             with progress(f"checking {as_typed(self.text.target)} on {estimator.card.name}"):
                 return estimator.estimate_job(self.text.job(estimator.card))
         if estimator.tracer not in RUN_COMMANDS:
-            raise UsageError(f"--tracer {estimator.tracer} runs models, but a command is given: leave out --tracer.")
+            raise UsageError(f"--tracer {estimator.tracer} works for models, not for commands: leave out --tracer.")
         return estimate_of(estimator, self.text)
 
 

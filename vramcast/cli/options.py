@@ -46,7 +46,7 @@ def add_output(parser: argparse.ArgumentParser, tracers: Collection[str] = TRACE
     parser.add_argument("--level", type=float, default=0.99, help="confidence level of the upper bound (default: 0.99)")
     parser.add_argument(
         "--timeout", dest="timeout_s", type=float, default=1800.0, metavar="SECONDS",
-        help="time limit for the answer: the job and its further runs stop after it",
+        help="time limit for all runs of the job together (default: 1800)",
     )  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
         "--report",
         metavar="FILE",
         type=drawn_path(PAGES),
-        help="write a one-page report: the answer, the timeline, who holds the bytes, the assumptions (.html)",
+        help="write a one-page report: the answer, the timeline, what holds the memory, the assumptions (.html)",
     )
     parser.set_defaults(asked=())  # the words of the command line, which the report repeats (main.py)
     what_if_options.add_arguments(parser)
@@ -70,7 +70,7 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
         "--plot",
         metavar="FILE",
         type=lambda text: text if text == "-" else drawn_path(DRAWINGS)(text),
-        help=f"write a timeline with the card's limit, in the format of the file name's ending: {', '.join(DRAWINGS)} "
+        help=f"write a timeline with the card's limit, in the format of the file extension: {', '.join(DRAWINGS)} "
         "(.json: for Perfetto); '-' prints the text view on stdout (on stderr with --json)",
     )
 
@@ -117,8 +117,8 @@ def add_course(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bracket",
         action=argparse.BooleanOptionalAction,
-        help="if the card's speed may change the job's peaks, also run the job on an infinitely slow card (default: only "
-        "for one of several ranks whose first run took less than a minute)",
+        help="also run the job on an infinitely slow card, if the card's speed may change its peaks (default: only "
+        "if the job has several ranks and its first run took less than a minute)",
     )
 
 

@@ -48,7 +48,7 @@ def first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
         nonlocal was_stopped
         was_stopped = True
         signal.signal(number, before)
-        say("vramcast: stopping, with the steps seen so far; press Ctrl-C again to quit")
+        say("vramcast: stopping; the estimate covers the steps so far; press Ctrl-C again to quit")
         stop()
 
     signal.signal(signal.SIGINT, stopped)

@@ -29,10 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="CONF",
         type=str,  # "": the allocator's own
-        help="replay the requests under PYTORCH_CUDA_ALLOC_CONF=CONF; repeatable; 'common': settings that people try first",
+        help="replay the requests under PYTORCH_CUDA_ALLOC_CONF=CONF; repeatable; 'common' tries the usual settings",
     )
-    parser.add_argument("--cards", metavar="LIST", help="cards for --what-if: names or sizes, rtx4090,12GiB")
-    parser.add_argument("--fragmentation", action="store_true", help="list the blocks and modules that pin half-empty segments")
+    parser.add_argument("--cards", metavar="LIST", help="cards for --what-if, as names or sizes: rtx4090,12GiB")
+    parser.add_argument(
+        "--fragmentation", action="store_true", help="list the blocks that pin half-empty segments, and their modules"
+    )
 
 
 def parse_cards(text: str | None) -> list[int]:

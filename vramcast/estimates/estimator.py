@@ -340,11 +340,14 @@ class Estimator:
         warnings = estimate.warnings
         if bound.is_out_of_distribution:
             outside = ", ".join(learned.outside(subject)[:3])
-            warnings += (f"the job differs from those that '{name}' was trained on ({outside}, ...), which widens its bound",)
-        if not bound.promises(self.level):
-            source = "" if at_least is None else ", also from public runs"
             warnings += (
-                f"'{name}' was calibrated on too few models to guarantee level {self.level:g}: the bound is empirical{source}",
+                f"the job differs from the training runs of artifact '{name}' ({outside}, ...): this widens the bound",
+            )
+        if not bound.promises(self.level):
+            source = "" if at_least is None else " and public runs"
+            warnings += (
+                f"level {self.level:g} is not guaranteed: artifact '{name}' covers too few similar models; the bound "
+                f"reflects only its runs{source}",
             )
         learn_s = time.perf_counter() - started
         seconds = {**estimate.seconds, "learn": learn_s, "total": estimate.seconds["total"] + learn_s}
@@ -401,7 +404,7 @@ class Estimator:
         took_s = found.seconds["trace"]
         is_wanted = found.world_size > 1 and took_s <= _SHORT_S if self.bracket is None else self.bracket
         if not is_wanted:
-            text = "stream timing affects the peak, and an infinitely fast card is assumed: --bracket adds a slow card's peaks"
+            text = "the peak depends on the card's speed, which is assumed to be infinite: add --bracket to cover slow cards"
             return replace(found, warnings=(*found.warnings, text))
         try:
             # arbitrary: a job that polls for an event never ends there

@@ -64,11 +64,11 @@ class Growth:
 
     def __str__(self) -> str:
         """Return the growth as a sentence."""
-        step = "batch" if self.phase == "evaluation" else "step"
+        step, many = ("batch", "batches") if self.phase == "evaluation" else ("step", "steps")
         size = gib(self.bytes_per_step) if self.bytes_per_step >= MIB else f"{self.bytes_per_step:,} bytes"
-        kept = f"each {step} of its {self.phase} keeps {size} more, requested at {self.where}"
+        kept = f"each {self.phase} {step} keeps {size} more, requested at {self.where}"
         if not self.is_judged:
-            return f"{kept}; only {self.steps_seen} were observed, too few to tell whether it stops"
+            return f"{kept}; only {self.steps_seen} {many} were observed, too few to tell whether the growth stops"
         if self.steps_known is None:
             return f"{kept}: the card is full in {step} {self.full_at_step:,}"
         if self.full_at_step <= self.steps_known:

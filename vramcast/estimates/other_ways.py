@@ -26,6 +26,9 @@ _WAYS: Final[dict[Answers, frozenset[Entered]]] = {
 }
 _NUMBERS: Final = (Entered.SMALLEST, Entered.DECIDED, Entered.UNFOLLOWED)
 _SHAPES: Final = (Entered.LARGEST, Entered.BRANCH)
+_NAMES: Final[dict[Answers, str]] = {
+    "largest": "the largest values", "smallest": "the smallest values", "otherwise": "each branch reversed",
+}  # fmt: skip
 _SHOWN: Final = 200  # arbitrary: characters of the reason why a run has no peaks
 
 
@@ -78,7 +81,7 @@ def _without_answer(ledger: Sequence[Entry], others: Mapping[Answers, Estimate |
             is_an_end = isinstance(other, JobError) and not (answers == "largest" and has_largest)
             why = "" if is_an_end else str(other)
         if why:
-            found.add(f"the run with {answers} answers ({why[:_SHOWN]})")
+            found.add(f"another run, with {_NAMES[answers]} ({why[:_SHOWN]})")
     return found
 
 
@@ -103,5 +106,5 @@ def _remarks(ledger: Sequence[Entry], ceiling: int, unbounded: Sequence[str], *,
             f"values is {gib(ceiling)}, which the bound covers"
         )
     if unbounded:
-        said.append(f"there is no largest shape, so no bound, for {', '.join(unbounded)}: measure this job on a GPU")
+        said.append(f"no largest size is known, so no bound holds, for {', '.join(unbounded)}: measure this job on a GPU")
     return said

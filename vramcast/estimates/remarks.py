@@ -30,19 +30,19 @@ def remarks(job: Job, on_card: OnCard) -> Iterator[str]:
     missing = [entry for entry in seen.ledger if entry.is_unknown]
     shapes = sorted(entry.name for entry in missing if entry.code is Code.DRAWN_SHAPE)
     if shapes:
-        yield f"shapes depend on values, which were drawn at random ({', '.join(shapes)}): this widens the bound"
+        yield f"shapes depend on values that were drawn at random ({', '.join(shapes)}): this widens the bound"
     for name in words((entry for entry in missing if entry.code not in (Code.DRAWN_SHAPE, Code.OTHER_CUDNN)), *Entered):
-        yield f"not answered by NVIDIA's own rules: {name}; this widens the bound"
+        yield f"not known exactly: {name}; this widens the bound"
     for entry in seen.ledger:
         if entry.kind is Entered.BOUNDED:
             most = gib(entry.size_bytes // entry.hits)
-            yield f"{entry.words} ({entry.hits} times; at most {most} each; the bound's residuals include this)"
+            yield f"{entry.words} ({entry.hits} times; at most {most} each; the bound covers this)"
         if entry.kind is Entered.OUTSIDE:
             yield f"{entry.name} took {gib(entry.size_bytes)} outside PyTorch's allocator: counted in the process peak"
         if entry.kind is Entered.MANAGED:
             yield (
-                f"{gib(entry.size_bytes)} are managed memory, which moves between host and card as space allows: no peak "
-                "includes it, and a card with enough space holds it in addition"
+                f"{gib(entry.size_bytes)} is managed memory, which moves between host and card: the peaks leave it out, but "
+                "it also takes card memory while space is left"
             )
     yield from _of_stack(job, on_card, is_another=any(entry.code is Code.OTHER_CUDNN for entry in missing))
     if reads := seen.count(Entered.READ):
@@ -54,20 +54,20 @@ def remarks(job: Job, on_card: OnCard) -> Iterator[str]:
     if job.command is not None:
         yield from _of_course(job, on_card)
     if on_card.min_feasible is None:
-        yield "min_feasible is unknown: no card is large enough, or the allocator's settings are unknown"
+        yield "the smallest card (min_feasible) is unknown: no card is large enough, or the allocator's settings are unknown"
     yield from seen.notes
 
 
 def _of_course(job: Job, on_card: OnCard) -> Iterator[str]:
     course, steps = course_of(on_card.trace), on_card.seen.steps
     if course.ended:
-        yield f"the command ended early, and the peaks are those up to then: {course.ended}"
+        yield f"the command ended early, and the peaks cover only the part before: {course.ended}"
     elif course.not_reached:
-        yield f"not observed, so not in the bound: {'; '.join(course.not_reached)}"
+        yield f"not observed, so not covered by the bound: {'; '.join(course.not_reached)}"
     caught = on_card.trace.header.get("peaks", {}).get("ooms", 0) if on_card.out_of_memory is None else 0
     if caught:
         yield (
-            f"the job caught {caught} out-of-memory errors and continued: its peaks result from its own search, and depend on "
+            f"the job caught {caught} out-of-memory errors and continued: its peaks depend on its reaction, and so on "
             "the size of the card"
         )
     if steps == 0:
@@ -81,8 +81,8 @@ def _of_stack(job: Job, on_card: OnCard, *, is_another: bool) -> Iterator[str]:
     if stack.torch is not None and not same_minor(stack.torch, torch):
         # measured: docs/accuracy.md, 2026-11
         yield (
-            f"requests and allocator are those of the installed torch {torch}, but the job's stack has {stack.torch}: results "
-            "of versions differ by up to 7 % on the same job"
+            f"the job was traced with the installed torch {torch}, but its stack has {stack.torch}: versions differ by up to "
+            "7 % on the same job"
         )
     if "cudnn" in on_card.seen.libraries:
         yield from stack.notes

@@ -101,7 +101,7 @@ def verdict_of(estimate: Seen, need: Need, level: float) -> Verdict:
 def doubts(estimate: Seen) -> Iterator[str]:
     """Yield the unknowns that matter, as text; with any of them, no bound holds for the whole job."""
     if estimate.unbounded_calls:
-        yield f"no bound holds because these calls have no largest shape: {', '.join(estimate.unbounded_calls)}"
+        yield f"no bound holds, because no largest size is known for {', '.join(estimate.unbounded_calls)}"
     if estimate.course.ended:
         yield f"the command ended early ({estimate.course.ended})"
     if estimate.course.not_reached:

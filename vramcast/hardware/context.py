@@ -251,7 +251,7 @@ def context_bytes(
     )
     interval, spread, exact, said_by = size.mib, size.spread, size.exact, size.said_by
     if size.source not in (Source.SITE, Source.MEASURED) and cuda_major not in (_LAST_EAGER, _OF_ROWS):
-        exact, said_by = False, f"{said_by}, another CUDA version"
+        exact, said_by = False, f"{said_by}, but for another CUDA version"
         interval, spread = _of_another_cuda(size, 1 if _LAST_EAGER < cuda_major <= _LAST_MEASURED else _UNMEASURED_WIDER)
     whole = interval + (_NCCL if "nccl" in wanted else _NONE)
     exact = exact and "nccl" not in wanted
@@ -321,7 +321,7 @@ def _lazy(
     if kernels:
         bare = _lazy(card, BARE, torch, kernels=False, rows=rows)
         mib, least = bare.mib.mib + kernels_mib(kilothreads(card), rows), bare.mib.low_mib
-        said_by = f"{bare.said_by}, plus kernels as on other cards"
+        said_by = f"{bare.said_by}, plus kernels measured on other cards"
     size = Interval(mib, max(mib * (1 + spread[0]), least), mib * (1 + spread[-1]))
     if kernels:
         size = _with_libraries(size, frozenset(_LAZY_ADDS), wanted, adds)

@@ -114,7 +114,7 @@ class TensorSpec:
             raise UsageError(f"fill is {shown(self.fill)}: a number is expected.")
         if not self.is_integer:
             if self.high is not None:
-                raise UsageError(f"high is {shown(self.high)}: it is for integers, and {self.dtype} holds none.")
+                raise UsageError(f"high is {shown(self.high)}: it is for integers, not for {self.dtype}.")
             return
         least, most = _RANGES[self.dtype]
         if self.high is not None:
@@ -306,7 +306,10 @@ class Training:
     """
 
     optimizer: str | bytes = field(
-        default="adam", metadata={"help": "an optimizer of torch.optim, in any case; sgdm; adamw:fused=true (default: adam)"}
+        default="adam",
+        metadata={
+            "help": "an optimizer of torch.optim in any case, or sgdm; options after a colon: adamw:fused=true (default: adam)"
+        },
     )
     lr: float = 1e-3  # arbitrary: the value never matters
     precision: Precision = "fp32"
@@ -315,9 +318,9 @@ class Training:
     zero_grad: ZeroGrad = "step-start"
     overlap_inputs: bool = field(
         default=True,
-        metadata={"help": "keep a step's inputs until the next ones are on the device (default), or drop them before"},
+        metadata={"help": "keep a step's inputs until the next step's are on the card (default), or free them first"},
     )
-    checkpointing: bool = field(default=False, metadata={"help": "switch the model's gradient checkpointing on"})
+    checkpointing: bool = field(default=False, metadata={"help": "turn on the model's gradient checkpointing"})
     channels_last: bool = False
     cudnn_benchmark: bool = False
 

@@ -35,7 +35,9 @@ class Parallel:
         if self.kind not in get_args(Kind):
             raise UsageError(f"parallel (--parallel) is {shown(self.kind)}: use one of {', '.join(KINDS)}.")
         if self.world.size % self.replicas:
-            raise UsageError(f"{self.world.size} ranks cannot be {self.replicas} replicas (--parallel hsdp): give a multiple.")
+            raise UsageError(
+                f"{self.world.size} ranks do not divide into {self.replicas} replicas (--parallel hsdp): give a multiple."
+            )
 
     @property
     def is_sharded(self) -> bool:

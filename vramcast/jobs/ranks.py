@@ -31,9 +31,9 @@ class World:
         whole("world_size (--world-size)", self.size, least=1)
         whole("nproc_per_node (--nproc-per-node)", self.per_node, least=0)
         if self.per_node > self.size or (self.per_node and self.size % self.per_node):
-            raise UsageError(f"{self.size} ranks cannot fill machines of {self.per_node}: give a multiple.")
+            raise UsageError(f"{self.size} ranks cannot fill machines of {self.per_node}: give a multiple of {self.per_node}.")
         if self.per_node > MOST_CARDS:
-            raise UsageError(f"{self.per_node} ranks on one machine are more than {MOST_CARDS}: give --nnodes.")
+            raise UsageError(f"One machine has at most {MOST_CARDS} ranks, not {self.per_node}: give --nnodes.")
 
     @property
     def local_size(self) -> int:

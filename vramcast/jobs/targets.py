@@ -73,7 +73,7 @@ def _options(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         options = None
     if not isinstance(options, dict):
-        raise UsageError(f"TARGET's arguments '{text[:80]}' are not a JSON object: write for example ?{{\"depth\": 3}}.")
+        raise UsageError(f"TARGET's arguments '{text[:80]}' are not a JSON object: write, for example, ?{{\"depth\": 3}}.")
     return options
 
 
@@ -117,7 +117,7 @@ def refusal(text: str) -> str:
     elif target.scheme == "hf" and _is_file(target.name):
         return f"its config is not in the data set's folder: {TRUST}"
     if _NAME.fullmatch(target.name) is None and target.scheme != "hf":
-        return f"its name is a location to fetch from: {TRUST}"
+        return f"its name is a download location: {TRUST}"
     loading = _loading(target.options)
     return f"its argument '{loading[:60]}' may open a file: {TRUST}" if loading else ""
 
@@ -272,7 +272,7 @@ def _hugging_face(name: str, options: dict[str, Any]) -> Any:
     try:
         config = transformers.AutoConfig.for_model(model_type, **values)
     except (ValueError, KeyError) as error:
-        folder = f" (for the folder write hf:./{name})" if Path(name).is_dir() else ""
+        folder = f" (for the folder, write hf:./{name})" if Path(name).is_dir() else ""
         hint = (
             _close_type(model_type, transformers.CONFIG_MAPPING)
             if model_type not in transformers.CONFIG_MAPPING
@@ -284,7 +284,7 @@ def _hugging_face(name: str, options: dict[str, Any]) -> Any:
     dtype = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
     dtype = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if dtype is not None and not isinstance(dtype, torch.dtype):
-        raise UsageError("The config's dtype is not a dtype of torch: write for example float32 or bfloat16.")
+        raise UsageError("The config's dtype is not a dtype of torch: write, for example, float32 or bfloat16.")
     before = torch.get_default_dtype()
     try:
         if dtype is not None:
@@ -369,7 +369,7 @@ def _factory(place: str, name: str) -> Any:
         if place.endswith(".py"):
             path = Path(place)
             if not path.exists():
-                raise UsageError(f"The file '{place}' does not exist: TARGET is file.py:factory.")
+                raise UsageError(f"The file '{place}' does not exist: write TARGET as file.py:factory.")
             spec = importlib.util.spec_from_file_location(path.stem, path)
             assert spec is not None
             assert spec.loader is not None
@@ -384,5 +384,5 @@ def _factory(place: str, name: str) -> Any:
         hint = f"Did you mean {meant[0]}:{name}?" if meant else "Write package.module:factory or file.py:factory."
         raise UsageError(f"TARGET '{place}:{name}': {error}. {hint}") from None
     if not hasattr(module, name):
-        raise UsageError(f"'{place}' has no '{name}': TARGET is {place}:factory, {_close(name, dir(module))}")
+        raise UsageError(f"'{place}' has no '{name}': write {place}:factory; {_close(name, dir(module))}")
     return getattr(module, name)

@@ -45,11 +45,14 @@ class JobText:
         default=(),
         metadata=_help(
             "SPEC",
-            "an input tensor: 32x3x224x224, 8x128:int64<30522, 8x128:int64=1 (ones), or input_ids=8x128:int64 for a keyword; "
-            "8x16..128:int64 if batches are padded to their longest line; repeatable, in order",
+            "an input tensor: 32x3x224x224; 8x128:int64<30522 (values below 30522); 8x128:int64=1 (ones); "
+            "input_ids=8x128:int64 (keyword argument); or 8x16..128:int64 (batches padded to their longest sequence, of "
+            "16 to 128); repeat for each input, in order",
         ),
     )
-    labels: str | None = field(default=None, metadata=_help("SPEC", "labels that the loss compares with, e.g. 32:int64<1000"))
+    labels: str | None = field(
+        default=None, metadata=_help("SPEC", "labels for the loss, e.g. 32:int64<1000 (32 class indices below 1000)")
+    )
     num_classes: int | None = None
     training: Training = field(default_factory=Training)
     parallel: str | None = field(
@@ -64,40 +67,43 @@ class JobText:
         default=None, metadata=_help("N", "number of ranks (default: from a command's launcher, or WORLD_SIZE)")
     )
     nproc_per_node: int | None = field(
-        default=None, metadata=_help("M", "ranks on each machine (default: likewise, or else at most 8)")
+        default=None, metadata=_help("M", "ranks per machine (default: from a command's launcher, or else at most 8)")
     )
     ranks: str | tuple[int, ...] = field(
-        default="auto", metadata=_help("RANKS", "ranks to trace: auto (first and last), all, or 0,7 (default: auto)")
+        default="auto",
+        metadata=_help(
+            "RANKS", "ranks to trace: auto (the first, the last and all pipeline stages), all, or numbers: 0,7 (default: auto)"
+        ),
     )
     until: Until = field(
         default="evaluation",
         metadata={
-            "help": "follow the command to the last requested step, through the evaluation after it (default), or to its end"
+            "help": "trace the command up to the last of --steps, through the evaluation after it (default), or to its end"
         },
     )
     budget_s: float | None = field(
         default=None,
         metadata=_help(
             "SECONDS",
-            f"time limit after the last requested step (default: {BUDGET_S:g}; none with --until end)",
+            f"stop the command at most this many seconds after the last of --steps (default: {BUDGET_S:g}; no limit with --until end)",
         ),
     )
     memory: int | str | None = field(
-        default=None, metadata=_help("SIZE", "size of the card instead of the device's own: 12622168064 or 12GiB")
+        default=None, metadata=_help("SIZE", "memory of the card, if not the device's own: 12622168064 or 12GiB")
     )
     alloc_conf: str | None = field(
         default=None,
         metadata=_help(
             "CONF",
-            "PYTORCH_CUDA_ALLOC_CONF of the job, e.g. expandable_segments:True; '': torch's defaults "
-            "(default: the setting of the job itself or of this environment)",
+            "PYTORCH_CUDA_ALLOC_CONF of the job, e.g. expandable_segments:True; '' selects torch's defaults "
+            "(default: the job's own setting, or else this environment's)",
         ),
     )
     stack: str | Stack | None = field(
         default=None,
         metadata=_help(
             "VERSIONS",
-            "software of the card's machine where it differs from this machine: torch==2.8.0, or any of torch==,cudnn==,cuda==",
+            "versions on the card's machine that differ from this machine's: torch==2.8.0, or any of torch==,cudnn==,cuda==",
         ),
     )
 
@@ -131,7 +137,7 @@ class JobText:
             ranks = parse_ranks(self.ranks) if isinstance(self.ranks, str) else self.ranks
             return self.around(device, command=replace(program, until=self.until, budget_s=budget_s, ranks=ranks))
         if self.ranks != "auto":
-            raise UsageError(f"--ranks {self.ranks} is for commands: a model's shards select its ranks. Omit the option.")
+            raise UsageError(f"--ranks {self.ranks} is for commands; a model's shards determine its ranks. Omit the option.")
         return self.around(
             device,
             target=self.target,
@@ -164,7 +170,7 @@ class JobText:
         given += [name for name in self.training.changed if name != "steps"]
         if given:
             named = ", ".join(name.upper() if name == "target" else f"--{name.replace('_', '-')}" for name in given)
-            raise UsageError(f"{named}: this describes a model, but a command defines its own. Omit the option.")
+            raise UsageError(f"{named}: this describes a model, but the command builds its own model. Omit the option.")
 
 
 def _search_path(command: Command | None, *, is_target: bool) -> tuple[str, ...]:

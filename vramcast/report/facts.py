@@ -148,7 +148,7 @@ def assumed(estimate: Estimate) -> list[str]:
     if estimate.unknown:
         found.append(f"Calls without a full answer: {_some(estimate.unknown)}")
     if estimate.unbounded_calls:
-        found.append(f"Calls without a largest shape, for which no bound holds: {_some(estimate.unbounded_calls)}")
+        found.append(f"No largest size is known, so no bound holds, for {_some(estimate.unbounded_calls)}")
     if context.assumed and not any("context" in one for one in estimate.warnings):
         found.append(f"The CUDA context of {gib(context.bytes)} is assumed: {context.provenance}")
     runs = f", from {n} runs or models" if n else ""

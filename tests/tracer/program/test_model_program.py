@@ -33,7 +33,7 @@ CPU = torch.device("cpu")
         ("torchvision:", "is not understood"),
         ("nofile.py:f", "The file 'nofile.py' does not exist"),
         ("no.such.module:f", r"No module named 'no'.*package.module:factory"),
-        ("json:nothing_there", "'json' has no 'nothing_there': TARGET is json:factory"),
+        ("json:nothing_there", "'json' has no 'nothing_there': write json:factory"),
     ],
 )
 def test_wrong_target_lists_valid_ones(make_job: MakeJob, target: str, message: str) -> None:
@@ -125,7 +125,7 @@ def test_factory_in_file_must_return_model(make_job: MakeJob, tiny_models: Path,
         model_program.build_model(make_job(target=f"{tiny_models}:returns_text"))
     with pytest.raises(UsageError, match="The model is a int"):
         model_program.build_model(make_job(target=f"{tiny_models}:not_a_model"))
-    with pytest.raises(UsageError, match=r"has no 'mpl': TARGET is .*did you mean mlp"):
+    with pytest.raises(UsageError, match=r"has no 'mpl': write .*did you mean mlp"):
         model_program.build_model(make_job(target=f"{tiny_models}:mpl"))
 
 

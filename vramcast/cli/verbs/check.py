@@ -5,7 +5,7 @@
     vramcast check                                        # the jobs in pyproject.toml (docs/ci-gate.md)
     vramcast check --against origin/main --markdown comment.md
 
-Without TARGET and COMMAND the exit code is that of the worst job, in this order: 2, 1, 3, 4, 0.
+Without TARGET or COMMAND, the exit code is that of the worst job; from worst to best: 2, 1, 3, 4, 0.
 """
 
 from __future__ import annotations

@@ -15,20 +15,20 @@ from vramcast.learner.sum_quantile import Array
 
 # Remedies for traits that widen a class, by trait and value; the first that applies is shown.
 _OF_TRAITS: Final[tuple[tuple[str, str, str], ...]] = (
-    ("values", "drawn", "shapes are data-dependent: measure this job once on the card"),
+    ("values", "drawn", "measure this job once on the card, because its shapes depend on data"),
     ("batches", "vary", "pad all batches to one length"),
-    ("torch", "other", "trace it with the torch of its stack (pip install torch==VERSION here)"),
-    ("plans", "other", "use the cuDNN of its stack (vramcast doctor --get-cudnn VERSION) if it is 9.12 or newer"),
-    ("speed", "decides", "stream timing depends on the card's speed: --bracket gives both ends"),
+    ("torch", "other", "install the torch version of the job's stack here (pip install torch==VERSION)"),
+    ("plans", "other", "get the cuDNN of the job's stack (vramcast doctor --get-cudnn VERSION), if it is 9.12 or newer"),
+    ("speed", "decides", "add --bracket, which also runs the job on an infinitely slow card"),
 )
 _ONCE: Final = "measure this job once on the card"
 # Causes for another run of the job to reserve more, and their remedies.
 _OTHER_RUNS: Final = {
-    "values": ("the run with the largest shapes reserves more", _ONCE),
-    "speed": ("the run on an infinitely slow card reserves more", _ONCE),
-    "growth": ("the whole evaluation keeps more", "move the kept tensors to the host"),
+    "values": ("another run, with the largest possible shapes, reserves more", _ONCE),
+    "speed": ("another run, on an infinitely slow card, reserves more", _ONCE),
+    "growth": ("the whole evaluation keeps more memory than its observed part", "move the kept tensors to the host"),
 }
-_MEASURED: Final = "measure similar jobs on the card and calibrate (vramcast measure; vramcast calibrate)"
+_MEASURED: Final = "measure similar jobs on the card and calibrate (vramcast measure, then vramcast calibrate)"
 _CONTEXT: Final = "measure the context once on the card (vramcast doctor --measure-context)"
 _LIBRARIES: Final = "measure one job with this number of ranks on the cluster (vramcast measure)"
 
@@ -52,7 +52,7 @@ class MarginPart:
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.because}; {self.remedy}: up to -{gib(self.saves_bytes)}"
+        return f"{self.because}; to save up to {gib(self.saves_bytes)}, {self.remedy}"
 
 
 def above(context: Context) -> dict[str, Array]:
@@ -107,8 +107,8 @@ def _words(name: str, group: str, traits: Mapping[str, str], context: Context, u
     if name == "context":
         return context.provenance, _CONTEXT
     if name == "libraries":
-        return "NCCL's communicators and the contexts of other ranks were not measured here", _LIBRARIES
+        return "NCCL's communicators and the contexts of other ranks are assumed, not measured", _LIBRARIES
     if name == "assumed":
-        return f"not answered by NVIDIA's own rules: {', '.join(unknown)[:200]}", _MEASURED
+        return f"not known exactly: {', '.join(unknown)[:200]}", _MEASURED
     remedy = next((text for trait, value, text in _OF_TRAITS if traits.get(trait) == value), _MEASURED)
-    return f"past error on similar jobs ({group})", remedy
+    return f"past errors on similar jobs (class: {group})", remedy
