@@ -154,7 +154,7 @@ def test_until_end_has_no_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_command_rejects_model_options(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=f"^{said}.*but a command defines its own"):
+    with pytest.raises(UsageError, match=f"^{said}.*but the command builds its own model"):
         JobText(command=("train.py",), **options).job(device(CARD))
 
 

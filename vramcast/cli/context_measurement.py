@@ -67,7 +67,7 @@ def measure_context(options: argparse.Namespace) -> int:
     first = fields(contexts[0])
     answer(f"{first['gpu']}, torch {first['torch']}, driver {first['driver']}")
     for one in contexts:
-        when = f"after kernels of torch, {' and '.join(sorted(one.libraries))}" if one.libraries else "bare"
+        when = f"after kernels of torch, {' and '.join(sorted(one.libraries))}" if one.libraries else "before any kernel"
         answer(f"  {when}: {one.size.mib} MiB")
     if file is None:
         answer(f"Nothing was written: name a file with --site or {SITE_VARIABLE}, or copy these lines into your site file.\n")

@@ -43,7 +43,7 @@ def read(name: str, table: Mapping[str, Any]) -> CheckedJob:
     for key in table:
         if key not in _TYPES:
             close = difflib.get_close_matches(key, _TYPES, n=1)
-            hint = f"did you mean {close[0]}? It" if close else "it"
+            hint = f"did you mean {close[0]}? A key" if close else "a key"
             raise UsageError(
                 f"Job {shown(name)} has the unknown key {shown(key)}: {hint} must be an option of vramcast check --help."
             )

@@ -77,7 +77,7 @@ def drift_lines(drift: Mapping[str, Any], contexts: Mapping[str, Sequence[int | 
         residual, unlike = 100 * one["median_residual"], 100 * one["unlike"]
         lines.append(
             f"  {family or '(no family)'}: {one['runs']} runs, covered {held}; median residual {residual:+.2f} %, "
-            f"{unlike:.0f} % unlike the training data"
+            f"{unlike:.0f} % of the runs unlike the training data"
         )
     for stack, (before, after) in contexts.items():
         was = "unknown" if before is None else f"{before >> 20} MiB"

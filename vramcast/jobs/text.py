@@ -85,7 +85,8 @@ class JobText:
         default=None,
         metadata=_help(
             "SECONDS",
-            f"stop the command at most this many seconds after the last of --steps (default: {BUDGET_S:g}; no limit with --until end)",
+            f"stop the command at most this many seconds after the last of --steps (default: {BUDGET_S:g}; no limit with "
+            "--until end)",
         ),
     )
     memory: int | str | None = field(
