@@ -55,7 +55,7 @@ def test_uses_measured_context_from_site_file(
     path = tmp_path / "site.toml"
     code, out, _ = call("doctor", "--measure-context", "--site", str(path))
     assert code == 0
-    assert "bare: 385.0 MiB" in out
+    assert "before any kernel: 385.0 MiB" in out
     assert "after kernels of torch, cublas and cudnn: 470.25 MiB" in out
     assert f"written to {path}; to use it, set VRAMCAST_SITE to this file" in out
     monkeypatch.setenv(cards.SITE_VARIABLE, str(path))
