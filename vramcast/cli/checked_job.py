@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 RUN_COMMANDS: Final = ("auto", "nullgpu")  # the tracers that run commands; the others run models
 COMMAND_HELP: Final = (
     "the command that starts the training: train.py args, python -m package.train args, "
-    f"{'/'.join(dict.fromkeys(one.name for one in BY_WORDS.values()))} train.py args; a launcher is "
-    "not run; vramcast only reads its options"
+    f"{'/'.join(dict.fromkeys(one.name for one in BY_WORDS.values()))} train.py args; "
+    "vramcast reads a launcher's options but does not run it"
 )
 
 
