@@ -122,7 +122,18 @@ class Distribution:
 
 
 def models_needed(level: float) -> int:
-    """Return the number of models that a guarantee at `level` needs: ceil(level / (1 - level))."""
+    """Return the number of models that a guarantee at `level` needs: ceil(level / (1 - level)).
+
+    Args:
+        level: Probability of the bound, in (0, 1).
+
+    Returns:
+        The number of models.
+
+    Example:
+        >>> vramcast.models_needed(0.9), vramcast.models_needed(0.99)
+        (9, 99)
+    """
     return math.ceil(level / (1 - level) * (1 - _ROUNDING))
 
 

@@ -45,7 +45,16 @@ class Card:
             fraction is a share of it.
         context_bytes: Bytes taken before the first segment.
         limited: Whether allocations beyond `total_bytes` fail; if False, the card has no end (for the memory a job needs).
-        policy: How the driver chooses addresses.
+        policy: How the driver chooses addresses: `linux` or `windows`.
+
+    Raises:
+        UsageError: The policy is unknown.
+
+    Example:
+        >>> card = vramcast.Card(8 << 20, context_bytes=2 << 20)
+        >>> address = card.malloc(3 << 20)  # 3 MiB take two pages of 2 MiB
+        >>> card.free_bytes, card.malloc(4 << 20)
+        (2097152, None)
     """
 
     def __init__(
@@ -78,33 +87,70 @@ class Card:
         return max(self.total_bytes - self.context_bytes - self.used_bytes, 0)
 
     def malloc(self, size_bytes: int) -> int | None:
-        """Return the address of `size_bytes` of new memory, or None when the card is full."""
+        """Return the address of `size_bytes` of new memory, or None when the card is full.
+
+        Args:
+            size_bytes: Bytes, rounded up to pages of 2 MiB.
+
+        Returns:
+            The address; None when the card is full.
+        """
         if not self.charge(size_bytes):
             return None
         return self.reserve(size_bytes)
 
     def free(self, address: int, size_bytes: int) -> None:
-        """Take back memory from `malloc`."""
+        """Take back memory from `malloc`.
+
+        Args:
+            address: The address that `malloc` returned.
+            size_bytes: The bytes requested there.
+        """
         self.refund(size_bytes)
         self.release(address)
 
     def charge(self, size_bytes: int) -> bool:
-        """Take physical memory without an address; return whether there was enough."""
+        """Take physical memory without an address; return whether there was enough.
+
+        Args:
+            size_bytes: Bytes, rounded up to pages of 2 MiB.
+
+        Returns:
+            Whether there was enough; if not, nothing is taken.
+        """
         return self.take(_pages(size_bytes))
 
     def take(self, size_bytes: int) -> bool:
-        """Take memory for something other than the allocator; return whether there was enough."""
+        """Take memory for something other than the allocator; return whether there was enough.
+
+        Args:
+            size_bytes: Bytes, not rounded.
+
+        Returns:
+            Whether there was enough; if not, nothing is taken.
+        """
         if self.used_bytes + size_bytes > self.capacity_bytes:
             return False
         self.used_bytes += size_bytes
         return True
 
     def refund(self, size_bytes: int) -> None:
-        """Take physical memory back."""
+        """Take physical memory back.
+
+        Args:
+            size_bytes: Bytes that `charge` took, rounded up to pages of 2 MiB.
+        """
         self.used_bytes -= _pages(size_bytes)
 
     def reserve(self, size_bytes: int) -> int:
-        """Return an address range without memory behind it."""
+        """Return an address range without memory behind it.
+
+        Args:
+            size_bytes: Bytes, rounded up to pages of 2 MiB.
+
+        Returns:
+            The first address of the range.
+        """
         wanted, ranges = _pages(size_bytes), self._ranges
         fitting = [i for i, one in enumerate(ranges) if one.is_free and one.size_bytes >= wanted]
         at = max(fitting, key=lambda i: (ranges[i].chunk, -i)) if fitting else self._open_chunk(wanted)
@@ -126,7 +172,11 @@ class Card:
         return at
 
     def release(self, address: int) -> None:
-        """Take back an address range of `reserve`; merge it with its free neighbors in the same chunk."""
+        """Take back an address range of `reserve`; merge it with its free neighbors in the same chunk.
+
+        Args:
+            address: The address that `reserve` returned.
+        """
         ranges = self._ranges
         at = bisect.bisect_left(ranges, address, key=lambda one: one.address)
         ranges[at].is_free = True

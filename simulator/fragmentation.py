@@ -221,15 +221,25 @@ def _words(block: HeldBlock) -> str:
 def fragmentation(trace: Trace, row: int | None = None) -> Fragmentation:
     """Return the segments held right after event `row`, and the blocks that pin them.
 
+    A block is its rounded request: bytes behind it that the allocator did not split off count as free, and pinned. CUDA
+    graphs' private pools are released by rules of their own, which are not followed here.
+
     Args:
         trace: A trace with addresses and segment events: a recorded one or `simulate(...).replayed()`. Segments and blocks
             older than its first row are those that it frees later or still has in its final layout.
         row: -1 is before the first event. Default: the first block that begins while the most memory is reserved; the last
             segment was allocated for it, because no free block fitted. In a trace without segment events, the end.
+
+    Returns:
+        The segments, their blocks, and the bytes that each block pins; `str` of it is a table.
+
     Raises:
         UsageError: The trace has no segments or no addresses, no such row, or two live blocks in one place.
-    Limits: A block is its rounded request. Bytes behind it that the allocator did not split off count as free, and pinned.
-        CUDA graphs' private pools are released by rules of their own, which are not followed here.
+
+    Example:
+        >>> pinned = vramcast.fragmentation(recorded)
+        >>> pinned.live_bytes + pinned.free_bytes == pinned.reserved_bytes
+        True
     """
     if trace.segments is None and not trace.is_segment_event().any():
         raise UsageError("The trace has no segments: use simulate(trace).replayed(), which has them.")

@@ -66,6 +66,16 @@ class Settings:
         expandable_segments: Whether each stream and pool has one growing segment, made of pages, instead of many segments.
         large_segment_bytes: Segment for requests between 1 and 10 MiB; with expandable segments, the page of large pools.
         memory_fraction: Largest share of the card for all segments together; 1: no limit except the card's own.
+
+    Raises:
+        UsageError: A value is out of its range.
+
+    Example:
+        >>> settings = vramcast.Settings.parse("expandable_segments:True,max_split_size_mb:128")
+        >>> settings.max_split_bytes
+        134217728
+        >>> vramcast.Settings().round_bytes(1000)
+        1024
     """
 
     max_split_bytes: int = NO_LIMIT
@@ -93,7 +103,12 @@ class Settings:
         """Return the settings that `text`, a value of PYTORCH_CUDA_ALLOC_CONF, sets.
 
         Args:
-            rules: Of the release of torch that reads the text; default: torch 2.11.
+            text: Settings as `key:value,key:value`; empty: torch's defaults.
+            rules: Rules of the release of torch that reads the text; default: torch 2.11.
+
+        Returns:
+            The settings.
+
         Raises:
             UsageError: torch would reject the text too, or it selects backend:cudaMallocAsync, which is a different allocator.
         """
@@ -144,12 +159,26 @@ class Settings:
         return self.large_segment_bytes if given is None else given
 
     def divisions(self, size_bytes: int) -> int:
-        """Return the number of steps into which the power of two below `size_bytes` is divided."""
+        """Return the number of steps into which the power of two below `size_bytes` is divided.
+
+        Args:
+            size_bytes: Bytes of a request.
+
+        Returns:
+            The number of steps; 0 or 1: requests are rounded up to multiples of 512 B.
+        """
         interval = size_bytes.bit_length() - 21  # 1 MiB is 2**20
         return self.roundup_divisions[min(max(interval, 0), N_INTERVALS - 1)]
 
     def round_bytes(self, size_bytes: int) -> int:
-        """Return the size of the block for a request of `size_bytes`."""
+        """Return the size of the block for a request of `size_bytes`.
+
+        Args:
+            size_bytes: Bytes of the request.
+
+        Returns:
+            Bytes of the block, at least 512.
+        """
         if size_bytes < MIN_BLOCK_BYTES:
             return MIN_BLOCK_BYTES
         divisions = self.divisions(size_bytes)
@@ -160,7 +189,14 @@ class Settings:
         return -(-size_bytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
 
     def segment_bytes(self, block_bytes: int) -> int:
-        """Return the size of the segment allocated for a block of `block_bytes`."""
+        """Return the size of the segment allocated for a block of `block_bytes`.
+
+        Args:
+            block_bytes: Bytes of the block, rounded.
+
+        Returns:
+            Bytes of the segment.
+        """
         if block_bytes <= SMALL_BYTES:
             return SMALL_SEGMENT_BYTES
         if block_bytes < MIN_LARGE_BYTES:

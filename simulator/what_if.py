@@ -69,6 +69,18 @@ def what_if(
         settings: Allocator settings.
         cards: Sizes in bytes; None: an unlimited card.
         n_jobs: Threads; -1: the number of processors. The compiled simulator runs outside Python's lock.
+
+    Returns:
+        The cases, by setting and then by card; sizes in bytes.
+
+    Raises:
+        UsageError: The trace has more streams than the simulator supports.
+
+    Example:
+        >>> settings = [vramcast.Settings(), vramcast.Settings(expandable_segments=True)]
+        >>> cases = vramcast.what_if(small, settings, [1 << 20, 1 << 30])
+        >>> [(case.card_bytes, case.out_of_memory is None) for case in cases]
+        [(1048576, False), (1073741824, True), (1048576, False), (1073741824, True)]
     """
     requests = Requests.of(trace)
     chosen = list(settings)
@@ -137,7 +149,22 @@ def min_feasible(trace: Trace | Requests, settings: Settings | None = None) -> i
 
 
 def case_table(cases: Sequence[Case]) -> str:
-    """Return the cases as a text table, one line each."""
+    """Return the cases as a text table, one line each.
+
+    Args:
+        cases: The cases, as `what_if` returns them.
+
+    Returns:
+        The table; sizes have their unit, MiB or GiB.
+
+    Raises:
+        UsageError: There are no cases.
+
+    Example:
+        >>> print(vramcast.case_table(cases[1:2]))
+        settings       card  allocated   reserved  fragments retries   smallest  ends
+        default    1.00 GiB    0.0 MiB    2.0 MiB    2.0 MiB       0    2.0 MiB  runs
+    """
     if not cases:
         raise UsageError("There is nothing to compare: give at least one setting and one card.")
     width = max(len("settings"), *(len(case.settings) for case in cases))

@@ -59,11 +59,17 @@ def evaluate(scored: Sequence[Scored], *, level: float | None = None) -> dict[st
         scored: The runs.
         level: The request that `pef` and `mcp_bytes` assume: None the estimate, as in xMem, else the bound at this level,
             if a run has one, and at most the card.
+
     Returns:
         `runs`; `mre`, `p90`, `max`, `signed_median` of estimate / measured - 1 as shares (0.03 is 3 %) by xMem's choice of
         runs; `under_rate`; `pef`; `mcp_bytes` per run, for the runs whose card is known; `coverage` and `overprovision`
         (median of bound / measured - 1) by level, as text; `pinball`, the mean quantile loss over levels and runs in shares
         of the measured peak; `by` family, gpu and optimizer the same.
+
+    Example:
+        >>> figures = vramcast.evaluate([run])
+        >>> figures["mre"], figures["coverage"]
+        (0.125, {'0.99': 1.0})
     """
     by = {}
     for factor in FACTORS:

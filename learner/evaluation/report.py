@@ -31,8 +31,16 @@ def write_report(
 ) -> None:
     """Write the evaluation of `scored` to `path` as one HTML page.
 
+    Args:
+        scored: The runs to evaluate.
+        path: The file; it is replaced.
+        title: Title of the page.
+
     Raises:
-        OutputError: the file cannot be written.
+        OutputError: The file cannot be written.
+
+    Example:
+        >>> vramcast.write_report([run], "evaluation.html")
     """
     text = report(scored, title=title)
     with atomic_write(path) as file:

@@ -15,20 +15,33 @@ class Scored:
     Attributes:
         id: Id of the run.
         group: The model: runs of one model are not independent of each other.
-        family, gpu, optimizer: For tables.
-        measured_bytes: The measured peak; for a run that died or is `censored`, the memory it had reached.
-        estimated_bytes: The point estimate.
-        bounds: Level in (0, 1) -> upper bound in bytes.
-        card_bytes: The card's size; None: unknown.
+        family: The model's family, for tables.
+        gpu: The card, for tables.
+        optimizer: The optimizer, for tables.
+        measured_bytes: The measured peak in bytes, > 0; for a run that died or is `censored`, the memory it had reached.
+        estimated_bytes: The point estimate in bytes, > 0.
+        bounds: Upper bounds in bytes, by level in (0, 1).
+        card_bytes: The card's size in bytes; None: unknown.
         ran_out_of_memory: The uncapped run ran out of memory.
         said_out_of_memory: The estimator predicted that it would.
-        ran_at: The smallest cap at which the job was seen to succeed, xMem's second round; None: not tried.
-        died_at: The largest cap at which it was seen to die.
+        ran_at: The smallest cap in bytes at which the job was seen to succeed, xMem's second round; None: not tried.
+        died_at: The largest cap in bytes at which it was seen to die.
         is_emulated: The second round was simulated, not run.
         censored: The measurement is only a lower bound.
-        batch_size: 0: unknown.
+        batch_size: Batch size; 0: unknown.
         calibrated_by: The group of runs that calibrated the bounds, in words.
         promised: Levels with enough models for a guarantee.
+
+    Raises:
+        DatasetError: The measurement or the estimate is not above 0, or the level of a bound is not in (0, 1).
+
+    Example:
+        >>> run = vramcast.Scored(
+        ...     id="run 1", group="vgg16", family="vision", gpu="a100", optimizer="adam",
+        ...     measured_bytes=8 << 30, estimated_bytes=9 << 30, bounds={0.99: 10 << 30},
+        ... )
+        >>> run.error, run.covered_by(run.bounds[0.99])
+        (0.125, True)
     """
 
     id: str
@@ -70,7 +83,14 @@ class Scored:
         return None if self.is_lower_bound else self.estimated_bytes / self.measured_bytes - 1
 
     def runs_in(self, size_bytes: int) -> bool | None:
-        """Return whether the job succeeds when capped at `size_bytes`; None if no second round decides."""
+        """Return whether the job succeeds when capped at `size_bytes`; None if no second round decides.
+
+        Args:
+            size_bytes: The cap in bytes.
+
+        Returns:
+            Whether it succeeds; None: unknown.
+        """
         if self.ran_at is not None and size_bytes >= self.ran_at:
             return True
         return False if self.died_at is not None and size_bytes <= self.died_at else None
@@ -79,6 +99,12 @@ class Scored:
         """Return whether the job stays within `size_bytes`; None if that is unknown.
 
         A lower bound can only prove a failure: less than the job had reached is too little, more proves nothing.
+
+        Args:
+            size_bytes: A bound or a request, in bytes.
+
+        Returns:
+            Whether it stays within; None: unknown.
         """
         if size_bytes < self.measured_bytes:
             return False

@@ -112,8 +112,19 @@ def read_trace(path: str | os.PathLike[str], device_index: int | None = None) ->
     Args:
         path: The file, which may be untrusted.
         device_index: One of several devices of a history; default: the one with the most events.
+
+    Returns:
+        The trace of one device.
+
     Raises:
         TraceFileError: The file is absent or damaged.
+        UsageError: The history has no such device.
+
+    Example:
+        >>> est.trace.save("job.npz")
+        >>> trace = vramcast.read_trace("job.npz")
+        >>> trace.peak_live() == est.trace.peak_live()
+        True
     """
     if Path(path).suffix == ".npz":
         return Trace.load(path)

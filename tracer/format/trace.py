@@ -175,6 +175,17 @@ class Trace:
         stream_ids: The driver's name of each stream.
         segments: Final layout, None if the tracer does not know it.
         blocks: Final layout; given exactly when `segments` is.
+
+    Raises:
+        TraceFileError: The columns contradict each other or do not fit their dtypes.
+
+    Example:
+        >>> alloc, free_requested, free_completed = 0, 1, 2
+        >>> small = vramcast.Trace.build(
+        ...     {"action": [alloc, free_requested, free_completed], "size_bytes": [4000] * 3, "block": [0] * 3}
+        ... )
+        >>> small.peak_live()  # 4,096 bytes, first reached in row 0
+        (4096, 0)
     """
 
     action: npt.NDArray[np.uint8]
@@ -226,15 +237,33 @@ class Trace:
         return np.array([*(place.get(name, -1) for name in names), -1])[self.operator]  # index -1 finds the last
 
     def where(self, is_wanted: Callable[[Operator], bool]) -> npt.NDArray[np.bool_]:
-        """Return a mask of the rows whose operator satisfies `is_wanted`."""
+        """Return a mask of the rows whose operator satisfies `is_wanted`.
+
+        Args:
+            is_wanted: A predicate of an operator.
+
+        Returns:
+            The mask, [rows]; False where the operator is unknown.
+        """
         return np.array([*map(is_wanted, self.operators), False])[self.operator]
 
     def is_convolution_workspace(self) -> npt.NDArray[np.bool_]:
-        """Return a mask of the rows whose block is a convolution's workspace."""
+        """Return a mask of the rows whose block is a convolution's workspace.
+
+        Returns:
+            The mask, [rows].
+        """
         return np.asarray((self.category == Category.WORKSPACE) & self.where(lambda operator: operator.is_convolution))
 
     def operator_at(self, row: int) -> Operator:
-        """Return the operator of a row; one without a name if it is unknown."""
+        """Return the operator of a row; one without a name if it is unknown.
+
+        Args:
+            row: Number of the row, from 0.
+
+        Returns:
+            The operator.
+        """
         at = int(self.operator[row])
         return self.operators[at] if at >= 0 else Operator("")
 
@@ -264,6 +293,10 @@ class Trace:
             stream_ids: Table for the column `stream`.
             segments: Columns of the final layout.
             blocks: Columns of the final layout.
+
+        Returns:
+            The trace.
+
         Raises:
             TraceFileError: The columns contradict each other or do not fit their dtypes.
         """
@@ -291,6 +324,10 @@ class Trace:
         Args:
             path: A file written by `save`.
             limit_bytes: Reject a file that unpacks to more.
+
+        Returns:
+            The trace.
+
         Raises:
             TraceFileError: The file is absent, damaged, of another version or too large.
         """
@@ -306,6 +343,9 @@ class Trace:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the trace to `path` atomically.
+
+        Args:
+            path: The file, written as a ZIP of NumPy arrays (.npz).
 
         Raises:
             TraceFileError: The file cannot be written.
@@ -338,6 +378,10 @@ class Trace:
             events: Columns of the new rows, as for `build`; `block` counts the new rows from 0, so that a new FREE_* can
                 refer to a new ALLOC.
             of: Alternative to `block`: for each new row, the row of the ALLOC in this trace that it refers to.
+
+        Returns:
+            The longer trace; its columns `block` refer to the new row numbers.
+
         Raises:
             TraceFileError: The result contradicts itself.
         """
@@ -358,7 +402,14 @@ class Trace:
         return replace(self, **columns)
 
     def without_blocks(self, allocs: npt.ArrayLike) -> Trace:
-        """Return the trace without the blocks that begin at these rows: all rows that refer to them are left out."""
+        """Return the trace without the blocks that begin at these rows: all rows that refer to them are left out.
+
+        Args:
+            allocs: The ALLOC rows of the blocks.
+
+        Returns:
+            The shorter trace.
+        """
         kept = ~np.isin(self.block, np.asarray(allocs, np.int64)) | (self.block < 0)
         moved = np.cumsum(kept) - 1
         columns: dict[str, Any] = {name: getattr(self, name)[kept] for name in EVENT_COLUMNS}
@@ -370,46 +421,92 @@ class Trace:
 
         Each block counts its request rounded up to 512 B. The allocator's own `allocated` is a little higher, because it
         does not always split off the remainder of a block. Blocks older than the trace do not count.
+
+        Returns:
+            The peak in bytes, and its row.
         """
         live = self.live(self.rounded_bytes())
         row = int(np.argmax(live)) if len(live) else -1
         return (int(live[row]), row) if row >= 0 and live[row] > 0 else (0, -1)
 
     def live(self, size_bytes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return, after every row, the sum of `size_bytes` [rows] over the ALLOC rows of the blocks live then."""
+        """Return, after every row, the sum of `size_bytes` [rows] over the ALLOC rows of the blocks live then.
+
+        Args:
+            size_bytes: Bytes of each row, [rows]; only those of ALLOC rows count.
+
+        Returns:
+            Live bytes after each row, [rows].
+        """
         change = np.where(self.action == Action.ALLOC, size_bytes, 0)
         completed = self._completed()
         change[completed] = -change[self.block[completed]]
         return np.cumsum(change)
 
     def ends(self) -> npt.NDArray[np.int64]:
-        """Return the row at which the block of each ALLOC row is free; `len(self)` if it outlives the trace."""
+        """Return the row at which the block of each ALLOC row is free; `len(self)` if it outlives the trace.
+
+        Returns:
+            Rows, [rows]; `len(self)` for rows other than ALLOC.
+        """
         ends = np.full(len(self), len(self))
         completed = self._completed()
         ends[self.block[completed]] = completed
         return ends
 
     def is_access(self) -> npt.NDArray[np.bool_]:
-        """Return a mask of the READ and WRITE rows."""
+        """Return a mask of the READ and WRITE rows.
+
+        Returns:
+            The mask, [rows].
+        """
         return np.asarray((self.action == Action.READ) | (self.action == Action.WRITE))
 
     def is_segment_event(self) -> npt.NDArray[np.bool_]:
-        """Return a mask of the rows about segments or their pages."""
+        """Return a mask of the rows about segments or their pages.
+
+        Returns:
+            The mask, [rows].
+        """
         return np.asarray((self.action >= Action.SEGMENT_ALLOC) & (self.action <= Action.SEGMENT_UNMAP))
 
     def reserved_bytes(self) -> npt.NDArray[np.int64]:
-        """Return the bytes of all segments after every row; segments older than the trace count as 0, and may be released."""
+        """Return the bytes of all segments after every row; segments older than the trace count as 0, and may be released.
+
+        Returns:
+            Reserved bytes after each row, [rows].
+        """
         gained = (self.action == Action.SEGMENT_ALLOC) | (self.action == Action.SEGMENT_MAP)
         return np.cumsum(np.where(self.is_segment_event(), np.where(gained, self.size_bytes, -self.size_bytes), 0))
 
     def live_at(self, row: int) -> npt.NDArray[np.int64]:
-        """Return the ALLOC rows of the blocks that live right after event `row` (-1: before the first event)."""
+        """Return the ALLOC rows of the blocks that live right after event `row`.
+
+        Args:
+            row: Number of the row, from 0; -1: before the first event.
+
+        Returns:
+            The rows, ascending.
+
+        Raises:
+            UsageError: The trace has no such row.
+        """
         if not -1 <= row < len(self):
             raise UsageError(f"Row {row} is not in the trace: give one from -1 to {len(self) - 1}.")
         return np.flatnonzero((self.action[: row + 1] == Action.ALLOC) & (self.ends()[: row + 1] > row))
 
     def by_category_at(self, row: int) -> dict[Category, int]:
-        """Return the live bytes of every category right after event `row`; their sum is that of `peak_live`."""
+        """Return the live bytes of every category right after event `row`; their sum is that of `peak_live`.
+
+        Args:
+            row: Number of the row, from 0; -1: before the first event.
+
+        Returns:
+            Bytes by category, 0 for a category without a live block.
+
+        Raises:
+            UsageError: The trace has no such row.
+        """
         live = self.live_at(row)
         sizes, categories = self.rounded_bytes()[live], self.category[live]
         return {category: int(sizes[categories == category].sum()) for category in Category}
@@ -418,6 +515,9 @@ class Trace:
         """Return `size_bytes` rounded as the allocator rounds a request: to a multiple of 512 B, at least one.
 
         Source: torch 2.11 c10/cuda/CUDACachingAllocator.cpp, round_size without roundup_power2_divisions.
+
+        Returns:
+            Bytes, [rows].
         """
         return np.maximum(-(-self.size_bytes // MIN_BLOCK_BYTES), 1) * MIN_BLOCK_BYTES
 

@@ -71,6 +71,11 @@ class RunOptions:
         rank: The traced rank of a command.
         tape: Messages of the ranks traced before.
         watch: The loop to watch for growing memory; None: the job is followed within its own limits.
+
+    Example:
+        >>> options = vramcast.RunOptions(context_bytes=500 << 20, shapes=True)
+        >>> options.limited, options.answers
+        (True, 'drawn')
     """
 
     context_bytes: int = 0
