@@ -40,7 +40,7 @@ WRONG = [
     ("estimate", ("{models}:mlp", "--batch", "8x16:float33"), ("'float33'", "use one of")),
     ("estimate", ("{models}:mlp", "--batch", "a=8x16", "--batch", "8x16"), ("mixes", "name all of them")),
     ("estimate", ("{models}:mlp", *BATCH, "--labels", "8,4"), ("8,4", "32x3x224x224")),
-    ("estimate", ("{models}:mlp", *BATCH, "--labels", "9:int64"), ("(9,)", "cross-entropy wants")),
+    ("estimate", ("{models}:mlp", *BATCH, "--labels", "9:int64"), ("(9,)", "cross-entropy expects")),
     ("estimate", ("{models}:mlp", *BATCH, "--optimizer", "adamm"), ("'adamm'", "use one of")),
     ("estimate", ("{models}:mlp", *BATCH, "--optimizer", "adam:fused=yes"), ("fused=yes", "fused=true")),
     ("estimate", ("{models}:mlp", *BATCH, "--device", "h300"), ("h300", "h200")),

@@ -106,7 +106,7 @@ def test_rejects_empty_history_and_hostile_file(call: Call, tmp_path: Path) -> N
     empty.write_bytes(pickle.dumps({"segments": [], "device_traces": [[]]}))
     hostile = tmp_path / "hostile.pickle"
     hostile.write_bytes(b"cos\nsystem\n(S'touch owned'\ntR.")
-    for path, words in ((empty, "has no history"), (hostile, "refused"), (tmp_path / "absent.pickle", "does not exist")):
+    for path, words in ((empty, "has no history"), (hostile, "rejected"), (tmp_path / "absent.pickle", "does not exist")):
         code, out, err = call("replay", str(path))
         assert code == 2
         assert out == ""

@@ -271,7 +271,7 @@ def test_rejects_invalid_trees_before_xgboost(small_folder: Path) -> None:
     "damaged",
     [
         *("nested 100,000 deep", "nested in objects", "a child is its own parent", "a child in another tree", "no version"),
-        *("an integer of a million digits", "a name which stands twice"),
+        *("an integer of a million digits", "a duplicate name"),
     ],
 )
 def test_rejects_damaged_artifact(folder: Path, tmp_path: Path, damaged: str) -> None:

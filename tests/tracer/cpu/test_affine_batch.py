@@ -61,5 +61,5 @@ def test_rejects_nonaffine_requests(third: Trace, said: str) -> None:
 
 
 def test_two_batches_are_too_few() -> None:
-    with pytest.raises(UsageError, match="2 traces are given: three batch sizes are needed"):
+    with pytest.raises(UsageError, match="2 traces are given: pass three batch sizes"):
         at_batch({2: blocks(4), 3: blocks(6)}, 8)

@@ -318,7 +318,7 @@ def test_rejects_memory_shared_by_ranks(run: Callable[..., Result], call: str, n
     {call}
     train(model)
     """
-    with pytest.raises(OtherAllocator, match=rf"^The job shares memory .*{named}.*run the job without.*rank 0 of 4"):
+    with pytest.raises(OtherAllocator, match=rf"^The job shares card memory .*{named}.*run the job without.*rank 0 of 4"):
         run(shares, 4)
 
 
