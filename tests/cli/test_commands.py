@@ -36,7 +36,7 @@ for _ in range(3):
         (("check",), "vramcast check TARGET"),
         (("check", "--"), "vramcast check TARGET"),
         (("check", "--on", "t4", "torchvision:vgg16", "--lr", "3", "--", "train.py"), "TARGET, --lr: this describes a model"),
-        (("check", "--on", "t4", "--tracer", "cpu", "--", "train.py"), "--tracer cpu runs models"),
+        (("check", "--on", "t4", "--tracer", "cpu", "--", "train.py"), "--tracer cpu works for models"),
         (("run", "--tracer", "cpu", "--", "train.py"), "invalid choice: 'cpu'"),
         (("check", "--on", "t4", "--", "absent.py"), "no script or command 'absent.py'"),
     ],

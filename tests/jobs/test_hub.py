@@ -201,6 +201,7 @@ def test_rejects_a_config_that_describes_no_model(cached: Callable[..., None], t
         targets.resolved("hf:org/small")
 
 
+@pytest.mark.integration
 def test_code_of_the_hub_is_not_run(cached: Callable[..., None], need: Callable[[str], Any]) -> None:
     need("transformers")
     code = {"auto_map": {"AutoModelForCausalLM": "modeling.Model"}}
@@ -211,7 +212,7 @@ def test_code_of_the_hub_is_not_run(cached: Callable[..., None], need: Callable[
     model = targets.build(targets.resolved("hf:org/both"))
     assert type(model).__name__ == "GPT2LMHeadModel"
     assert not hasattr(model.config, "auto_map")
-    assert not hasattr(model.config, "_hub_target")
+    assert not hasattr(model.config, "typed_hub_target")
 
 
 def test_number_of_classes_replaces_the_names_of_a_config(cached: Callable[..., None], need: Callable[[str], Any]) -> None:
@@ -402,4 +403,4 @@ def test_stub_checkpoint_takes_an_id(need: Callable[[str], Any], cached: Callabl
     cached("org/small", json.dumps({**TINY, "bos_token_id": 60, "eos_token_id": 61}))
     stub = write_stub("org/small", tmp_path / "stub")
     assert json.loads((stub.folder / "config.json").read_text())["n_embd"] == 16
-    assert "_hub_target" not in (stub.folder / "config.json").read_text()
+    assert "typed_hub_target" not in (stub.folder / "config.json").read_text()

@@ -36,7 +36,8 @@ _WORD: Final = re.compile(r"[\w .,+-]*")  # cannot name a file elsewhere: no sla
 _NAME: Final = re.compile(r"[\w.+-]+")  # a registry's name; timm also accepts hf-hub:USER/MODEL and local-dir:PATH
 # Keys of a Hugging Face config with free text.
 _FREE_TEXT: Final = frozenset({"id2label", "label2id", "task_specific_params", "_name_or_path"})
-_TYPED: Final = "_hub_target"  # among the options of a resolved hub id: what was typed. An untrusted target with it is refused
+# An option of a resolved hub id: the TARGET as it was typed. An untrusted target with it is rejected.
+_TYPED: Final = "typed_hub_target"
 
 
 @dataclass(frozen=True, slots=True)
