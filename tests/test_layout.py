@@ -1,4 +1,4 @@
-"""The layout of the code: few enough files in a folder to be read at a glance."""
+"""The layout of code and documents: folders to be read at a glance, and pages to be read at all."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ ROOT = Path(__file__).parents[1]
 MOST_FILES = 25  # arbitrary: a folder of this size can be read at a glance
 TOPS = ("vramcast", "tracer", "simulator", "learner", "datasets", "models", "benchmarks", "tests", "notebooks", "contrib")
 LEFT_BY_PYTHON = "__pycache__"
+MOST_WORDS = 45_000  # arbitrary: of all pages; version 0.2.0 had 70,391
+MOST_WORDS_OF_A_PAGE = 4_000  # arbitrary: some twenty minutes of reading
+MOST_LINES = {"ARCHITECTURE.md": 120, "CHANGELOG.md": 200}  # arbitrary
 
 
 @pytest.mark.parametrize("top", TOPS)
@@ -21,3 +24,14 @@ def test_no_folder_has_too_many_files(top: str) -> None:
 
 def test_package_has_only_three_modules() -> None:
     assert {path.name for path in (ROOT / "vramcast").glob("*.py")} == {"__init__.py", "__main__.py", "_version.py"}
+
+
+def test_pages_stay_short() -> None:
+    words = {path.name: len(path.read_text(encoding="utf-8").split()) for path in (ROOT / "docs").rglob("*.md")}
+    assert {page: n for page, n in words.items() if n > MOST_WORDS_OF_A_PAGE} == {}
+    assert sum(words.values()) <= MOST_WORDS
+
+
+@pytest.mark.parametrize("page", MOST_LINES)
+def test_page_has_few_lines(page: str) -> None:
+    assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) <= MOST_LINES[page]
