@@ -298,7 +298,7 @@ def _forged() -> Iterator[Case]:
         try:
             return Verdict(Wrong.WALL, str(read_answer(text))[:200])
         except VramcastError as error:
-            return _if("no answer" not in str(error), str(error), Wrong.UNCLEAR)
+            return _if("invalid answer" not in str(error), str(error), Wrong.UNCLEAR)
 
     def changed(change: Callable[[dict[str, Any]], object]) -> bytes:
         answer = json.loads(json.dumps(honest))
