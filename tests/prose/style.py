@@ -13,6 +13,7 @@ from proselint.registry.checks.engine import Fast
 from tests.prose.passages import Kind, Passage
 
 _STYLE: Final = tomllib.loads((Path(__file__).parent / "style.toml").read_text(encoding="utf-8"))
+OFF: Final = tuple(_STYLE["off"])  # checks of proselint that do not fit technical text
 RATES: Final = {name: re.compile(pattern, re.IGNORECASE) for name, pattern in _STYLE["rates"].items()}
 # A docstring's first line is an imperative (functions) or a noun phrase (classes, modules), not a free relative clause.
 _FREE_RELATIVE: Final = re.compile(r"\s*(What|Who|Whose|Whom|How|Which|Where|Whether|When)\b")
