@@ -87,10 +87,9 @@ def test_rejects_docstrings_that_are_relative_clauses(text: str, found: bool) ->
     assert is_free_relative(Passage("a.py", 1, Kind.DOCSTRING, text)) is found
 
 
-def test_names_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.prose.__main__.ROOT", tmp_path)
-    (tmp_path / "a.md").write_text("A good line.\n\nWhoever reads it.\n")
-    assert list(findings("a.md", enabled_checks())) == ["a.md:3: 'Whoever': write the user, the caller."]
+def test_names_file_and_line(tmp_path: Path) -> None:
+    passages = read(tmp_path, "a.md", "A good line.\n\nWhoever reads it.\n")
+    assert list(findings(passages, enabled_checks())) == ["a.md:3: 'Whoever': write the user, the caller."]
 
 
 @pytest.mark.integration

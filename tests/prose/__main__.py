@@ -11,7 +11,7 @@ import sys
 import tomllib
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -79,17 +79,17 @@ def by_kind(passages: Iterable[Passage]) -> dict[Kind, list[Passage]]:
     return found
 
 
-def findings(path: str, checks: Iterable[Check], rates: Iterable[str] = ()) -> Iterator[str]:
-    """Yield `path:line: message` for each finding in a file, and for each occurrence of the named rates."""
+def findings(of_file: Sequence[Passage], checks: Iterable[Check], rates: Iterable[str] = ()) -> Iterator[str]:
+    """Yield `path:line: message` for each finding in a file's passages, and for each occurrence of the named rates."""
     found = []
-    for passages in by_kind(passages_of(ROOT, path)).values():
+    for passages in by_kind(of_file).values():
         found += Text(passages).findings(checks, rates)
         found += [
             (passage.line, f"a docstring begins with {passage.text.split()[0]!r}: write an imperative or a noun phrase.")
             for passage in passages
             if is_free_relative(passage)
         ]
-    return (f"{path}:{line}: {message}" for line, message in sorted(found))
+    return (f"{of_file[0].path}:{line}: {message}" for line, message in sorted(found))
 
 
 def rates_of(passages: Iterable[Passage]) -> dict[str, float]:
@@ -99,21 +99,21 @@ def rates_of(passages: Iterable[Passage]) -> dict[str, float]:
     return {name: round(1000 * sum(1 for _ in RATES[name].finditer(text)) / max(words, 1), 2) for name in RATES}
 
 
-def too_frequent(paths: Iterable[str]) -> Iterator[str]:
+def too_frequent(passages: Iterable[Passage]) -> Iterator[str]:
     """Yield each rate that is above its limit in `rates.toml`."""
     limits = tomllib.loads(_RATES.read_text(encoding="utf-8"))
-    for kind, passages in by_kind(passage for path in paths for passage in passages_of(ROOT, path)).items():
-        for name, rate in rates_of(passages).items():
+    for kind, of_kind in by_kind(passages).items():
+        for name, rate in rates_of(of_kind).items():
             if rate > limits[kind][name]:
                 yield f"{kind}: {name} occurs {rate} times per 1,000 words, at most {limits[kind][name]} are allowed"
 
 
 def main(arguments: list[str]) -> int:
     """Print the findings; return 1 if there are any."""
-    paths, checks = tracked(arguments), enabled_checks()
-    said = [line for path in paths for line in findings(path, checks, RATES if arguments else ())]
+    files, checks = [[*passages_of(ROOT, path)] for path in tracked(arguments)], enabled_checks()
+    said = [line for of_file in files for line in findings(of_file, checks, RATES if arguments else ())]
     if not arguments:
-        said += too_frequent(paths)
+        said += too_frequent(passage for of_file in files for passage in of_file)
     print("\n".join(said), end="\n" if said else "")
     return bool(said)
 

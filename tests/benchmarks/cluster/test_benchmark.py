@@ -64,8 +64,8 @@ def test_leaves_out_runs_with_unknown_peak_elsewhere() -> None:
 def test_gives_gpumemnet_runs_context_and_bounds(files: Path) -> None:
     sizes = [4 * GIB + mib * MIB for mib in (300, 500, 500, 500, 900)]
     found = [example(i, measured_reserved=None, measured_process=size) for i, size in enumerate(sizes)]
-    nobodys = {**found[0].traits, "operators": "of an unseen kind"}
-    examples.append([replace(found[0], id="strange", traits=nobodys), *found[1:]], files / "examples-cnn.jsonl")
+    unseen = {**found[0].traits, "operators": "of an unseen kind"}
+    examples.append([replace(found[0], id="strange", traits=unseen), *found[1:]], files / "examples-cnn.jsonl")
     mixed = scheduling.of_gpumemnet(["cnn"])
     assert {run.estimated_bytes for run in mixed.runs} == {4 * GIB + 500 * MIB}
     assert [run.measured_bytes for run in mixed.runs] == sizes
