@@ -211,7 +211,7 @@ def _of_the_api() -> Iterable[Case]:
 
     for given, says in (
         ({"batch": (x for _ in range(2))}, "next(iter(loader))"), ({"batch": [iter([x])]}, "next(iter(loader))"),
-        ({"batch": x.to_sparse()}, "sparse"), ({"batch": lambda: x}, "cannot be sent"), ({"batch": sys.stdout}, "TextIO"),
+        ({"batch": x.to_sparse()}, "sparse"), ({"batch": lambda: x}, "holds no tensor"), ({"batch": sys.stdout}, "TextIO"),
         ({"labels": (n for n in range(2))}, "generator"), ({"labels": torch.full((8,), 8)}, "8 classes"),
         ({"labels": torch.full((8,), -5)}, "-5"),
         ({"memory": True}, "True"), ({"memory": 1.5}, "1.5"), ({"memory": float("nan")}, "nan"), ({"memory": 12}, "unit"),

@@ -317,7 +317,7 @@ def cases(folder: Path) -> Iterable[Case]:
     kind = "file targets, hostile code"
     for name, code, codes, says in JOBS:
         yield case(kind, name, job, f"{models}:after?{json.dumps({'code': code})}", codes, says)
-    yield case(kind, "--timeout 0", job, f"{models}:convolve", (2,), "must lie between", "--timeout", "0")
+    yield case(kind, "--timeout 0", job, f"{models}:convolve", (2,), "must be between", "--timeout", "0")
     yield case(kind, "--timeout 3, endless", job, f"{models}:endless", (3,), "did not end within 3 s", "--timeout", "3")
 
     kind = "processes: fork, alarm, oracle killed, threads, command lines at once"
