@@ -107,4 +107,4 @@ def test_distinguishes_job_options() -> None:
     of_check = parser(["check"])
     assert job_table.described(of_check.parse_args(["check", "--json", "--markdown", "-"])) == []
     given = of_check.parse_args(["check", "--on", "t4", "--steps", "5", "--strict", "--batch", "8x16"])
-    assert set(job_table.described(given)) == {"--batch", "--device", "--steps", "--strict"}  # --on is --device
+    assert set(job_table.described(given)) == {"--batch", "--on", "--steps", "--strict"}

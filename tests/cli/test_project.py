@@ -156,7 +156,7 @@ def test_checks_a_command(call: Call, project: Path, needs_null_gpu: None) -> No
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--device", "t4"), ("--device", "cannot be combined")),
+        (("--device", "t4"), ("--on", "cannot be combined")),
         (("--batch", "8x16", "--strict"), ("--batch", "--strict")),
         (("--what-if", "common"), ("--what-if",)),
         (("--snapshot", "x.pickle"), ("--snapshot",)),

@@ -120,7 +120,7 @@ def test_site_card_is_a_device(site: Path) -> None:
     assert (card.threads_per_sm, card.shared_per_sm_bytes) == (1536, 102_400)  # from its capability
     assert card_bytes("a40") == 47_676_129_280
     assert DEVICES["a40"].total_bytes != card.total_bytes  # the site's own precedes the table's
-    with pytest.raises(UsageError, match=r"Did you mean 'a40'\? Known: a40, p100-16gb, v100"):
+    with pytest.raises(UsageError, match=r"Known: a40 \(vramcast devices lists all\)"):
         device("a401")
 
 
@@ -356,3 +356,17 @@ def test_any_contexts_round_trip(tmp_path_factory: pytest.TempPathFactory, drawn
 def test_any_bytes_parse_or_raise_usage_error(data: bytes) -> None:
     with suppress(UsageError):
         cards.of_site(data, Path("x"))
+
+
+def test_related_card_needs_a_name_and_its_memory(tmp_path: Path) -> None:
+    file = tmp_path / "card.toml"
+    file.write_text('[[card]]\nname = "My Card"\nlike = "rtx3090"\nmemory = "12GiB"\n')
+    found = device(str(file))
+    assert (found.key, found.total_bytes, found.sm_count) == ("mycard", 12 << 30, DEVICES["rtx3090"].sm_count)
+
+
+def test_all_wrong_cards_of_a_file_are_reported(tmp_path: Path) -> None:
+    file = tmp_path / "card.toml"
+    file.write_text('[[card]]\nkey = "a"\nmemory = "12GiB"\n[[card]]\nkey = "b"\nlike = "nope"\n')
+    with pytest.raises(UsageError, match=r"(?s)name, compute_capability, sm_count.*like is 'nope'"):
+        device(str(file))

@@ -89,7 +89,7 @@ def test_rejects_malformed_spec(text: str) -> None:
 
 
 def test_unknown_dtype_lists_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"'float33' is unknown: use one of float64, float32"):
+    with pytest.raises(UsageError, match=r"'float33' is unknown: did you mean float32\? Else use one of float64, float32"):
         TensorSpec.parse("3x4:float33")
     with pytest.raises(UsageError, match="'quint8' is unknown"):
         TensorSpec((1,), "quint8")

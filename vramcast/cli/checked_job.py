@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from vramcast.cli import options as shared
+from vramcast.cli.help_text import ADVANCED, group
 from vramcast.cli.signals import first_interrupt
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import UsageError
@@ -34,9 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_course(parser)
     shared.add_fields(parser, *shared.RANKS)
     shared.add_output(parser)
-    parser.add_argument("--on", dest="device", metavar="DEVICE", default=argparse.SUPPRESS, help="the same as --device")
     parser.set_defaults(device=None)
-    parser.add_argument("--strict", action="store_true", help="no effect; accepted because older scripts pass it")
+    group(parser, ADVANCED).add_argument(
+        "--strict", action="store_true", help="no effect; accepted because older scripts pass it"
+    )
 
 
 @dataclass(frozen=True, slots=True)

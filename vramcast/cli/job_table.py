@@ -57,7 +57,7 @@ def described(options: argparse.Namespace) -> list[str]:
     """Return the options of the command line that describe a job and were given, as a user writes them."""
     parser = argparse.ArgumentParser(add_help=False)
     checked_job.add_arguments(parser)
-    keys = [key for key in _TYPES if key not in ("on", "target", "command")]
+    keys = [key for key in _TYPES if key not in ("device", "target", "command")]
     return [f"--{key}" for key in keys if getattr(options, _field(key)) != parser.get_default(_field(key))]
 
 

@@ -8,11 +8,9 @@ no estimate.
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import json
 import os
-import re
 import sys
 import traceback
 from collections.abc import Collection, Sequence
@@ -20,7 +18,9 @@ from typing import Any, Final, NoReturn
 
 from vramcast._version import __version__
 from vramcast.cli import streams, values
+from vramcast.cli.help_text import ADVANCED, ANSWER, Formatter, group_or_options, overview
 from vramcast.cli.signals import end_orderly
+from vramcast.cli.suggestions import hint
 from vramcast.cli.terminal import painted
 from vramcast.core.errors import CannotEstimate, JobError, OutputError, VramcastError
 from vramcast.core.text import one_line, shorten
@@ -50,6 +50,12 @@ VERBS: Final = {
     "models": "List the models of a registry that a TARGET can name: torchvision, timm or hf.",
     "doctor": "Report what is installed and which tracers work; fetch another cuDNN; measure this card's context.",
     "stub-checkpoint": "Write a checkpoint with real shapes and no weights, for scripts that call from_pretrained.",
+}
+_GROUPS: Final = {
+    "estimate": ("estimate", "check", "run", "sweep", "plan", "replay"),
+    "your history": ("adopt", "import", "measure", "train", "calibrate", "evaluate"),
+    "cluster": ("serve",),
+    "tools": ("devices", "models", "doctor", "stub-checkpoint"),
 }
 _WITHOUT_JSON = ("serve",)
 _BEFORE_COMMAND = ("check",)  # the verbs that take a COMMAND after `--` instead of a TARGET
@@ -94,7 +100,7 @@ class _ParserEnd(SystemExit):
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser with one-line errors, which point to --help for the usage, and without ignored empty values.
+    """An ArgumentParser with one-line errors, which point to --help for the usage.
 
     Attributes:
         options: Names of the options.
@@ -102,16 +108,9 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         self.options: list[str] = []
-        super().__init__(**settings, allow_abbrev=False)  # a new option must not change what an abbreviation meant
-
-    def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
-        """Add an argument; one that may be empty passes `type=str`."""
-        takes_text = settings.get("action", "store") in ("store", "append") and settings.get("nargs") != argparse.REMAINDER
-        if takes_text:
-            settings.setdefault("type", values.text)
-        added = super().add_argument(*names, **settings)
-        self.options += added.option_strings
-        return added
+        super().__init__(
+            **settings, formatter_class=Formatter, allow_abbrev=False
+        )  # a new option must not change what an abbreviation meant
 
     def print_help(self, file: Any = None) -> None:
         """Print the help; unlike argparse, fail if stdout is closed or full."""
@@ -125,15 +124,19 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with a one-line message."""
-        self.exit(2, f"vramcast: {one_line(message, _LONGEST_LINE, ' | ')}{self._meant(message)} (see {self.prog} --help)\n")
+        meant = hint(message, self.options, VERBS)
+        self.exit(
+            2,
+            f"vramcast: {one_line(message, _LONGEST_LINE, ' | ')}{meant} (see {self.prog} --help)\n",
+        )
 
-    def _meant(self, message: str) -> str:
-        """Return a suggestion for a misspelled verb or option; "" if none is close."""
-        wrong = re.match(r"unrecognized arguments: (--[\w-]+)|argument VERB: invalid choice: '([^']*)'", message)
-        if wrong is None:
-            return ""
-        close = difflib.get_close_matches(wrong[1] or wrong[2], self.options if wrong[1] else VERBS, n=1)
-        return f": did you mean {close[0]}?" if close else ""
+
+class _Program(Parser):
+    """The parser of the program, with a help of its own."""
+
+    def format_help(self) -> str:
+        """Return examples, and the verbs in groups."""
+        return overview(self.prog, {title: {verb: VERBS[verb] for verb in verbs} for title, verbs in _GROUPS.items()})
 
 
 def parser(loaded: Collection[str] = VERBS.keys()) -> Parser:
@@ -142,24 +145,26 @@ def parser(loaded: Collection[str] = VERBS.keys()) -> Parser:
     Args:
         loaded: The verbs to import; the others are listed by name only.
     """
-    top = Parser(prog="vramcast", description="How much GPU memory does a PyTorch training job need?")
+    top = _Program(prog="vramcast")
     top.add_argument("--version", action="version", version=_VERSION)
     top.set_defaults(json=False)
-    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", prog=top.prog, parser_class=Parser)
     for name, help_line in VERBS.items():
         if name not in loaded:
             verbs.add_parser(name, help=help_line)
             continue
         verb = importlib.import_module(f"vramcast.cli.verbs.{_module(name)}")
         words = (verb.__doc__ or "").strip()  # python -OO strips it
-        sub = verbs.add_parser(name, help=help_line, description=words, formatter_class=argparse.RawDescriptionHelpFormatter)
+        sub = verbs.add_parser(name, help=help_line, description=words)
+        sub.register("type", None, values.text)  # an argument that may be empty passes `type=str`
         verb.add_arguments(sub)
         if name not in _WITHOUT_JSON:
-            sub.add_argument("--json", action="store_true", help="print one JSON object on stdout")
-        sub.add_argument(
+            group_or_options(sub, ANSWER).add_argument("--json", action="store_true", help="print one JSON object on stdout")
+        group_or_options(sub, ADVANCED).add_argument(
             "--verbose", action="store_true", help=("show tracebacks: the job's if it raises, vramcast's own if vramcast fails")
         )
         sub.set_defaults(function=verb.main)
+        sub.options = sorted(sub._option_string_actions)
         top.options += sub.options
     return top
 

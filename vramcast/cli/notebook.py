@@ -1,6 +1,6 @@
 """`%load_ext vramcast` adds the magic `%%vram`, which estimates a cell's GPU memory without running it.
 
-%%vram --device a100-40gb --steps 3 --report job.html
+%%vram --on a100-40gb --steps 3 --report job.html
 model = ...                       a whole training script; of other cells it sees only the imports
 """
 
@@ -29,7 +29,7 @@ def vram(line: str, cell: str) -> Estimate | None:
     work.
 
     Args:
-        line: Options of `vramcast run`: --device, --memory, --steps, --level, --report job.html, ...
+        line: Options of `vramcast run`: --on, --memory, --steps, --level, --report job.html, ...
         cell: A training script.
     Returns:
         The estimate, which the notebook shows; None if the options are wrong or ask for help, after argparse's message.
@@ -76,7 +76,7 @@ def _estimate(line: str, cell: str) -> Estimate:
     try:
         words = shlex.split(line)
     except ValueError as error:  # an unclosed quote
-        raise UsageError(f"%%vram {line}: {error}: write options of vramcast run, for example --device a100-40gb.") from None
+        raise UsageError(f"%%vram {line}: {error}: write options of vramcast run, for example --on a100-40gb.") from None
     options = parser(["run"]).parse_args(["run", *words, "--", "python", "-c", cell])
     if options.json:
         raise UsageError(

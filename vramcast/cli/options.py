@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from vramcast.cli import values, what_if_options
+from vramcast.cli.help_text import ADVANCED, ANSWER, CARD, JOB, group
 from vramcast.cli.streams import answer, say
 from vramcast.cli.terminal import card_bar, painted
-from vramcast.hardware.cards import DEVICES, device
+from vramcast.hardware.cards import device
 from vramcast.hardware.stack import parse as parse_stack
-from vramcast.jobs.job import TRACERS, Job, Training
+from vramcast.jobs.job import TRACERS, Job, Training, canonical
 from vramcast.jobs.targets import resolved
 from vramcast.jobs.text import JobText
 from vramcast.views import DRAWINGS, PAGES, charts
@@ -35,16 +36,29 @@ RANKS: Final = ("world_size", "nproc_per_node", "ranks")  # for commands
 
 def add_output(parser: argparse.ArgumentParser, tracers: Collection[str] = TRACERS) -> None:
     """Add the options of every verb that estimates; `tracers` are those it can use."""
-    parser.add_argument(
-        "--device", default="h200", help=f"the card: {', '.join(DEVICES)}, or a file (card.toml); default: h200"
+    group(parser, CARD).add_argument(
+        "--on",
+        "--device",
+        dest="device",
+        metavar="CARD",
+        default="h200",
+        help="the card: rtx4090, a100-40gb and so on (vramcast devices lists all), or a file, card.toml; default: h200",
     )
     add_fields(parser, "memory", "alloc_conf", "stack")
-    parser.add_argument("--tracer", choices=tracers, default="auto")
-    parser.add_argument(
+    advanced = group(parser, ADVANCED)
+    advanced.add_argument(
+        "--tracer",
+        choices=tracers,
+        default="auto",
+        help="how the job is traced (vramcast doctor says which work here); default: auto, the most exact that works",
+    )
+    advanced.add_argument(
         "--artifact", metavar="DIR", help="the learned correction to use (see vramcast train); default: $VRAMCAST_ARTIFACT"
     )
-    parser.add_argument("--level", type=float, default=0.99, help="confidence level of the upper bound (default: 0.99)")
-    parser.add_argument(
+    group(parser, ANSWER).add_argument(
+        "--level", type=float, default=0.99, metavar="P", help="confidence level of the upper bound (default: 0.99)"
+    )
+    advanced.add_argument(
         "--timeout", dest="timeout_s", type=float, default=1800.0, metavar="SECONDS",
         help="time limit for all runs of the job together (default: 1800)",
     )  # fmt: skip
@@ -52,9 +66,10 @@ def add_output(parser: argparse.ArgumentParser, tracers: Collection[str] = TRACE
 
 def add_files(parser: argparse.ArgumentParser) -> None:
     """Add the options of verbs with a single estimate: files to write, and what-if questions."""
-    parser.add_argument("--snapshot", metavar="FILE", help="write the allocator's history, for pytorch.org/memory_viz")
+    answers = group(parser, ANSWER)
+    answers.add_argument("--snapshot", metavar="FILE", help="write the allocator's history, for pytorch.org/memory_viz")
     add_plot(parser)
-    parser.add_argument(
+    answers.add_argument(
         "--report",
         metavar="FILE",
         type=drawn_path(PAGES),
@@ -66,7 +81,7 @@ def add_files(parser: argparse.ArgumentParser) -> None:
 
 def add_plot(parser: argparse.ArgumentParser) -> None:
     """Add --plot."""
-    parser.add_argument(
+    group(parser, ANSWER).add_argument(
         "--plot",
         metavar="FILE",
         type=lambda text: text if text == "-" else drawn_path(DRAWINGS)(text),
@@ -93,7 +108,7 @@ def add_job(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> No
 
 
 def add_fields(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add an option for each of these fields of `JobText` and `Training`, with the field's default, type and choices."""
+    """Add an option for each of these fields of `JobText` and `Training`, with the field's default, type, choices and group."""
     for name in names:
         option, hint = _FIELDS[name]
         kinds = {hint, *get_args(hint)}
@@ -101,20 +116,21 @@ def add_fields(parser: argparse.ArgumentParser, *names: str) -> None:
         if name in _READ:
             settings["type"] = _READ[name]
         elif get_origin(hint) is Literal:
-            settings["choices"] = get_args(hint)
+            settings |= {"choices": get_args(hint), "type": partial(canonical, name)}
         elif get_origin(hint) is tuple:
             settings |= {"default": None, "action": "append"}
         elif bool in kinds:
             settings["action"] = argparse.BooleanOptionalAction if option.default else "store_true"
         elif str not in kinds:
             settings["type"] = int if int in kinds else float
-        parser.add_argument(f"--{name.replace('_', '-')}", **settings)
+        title = settings.pop("group", JOB)
+        group(parser, title).add_argument(f"--{name.replace('_', '-')}", **settings)
 
 
 def add_course(parser: argparse.ArgumentParser) -> None:
     """Add the options that say how far a training command is followed."""
     add_fields(parser, "until", "budget_s")
-    parser.add_argument(
+    group(parser, ADVANCED).add_argument(
         "--bracket",
         action=argparse.BooleanOptionalAction,
         help="also run the job on an infinitely slow card, if the card's speed may change its peaks (default: only "

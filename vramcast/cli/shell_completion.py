@@ -9,7 +9,7 @@ from vramcast.core.errors import UsageError
 from vramcast.hardware.cards import DEVICES, every_card
 from vramcast.jobs.targets import REGISTRIES, names_of
 
-_CARDS: Final = {"--device", "--on", "--cards"}
+_CARDS: Final = {"--on", "--cards"}
 
 
 def complete(parser: argparse.ArgumentParser) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
+from vramcast.cli.help_text import ANSWER, group
 from vramcast.core.errors import UsageError
 from vramcast.hardware.cards import card_bytes
 
@@ -24,15 +25,16 @@ COMMON: Final = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument(
+    answers = group(parser, ANSWER)
+    answers.add_argument(
         "--what-if",
         action="append",
         metavar="CONF",
         type=str,  # "": the allocator's own
         help="replay the requests under PYTORCH_CUDA_ALLOC_CONF=CONF; repeatable; 'common' tries the usual settings",
     )
-    parser.add_argument("--cards", metavar="LIST", help="cards for --what-if, as names or sizes: rtx4090,12GiB")
-    parser.add_argument(
+    answers.add_argument("--cards", metavar="LIST", help="cards for --what-if, as names or sizes: rtx4090,12GiB")
+    answers.add_argument(
         "--fragmentation", action="store_true", help="list the blocks that pin half-empty segments, and their modules"
     )
 

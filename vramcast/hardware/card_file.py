@@ -7,8 +7,8 @@
     compute_capability = "8.6"                       libraries = ["cublas", "cudnn"]
     sm_count = 10 ...                                size_mib = 478.0
 
-A card with `like = "rtx3090"` inherits missing fields from that card. A file is data: nothing in it is run, and all of it is
-checked before any of it is used.
+A card with `like = "rtx3090"` inherits missing fields from that card: its key, or its name, and `memory = "12GiB"` are enough
+then. A file is data: nothing in it is run, and all of it is checked before any of it is used.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any, Final
 from vramcast.core.checks import number, whole
 from vramcast.core.errors import UsageError
 from vramcast.core.text import shorten, shown
+from vramcast.core.units import parse_bytes
 from vramcast.hardware.device import LIMITS, SMALLEST_BYTES, Device, Peak, squeezed
 
 _MOST_TEXT: Final = 100  # arbitrary: characters of a name or a version
@@ -142,6 +143,7 @@ def parsed(data: bytes, path: Path, known: Mapping[str, Mapping[str, Any]]) -> C
     like = ChainMap(own, dict(known))
     names: dict[str, str] = {}
     contexts = []
+    wrong: list[str] = []
     for kind, rows in tables.items():
         if kind not in ("context", "card") or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise UsageError(f"'{path}' has '{shorten(kind, _MOST_TEXT)}': only [[context]] and [[card]] are known.")
@@ -150,13 +152,19 @@ def parsed(data: bytes, path: Path, known: Mapping[str, Mapping[str, Any]]) -> C
             if kind == "context":
                 contexts.append(_context(_Fields(place, row), str(path)))
                 continue
-            table = _completed(place, row, like)
-            card = _card(_Fields(place, table))
+            try:
+                table = _completed(place, row, like)
+                card = _card(_Fields(place, table))
+            except UsageError as error:
+                wrong.append(str(error))
+                continue
             if card.key in cards:
                 raise UsageError(f"{place}: key '{card.key}' occurs twice: choose another one.")
             cards[card.key], own[card.key] = card, table
             for name in (card.key, *card.aliases, row.get("name", card.key)):  # an inherited name stays that of the other card
                 names.setdefault(squeezed(name), card.key)
+    if wrong:
+        raise UsageError("\n".join(wrong))
     return CardFile(path, cards, tuple(contexts), hashlib.sha256(data).hexdigest(), own, names)
 
 
@@ -170,6 +178,14 @@ class _Fields:
         if name not in self._row and default is None:
             raise UsageError(f"{self.place}: the field {name} is missing.")
         return self._row.pop(name, default)
+
+    def require(self, *names: str) -> None:
+        """Raise if fields are missing; the message names all of them."""
+        if missing := [name for name in names if name not in self._row]:
+            raise UsageError(
+                f"{self.place}: the field {', '.join(missing)} is missing: add it, or inherit from a related card of "
+                'vramcast devices: like = "rtx3090".'
+            )
 
     def several(self, name: str, default: Any = None) -> list[Any]:
         """Return the values of a list, or a single value as a list."""
@@ -240,6 +256,11 @@ def _context(fields: _Fields, file: str) -> ContextRow:
 # ------------------------------------------------------------------------------------------------ cards
 def _completed(place: str, row: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     """Return the fields of a card, with missing ones from the card that it is like."""
+    if "memory" in row:
+        memory = row["memory"]
+        if "total_bytes" in row or not isinstance(memory, str):
+            raise UsageError(f'{place}: memory is {shown(memory)}: a size such as "12GiB" is expected, and no total_bytes.')
+        row = {name: value for name, value in row.items() if name != "memory"} | {"total_bytes": parse_bytes(memory)}
     if "like" not in row:
         return row
     like = row["like"]
@@ -249,6 +270,8 @@ def _completed(place: str, row: Mapping[str, Any], known: Mapping[str, Mapping[s
             "expected."
         )
     said = {name: value for name, value in row.items() if name != "like"}
+    if "key" not in said and isinstance(said.get("name"), str):
+        said["key"] = squeezed(said["name"])
     copied = {name: value for name, value in known[like].items() if name not in _OWN}
     assumed = [name for name in known[like].get("assumed", []) if name not in said]
     own = said.get("assumed", [])
@@ -258,6 +281,7 @@ def _completed(place: str, row: Mapping[str, Any], known: Mapping[str, Mapping[s
 
 
 def _card(fields: _Fields) -> Device:
+    fields.require("key", "name", "compute_capability", *_CARD_NUMBERS)
     key = fields.text("key", pattern=r"[a-z0-9][a-z0-9._-]*", what="a name of lower-case letters, digits and -")
     name = fields.text("name", pattern=r"[ -:<>-~]+", what="printable text without ; and =")
     capability = _capability(fields)

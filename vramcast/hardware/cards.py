@@ -1,6 +1,6 @@
 """The known cards and their names: those of cards.toml, and a site's own.
 
-`VRAMCAST_SITE` names a site's file. A file with a single card may also replace a card's name (`--device my-card.toml`).
+`VRAMCAST_SITE` names a site's file. A file with a single card may also replace a card's name (`--on my-card.toml`).
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import functools
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -132,7 +133,7 @@ def device(key: str) -> Device:
         The card, with its size in bytes and its properties.
 
     Raises:
-        UsageError: There is no such card (the message lists the known keys and the closest one), or a file is wrong.
+        UsageError: There is no such card (the message lists related ones, and how to give another), or a file is wrong.
 
     Example:
         >>> vramcast.devices.device("A100").key
@@ -148,13 +149,39 @@ def device(key: str) -> Device:
     for file in files:
         if squeezed_key in file.names:
             return file.cards[file.names[squeezed_key]]
-    by_name = {name: key for file in reversed(files) for name, key in file.names.items()}
-    close = difflib.get_close_matches(squeezed_key, by_name, n=1)
-    hint = f" Did you mean '{by_name[close[0]]}'?" if close else ""
-    raise UsageError(
-        f"Device '{key}' is not known.{hint} Known: {', '.join(key for file in files for key in file.cards)}. "
-        "For another card, give the closest of these and its memory in bytes (--memory), or a file of its numbers (card.toml)."
+    raise UsageError(_unknown(key, {name: key for file in reversed(files) for name, key in file.names.items()}))
+
+
+def _unknown(key: str, by_name: Mapping[str, str]) -> str:
+    """Return a message for an unknown card; it suggests only cards of the same number: an RTX 4060 Ti is no RTX 4060."""
+    wanted = squeezed(key)
+    close = difflib.get_close_matches(wanted, by_name, 1)
+    if close and _number(close[0]) == _number(wanted) and _ending(close[0]) == _ending(wanted):
+        hint = f"Did you mean '{by_name[close[0]]}'? "
+    else:
+        hint = ""
+    # A generation (rtx40..), or else a line of cards (rtx), or else all.
+    line = re.match(r"[a-z]*", wanted)[0]  # type: ignore[index]
+    starts = (f"{line}{_number(wanted)[:-2]}", line, "")
+    family = next(
+        found for start in starts if (found := [key for name, key in by_name.items() if name.startswith(start)]) or not start
     )
+    known = list(dict.fromkeys(family))
+    closest = next(iter(difflib.get_close_matches(wanted, known, 1, cutoff=0)), known[0])
+    return (
+        f"Device '{shorten(key)}' is not known. {hint}Known: {', '.join(known)} (vramcast devices lists all). For another "
+        f"card, give the closest one and its own memory (--on {closest} --memory 12GiB), or a file, card.toml, with a [[card]] "
+        f'of key = "{shorten(wanted) or "mine"}", like = "{closest}" and memory = "12GiB".'
+    )
+
+
+def _number(name: str) -> str:
+    return next(iter(re.findall(r"\d+", name)), "")
+
+
+def _ending(name: str) -> str:
+    """Return the variant that a card's name ends with: ti, super, laptop and so on."""
+    return next((one for one in ("tisuper", "ti", "super", "laptop", "mobile", "maxq") if name.endswith(one)), "")
 
 
 # ------------------------------------------------------------------------------------------------ sizes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 import re
@@ -37,6 +38,22 @@ DTYPE_BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
     "bool": 1, "complex64": 8, "complex128": 16,
 }  # fmt: skip
+# Other names: torch's own, and short ones of papers and libraries.
+_DTYPE_NAMES: Final = {
+    "double": "float64", "float": "float32", "half": "float16", "long": "int64", "int": "int32", "short": "int16",
+    "byte": "uint8", "cfloat": "complex64", "cdouble": "complex128", "fp64": "float64", "fp32": "float32", "fp16": "float16",
+    "bf16": "bfloat16", "f64": "float64", "f32": "float32", "f16": "float16", "i64": "int64", "i32": "int32", "i16": "int16",
+    "i8": "int8", "u8": "uint8",
+}  # fmt: skip
+# Other values of the options with a few: torch's dtypes, and the names that Lightning and others give to precisions.
+SYNONYMS: Final[dict[str, dict[str, str]]] = {
+    "precision": {
+        "float32": "fp32", "float": "fp32", "32": "fp32", "32-true": "fp32", "bfloat16": "bf16", "bf16-true": "bf16",
+        "float16": "fp16", "half": "fp16", "16-true": "fp16", "bf16-mixed": "amp-bf16", "amp-bfloat16": "amp-bf16",
+        "16-mixed": "amp-fp16", "fp16-mixed": "amp-fp16", "amp-float16": "amp-fp16",
+    },
+    "mode": {"training": "train", "eval": "infer", "inference": "infer"},
+}  # fmt: skip
 # Ranges of the integer types.
 _RANGES = {"int64": (INT64_LEAST, INT64_MOST), "uint8": (0, 255), "bool": (0, 1)} | {
     f"int{bits}": (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) for bits in (8, 16, 32)
@@ -46,7 +63,9 @@ _CODES: dict[str, Literal["q", "i", "h", "b", "B", "?"]] = {
 }  # fmt: skip
 _DIGITS = r"\d{1,19}"  # an int64 has no more
 _DIMENSION = rf"(?:{_DIGITS}\.\.)?{_DIGITS}"
-_TENSOR = re.compile(rf"({_DIMENSION}(?:x{_DIMENSION})*)(?::([a-z]+\d*)(?:<({_DIGITS}))?(?:=(-?{_DIGITS})(\.{_DIGITS})?)?)?")
+_TENSOR = re.compile(
+    rf"({_DIMENSION}(?:x{_DIMENSION})*)(?::((?:torch\.)?[a-z]+\d*)(?:[<:]({_DIGITS}))?(?:=(-?{_DIGITS})(\.{_DIGITS})?)?)?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +76,8 @@ class TensorSpec:
 
     Attributes:
         shape: Dimensions, each >= 0.
-        dtype: torch's name of the dtype, with or without `torch.`: `float32`, `bfloat16`, `int64`, `bool` and so on.
+        dtype: torch's name of the dtype, with or without `torch.`: `float32`, `bfloat16`, `int64`, `long`, `bool` and so on;
+            also `fp32`, `bf16`, `i64`.
         high: Exclusive upper limit of integer values, such as the vocabulary's size for token ids.
         fill: Value of every element. None: integers below `high` (0 without it), floats between 0 and 1.
         content: All elements in row-major order as raw bytes of the machine, instead of `fill`; `size_bytes` long.
@@ -72,7 +92,7 @@ class TensorSpec:
         >>> images = vramcast.TensorSpec((32, 3, 224, 224))
         >>> images.size_bytes
         19267584
-        >>> vramcast.TensorSpec.parse("8x128:int64<30522")
+        >>> vramcast.TensorSpec.parse("8x128:int64:30522")
         TensorSpec(shape=(8, 128), dtype='int64', high=30522, fill=None, least=None)
     """
 
@@ -89,9 +109,12 @@ class TensorSpec:
                 f"shape is {shown(self.shape)}: give a tuple of dimensions, for example TensorSpec((32, 3, 224, 224))."
             )
         object.__setattr__(self, "shape", tuple(whole("A dimension of a shape", n) for n in self.shape))
-        object.__setattr__(self, "dtype", str(self.dtype).removeprefix("torch."))
+        named = str(self.dtype).removeprefix("torch.")
+        object.__setattr__(self, "dtype", _DTYPE_NAMES.get(named, named))
         if self.dtype not in DTYPE_BYTES:
-            raise UsageError(f"Dtype '{self.dtype}' is unknown: use one of {', '.join(DTYPE_BYTES)}.")
+            close = difflib.get_close_matches(self.dtype, DTYPE_BYTES, 1)
+            hint = f"did you mean {close[0]}? Else " if close else ""
+            raise UsageError(f"Dtype '{self.dtype}' is unknown: {hint}use one of {', '.join(DTYPE_BYTES)}.")
         if any(n < 0 for n in self.shape):
             raise UsageError(f"Shape {self.shape} has a negative dimension: all must be >= 0.")
         if math.prod(max(n, 1) for n in self.shape) * DTYPE_BYTES[self.dtype] > INT64_MOST:
@@ -160,8 +183,9 @@ class TensorSpec:
         """Parse a tensor as the command line writes it.
 
         Args:
-            text: Dimensions with an optional dtype, limit or value: `32x3x224x224`, `32:int64`, `8x128:int64<30522`,
-                `8x128:int64=1` (all ones), or `8x16..128:int64` for a second dimension between 16 and 128.
+            text: Dimensions with an optional dtype, limit or value: `32x3x224x224`, `32:int64`, `8x128:int64:30522` (below
+                30522; also `8x128:int64<30522`), `8x128:int64=1` (all ones), or `8x16..128:int64` for a second dimension
+                between 16 and 128.
 
         Returns:
             The tensor.
@@ -177,7 +201,7 @@ class TensorSpec:
         if match is None:
             raise UsageError(
                 f"Tensor '{shorten(text)}' is not understood: write 32x3x224x224, 32x3x224x224:float32, "
-                "8x128:int64<30522, 8x128:int64=1, or 8x16..128:int64 where batches vary."
+                "8x128:int64:30522, 8x128:int64=1, or 8x16..128:int64 where batches vary."
             )
         ends = [dimension.split("..") for dimension in match[1].split("x")]
         shape, smallest = (tuple(int(end[place]) for end in ends) for place in (-1, 0))
@@ -248,7 +272,7 @@ def parse_batch(specs: Sequence[str]) -> Batch:
     """Parse the tensors of a batch: one tensor, a tuple, or a dict if they have names.
 
     Args:
-        specs: `32x3x224x224`, or `input_ids=8x128:int64<30522` for a keyword.
+        specs: `32x3x224x224`, or `input_ids=8x128:int64:30522` for a keyword.
     Raises:
         UsageError: There is no tensor, a text is malformed, only some tensors have names, or a name occurs twice.
     """
@@ -281,6 +305,16 @@ def current_folder() -> str:
         raise UsageError(f"Cannot determine the current folder ({error.strerror}): change to one that exists.") from None
 
 
+def _advanced(words: str, **settings: str) -> dict[str, str]:
+    return {"group": "advanced", "help": words, **settings}
+
+
+def canonical(name: str, value: Any) -> Any:
+    """Return the value of an option of `CHOICES` that another one stands for (`bfloat16`: `bf16`); others as they are."""
+    known = SYNONYMS.get(name, {})
+    return known.get(str(value).removeprefix("torch."), value)
+
+
 @dataclass(frozen=True, slots=True)
 class Training:
     """Settings for training or running a model. A wrong value raises a UsageError.
@@ -308,24 +342,37 @@ class Training:
     optimizer: str | bytes = field(
         default="adam",
         metadata={
-            "help": "an optimizer of torch.optim in any case, or sgdm; options after a colon: adamw:fused=true (default: adam)"
+            "metavar": "NAME",
+            "help": "an optimizer of torch.optim in any case, or sgdm; options after a colon: adamw:fused=true (default: adam)",
         },
     )
-    lr: float = 1e-3  # arbitrary: the value never matters
-    precision: Precision = "fp32"
-    mode: Mode = "train"
-    steps: int = field(default=3, metadata={"help": "training steps to trace (default: 3)"})
-    zero_grad: ZeroGrad = "step-start"
+    lr: float = field(  # arbitrary: the value never matters
+        default=1e-3, metadata=_advanced("learning rate, which does not change the memory (default: 0.001)", metavar="X")
+    )
+    precision: Precision = field(
+        default="fp32",
+        metadata={
+            "help": "bf16 or fp16: the whole model; amp-bf16 or amp-fp16: autocast around a float32 model (default: fp32)"
+        },
+    )
+    mode: Mode = field(
+        default="train", metadata={"help": "training steps, or forward passes without gradients (default: train)"}
+    )
+    steps: int = field(default=3, metadata=_advanced("training steps to trace (default: 3)", metavar="N"))
+    zero_grad: ZeroGrad = field(
+        default="step-start", metadata=_advanced("where in a step the gradients are dropped (default: step-start)")
+    )
     overlap_inputs: bool = field(
         default=True,
-        metadata={"help": "keep a step's inputs until the next step's are on the card (default), or free them first"},
+        metadata=_advanced("keep a step's inputs until the next step's are on the card (default), or free them first"),
     )
     checkpointing: bool = field(default=False, metadata={"help": "turn on the model's gradient checkpointing"})
-    channels_last: bool = False
-    cudnn_benchmark: bool = False
+    channels_last: bool = field(default=False, metadata=_advanced("convert the model and its images to channels_last"))
+    cudnn_benchmark: bool = field(default=False, metadata=_advanced("set torch.backends.cudnn.benchmark"))
 
     def __post_init__(self) -> None:
         for name, known in CHOICES.items():
+            object.__setattr__(self, name, canonical(name, getattr(self, name)))
             if getattr(self, name) not in known:
                 raise UsageError(f"{name} '{getattr(self, name)}' is unknown: use one of {', '.join(known)}.")
         for option in fields(self):

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from vramcast.core.errors import UsageError
-from vramcast.jobs import hub
+from vramcast.core.text import shorten
+from vramcast.jobs import hub, registry_names
 
 TRUST: Final = "pass --trust-targets"
 CODE: Final = f"its target is code: {TRUST}"
@@ -59,10 +60,19 @@ class Target:
         name, _, options = place.partition("?")
         if not separator or not name:
             raise UsageError(
-                f"TARGET '{text}' is not understood: write torchvision:resnet50, timm:NAME, hf:ORG/NAME, hf:MODEL_TYPE, "
-                "hf:CONFIG.json, package.module:factory or file.py:factory, optionally with ?{...} for keyword arguments."
+                f"TARGET '{shorten(text)}' is not understood: {_meant(text)}write torchvision:resnet50, timm:NAME, "
+                "hf:ORG/NAME, hf:MODEL_TYPE, hf:CONFIG.json, package.module:factory or file.py:factory, optionally with "
+                "?{...} for keyword arguments."
             )
         return cls(scheme, name, _options(options))
+
+
+def _meant(text: str) -> str:
+    """Return a question for a text without a registry; "" if it resembles no model."""
+    if text.endswith(".py"):
+        return f"did you mean a factory in it, {text}:factory, or the script itself, vramcast run -- {text}? Else "
+    meant = registry_names.meant_targets(text)
+    return f"did you mean {', '.join(meant)}? Else " if meant else ""
 
 
 def _options(text: str) -> dict[str, Any]:
@@ -169,12 +179,12 @@ def resolved(text: str) -> str:
     Raises:
         UsageError: the id is found nowhere; see `hub.hub_config`.
     """
-    scheme, _, place = text.partition(":")
-    name, _, options = place.partition("?")
-    if scheme != "hf" or not hub.is_hub_id(name):
+    target = Target.parse(text)
+    name, options = target.name, target.options
+    if target.scheme != "hf" or not hub.is_hub_id(name):
         return text
     found = hub.hub_config(name)
-    return text if found.is_from_table else _written(found.model_type, {**found.values, **_options(options), _TYPED: text})
+    return text if found.is_from_table else _written(found.model_type, {**found.values, **options, _TYPED: text})
 
 
 def as_typed(text: str | None) -> str | None:
@@ -211,21 +221,15 @@ def _need(module: str) -> Any:
         ) from None
 
 
-def _similar(name: str, known: Iterable[str]) -> list[str]:
-    import difflib
-
-    return difflib.get_close_matches(name, list(known), 3)
-
-
 def _close(name: str, known: Iterable[str]) -> str:
-    matches = _similar(name, known)
+    matches = registry_names.similar_names(name, known)
     return f"did you mean {', '.join(matches)}?" if matches else "see its documentation for the names."
 
 
 def _torchvision(name: str, options: dict[str, Any]) -> Any:
     models = _need("torchvision").models
-    if name not in (known := models.list_models()):
-        raise UsageError(f"torchvision has no model '{name}': {_close(name, known)}")
+    if name not in models.list_models():
+        raise UsageError(f"torchvision has no model '{name}': {_close(name, _SCHEMES['torchvision'].known())}")
     parameters = inspect.signature(models.get_model_builder(name)).parameters
     fixed: dict[str, Any] = {"weights": None, **({"weights_backbone": None} if "weights_backbone" in parameters else {})}
     return _built(f"torchvision's {name}", functools.partial(models.get_model, name), fixed, options)
@@ -234,7 +238,7 @@ def _torchvision(name: str, options: dict[str, Any]) -> Any:
 def _timm(name: str, options: dict[str, Any]) -> Any:
     timm = _need("timm")
     if not timm.is_model(name):
-        raise UsageError(f"timm has no model '{name}': {_close(name, timm.list_models())}")
+        raise UsageError(f"timm has no model '{name}': {_close(name, _SCHEMES['timm'].known())}")
     return _built(f"timm's {name}", functools.partial(timm.create_model, name), {"pretrained": False}, options)
 
 
@@ -323,8 +327,8 @@ def _untied(model: Any) -> Any:
 
 def _close_type(model_type: str, known: Iterable[str]) -> str:
     """Return what may be meant by an unknown model type: an id of the hub without its organization, or a type."""
-    ids = [one for one in hub.table_ids() if one.rpartition("/")[2] == model_type.rpartition("/")[2]]
-    return f"did you mean hf:{ids[0]}?" if ids else _close(model_type, known)
+    ids = [one for one in registry_names.meant_targets(model_type) if "/" in one]
+    return f"did you mean {', '.join(ids)}?" if ids else _close(model_type, known)
 
 
 # Tasks in order of preference: the first with a class for the model type gives its usual loss. Causal language modelling comes
@@ -338,17 +342,29 @@ _AUTO_CLASSES = (
 
 @dataclass(frozen=True, slots=True)
 class _Scheme:
-    """A registry: its build function, its argument for the number of classes, and its models."""
+    """A registry: its build function, its argument for the number of classes, and its models by the library itself."""
 
+    name: str
     build: Callable[[str, dict[str, Any]], Any]
     classes: str
-    names: Callable[[], Iterable[str]]
+    listed: Callable[[], Iterable[str]]
+
+    def known(self) -> Iterable[str]:
+        """Return the models' names, the most used ones first if they can be read without an import of the library.
+
+        Raises:
+            UsageError: Its package cannot be imported.
+        """
+        return registry_names.installed_names(self.name) or self.listed()
 
 
 _SCHEMES: Final = {
-    "torchvision": _Scheme(_torchvision, "num_classes", lambda: _need("torchvision").models.list_models()),
-    "timm": _Scheme(_timm, "num_classes", lambda: _need("timm").list_models()),
-    "hf": _Scheme(_hugging_face, "num_labels", lambda: _need("transformers").CONFIG_MAPPING),
+    one.name: one
+    for one in (
+        _Scheme("torchvision", _torchvision, "num_classes", lambda: _need("torchvision").models.list_models()),
+        _Scheme("timm", _timm, "num_classes", lambda: _need("timm").list_models()),
+        _Scheme("hf", _hugging_face, "num_labels", lambda: _need("transformers").CONFIG_MAPPING),
+    )
 }
 REGISTRIES: Final = tuple(_SCHEMES)
 
@@ -361,7 +377,7 @@ def names_of(registry: str, pattern: str = "*") -> list[str]:
     """
     import fnmatch
 
-    return sorted(name for name in _SCHEMES[registry].names() if fnmatch.fnmatchcase(name, pattern))
+    return sorted(name for name in _SCHEMES[registry].known() if fnmatch.fnmatchcase(name, pattern))
 
 
 # ------------------------------------------------------------------------------------------------ code
@@ -381,7 +397,7 @@ def _factory(place: str, name: str) -> Any:
         else:
             module = importlib.import_module(place)
     except ModuleNotFoundError as error:
-        meant = _similar(place, REGISTRIES)
+        meant = registry_names.similar_names(place, REGISTRIES)
         hint = f"Did you mean {meant[0]}:{name}?" if meant else "Write package.module:factory or file.py:factory."
         raise UsageError(f"TARGET '{place}:{name}': {error}. {hint}") from None
     if not hasattr(module, name):

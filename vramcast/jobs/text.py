@@ -23,15 +23,16 @@ BUDGET_S: Final = 30.0  # arbitrary: most scripts evaluate a shortened first epo
 _OF_A_MODEL: Final = ("target", "batch", "labels", "num_classes", "parallel")
 
 
-def _help(metavar: str, words: str) -> dict[str, str]:
-    return {"metavar": metavar, "help": words}
+def _help(metavar: str, words: str, group: str = "the job") -> dict[str, str]:
+    return {"metavar": metavar, "help": words, "group": group}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobText:
     """A job as text, with either a `target` or a `command`; `job` parses it.
 
-    Each other field is an option of the command line and a key of pyproject.toml; the field's metadata holds its help.
+    Each other field is an option of the command line and a key of pyproject.toml; the field's metadata holds its help, and the
+    group of options in which the help lists it.
 
     Attributes:
         target: A TARGET, as in `Job`.
@@ -45,15 +46,17 @@ class JobText:
         default=(),
         metadata=_help(
             "SPEC",
-            "an input tensor: 32x3x224x224; 8x128:int64<30522 (values below 30522); 8x128:int64=1 (ones); "
+            "an input tensor: 32x3x224x224; 8x128:int64:30522 (values below 30522); 8x128:int64=1 (ones); "
             "input_ids=8x128:int64 (keyword argument); or 8x16..128:int64 (batches padded to their longest sequence, of "
             "16 to 128); repeat for each input, in order",
         ),
     )
     labels: str | None = field(
-        default=None, metadata=_help("SPEC", "labels for the loss, e.g. 32:int64<1000 (32 class indices below 1000)")
+        default=None, metadata=_help("SPEC", "labels for the loss, e.g. 32:int64:1000 (32 class indices below 1000)")
     )
-    num_classes: int | None = None
+    num_classes: int | None = field(
+        default=None, metadata=_help("N", "classes of a torchvision:, timm: or hf: model (default: the model's own)")
+    )
     training: Training = field(default_factory=Training)
     parallel: str | None = field(
         default=None,
@@ -67,18 +70,22 @@ class JobText:
         default=None, metadata=_help("N", "number of ranks (default: from a command's launcher, or WORLD_SIZE)")
     )
     nproc_per_node: int | None = field(
-        default=None, metadata=_help("M", "ranks per machine (default: from a command's launcher, or else at most 8)")
+        default=None,
+        metadata=_help("M", "ranks per machine (default: from a command's launcher, or else at most 8)", "advanced"),
     )
     ranks: str | tuple[int, ...] = field(
         default="auto",
         metadata=_help(
-            "RANKS", "ranks to trace: auto (the first, the last and all pipeline stages), all, or numbers: 0,7 (default: auto)"
+            "RANKS",
+            "ranks to trace: auto (the first, the last and all pipeline stages), all, or numbers: 0,7 (default: auto)",
+            "advanced",
         ),
     )
     until: Until = field(
         default="evaluation",
         metadata={
-            "help": "trace the command up to the last of --steps, through the evaluation after it (default), or to its end"
+            "group": "advanced",
+            "help": "trace the command up to the last of --steps, through the evaluation after it (default), or to its end",
         },
     )
     budget_s: float | None = field(
@@ -87,10 +94,11 @@ class JobText:
             "SECONDS",
             f"stop the command at most this many seconds after the last of --steps (default: {BUDGET_S:g}; no limit with "
             "--until end)",
+            "advanced",
         ),
     )
     memory: int | str | None = field(
-        default=None, metadata=_help("SIZE", "memory of the card, if not the device's own: 12622168064 or 12GiB")
+        default=None, metadata=_help("SIZE", "memory of the card, if not the device's own: 12622168064 or 12GiB", "the card")
     )
     alloc_conf: str | None = field(
         default=None,
@@ -98,6 +106,7 @@ class JobText:
             "CONF",
             "PYTORCH_CUDA_ALLOC_CONF of the job, e.g. expandable_segments:True; '' selects torch's defaults "
             "(default: the job's own setting, or else this environment's)",
+            "advanced",
         ),
     )
     stack: str | Stack | None = field(
@@ -105,6 +114,7 @@ class JobText:
         metadata=_help(
             "VERSIONS",
             "versions on the card's machine that differ from this machine's: torch==2.8.0, or any of torch==,cudnn==,cuda==",
+            "the card",
         ),
     )
 

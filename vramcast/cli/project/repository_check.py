@@ -3,12 +3,12 @@
 Each job is a table whose keys are the options of `vramcast check`:
 
     [tool.vramcast]
-    device = "a100-40gb"                  # for all jobs that name no other card
+    on = "a100-40gb"                      # for all jobs that name no other card
 
     [tool.vramcast.jobs.resnet50]
     target = "torchvision:resnet50"
     batch = "32x3x224x224"
-    labels = "32:int64<1000"
+    labels = "32:int64:1000"
 
     [tool.vramcast.jobs.finetune]
     command = "torchrun --nproc_per_node=2 train.py --epochs 1"
@@ -42,15 +42,13 @@ _OF_ONE = ("snapshot", "plot", "report", "what_if", "cards", "fragmentation")  #
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of a check of all jobs."""
-    said = "for the jobs of pyproject.toml: "
-    parser.add_argument(
-        "--markdown", metavar="FILE", help=f"{said}write a table for a comment; '-': print it on stdout instead of the text"
+    jobs = parser.add_argument_group("the jobs of pyproject.toml, without TARGET and COMMAND")
+    jobs.add_argument(
+        "--markdown", metavar="FILE", help="write a table for a comment; '-': print it on stdout instead of the text"
     )
-    parser.add_argument("--results", metavar="FILE", help=f"{said}write the results as JSON, for --base")
-    parser.add_argument("--base", metavar="FILE", help=f"{said}compare with results that another check wrote with --results")
-    parser.add_argument(
-        "--against", metavar="REV", help=f"{said}compare with a git revision, checked out in a temporary folder"
-    )
+    jobs.add_argument("--results", metavar="FILE", help="write the results as JSON, for --base")
+    jobs.add_argument("--base", metavar="FILE", help="compare with results that another check wrote with --results")
+    jobs.add_argument("--against", metavar="REV", help="compare with a git revision, checked out in a temporary folder")
 
 
 def refuse(options: argparse.Namespace) -> None:

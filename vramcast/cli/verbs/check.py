@@ -1,11 +1,12 @@
 """Check whether a job fits on a card: exit code 0 fits, 1 does not fit, 4 uncertain.
 
-    vramcast check torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64' --on rtx4060
+    vramcast check torchvision:vgg16 --batch 64x3x224x224 --labels 64:int64 --on rtx4060
     vramcast check --on rtx4060 -- train.py --epochs 10
-    vramcast check                                        # the jobs in pyproject.toml (docs/ci-gate.md)
+    vramcast check                                  # the jobs in pyproject.toml (docs/ci-gate.md)
     vramcast check --against origin/main --markdown comment.md
 
-Without TARGET or COMMAND, the exit code is that of the worst job; from worst to best: 2, 1, 3, 4, 0.
+Without TARGET or COMMAND, the exit code is that of the worst job; from worst to best:
+2, 1, 3, 4, 0.
 """
 
 from __future__ import annotations

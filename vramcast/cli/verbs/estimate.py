@@ -1,9 +1,9 @@
 """Estimate the memory of a training job.
 
-vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels '32:int64<1000' --device a100-40gb
-vramcast estimate torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64' --device rtx4060 --advise --report vgg16.html
-vramcast estimate timm:vit_base_patch16_224 --batch 64x3x224x224 --parallel fsdp --world-size 8 --device a100-40gb
-vramcast estimate hf:gpt2 --batch 'input_ids=8x1024:int64<50257' --batch 'labels=8x1024:int64<50257' --optimizer adamw
+vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels 32:int64:1000 --on a100-40gb
+vramcast estimate torchvision:vgg16 --batch 64x3x224x224 --labels 64:int64 --on rtx4060 --advise
+vramcast estimate timm:vit_base_patch16_224 --batch 64x3x224x224 --parallel fsdp --world-size 8
+vramcast estimate hf:gpt2 --batch input_ids=8x1024:int64:50257 --batch labels=8x1024:int64:50257
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 
 from vramcast.cli import options as shared
 from vramcast.cli import what_if_options
+from vramcast.cli.help_text import ANSWER, group
 from vramcast.cli.streams import answer
 from vramcast.cli.terminal import progress
 
@@ -22,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_fields(parser, "parallel", "world_size", "nproc_per_node")
     shared.add_output(parser)
     shared.add_files(parser)
-    parser.add_argument(
+    group(parser, ANSWER).add_argument(
         "--advise",
         action="store_true",
         help="also trace variants of the job: checkpointing, precisions, optimizers, half batches, more cards, a pool, "

@@ -55,7 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--dry-run", metavar="DEVICE", help="run on the null GPU as this device, not on a GPU")
     parser.add_argument(
-        "command", nargs=argparse.REMAINDER, metavar="-- python train.py args", help="measure this script instead of the list"
+        "command",
+        nargs=argparse.REMAINDER,
+        type=str,
+        metavar="-- python train.py args",
+        help="measure this script instead of the list",
     )
 
 

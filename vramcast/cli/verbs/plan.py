@@ -1,7 +1,7 @@
 """Plan a job's memory: place blocks in a pool by their lifetimes, and move them to the host while they are unused.
 
-vramcast plan torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64<1000' --pool --chart vgg16.html
-vramcast plan torchvision:vgg16 --batch 64x3x224x224 --labels '64:int64<1000' --swap --limit 4GiB --link pcie4 --out plan.json
+vramcast plan torchvision:vgg16 --batch 64x3x224x224 --labels 64:int64:1000 --pool --out p.json
+vramcast plan torchvision:vgg16 --batch 64x3x224x224 --labels 64:int64:1000 --swap --limit 4GiB
 vramcast plan history.pickle
 
 Instead of a TARGET, give a memory history that `replay` accepts (also gzipped), or a trace of vramcast (.npz). Without
@@ -20,6 +20,7 @@ import numpy as np
 
 from vramcast.cli import options as shared
 from vramcast.cli import values
+from vramcast.cli.help_text import ADVANCED, ANSWER, group
 from vramcast.cli.streams import answer_as, say
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import UsageError
@@ -47,27 +48,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     shared.add_job(parser)
     shared.add_output(parser)
-    parser.add_argument(
+    answers, advanced = group(parser, ANSWER), group(parser, ADVANCED)
+    advanced.add_argument(
         "--device-index",
         type=values.count(0),
         metavar="N",
         help="device of a history with several; default: the one with the most events",
     )
-    parser.add_argument("--pool", action="store_true", help="plan a pool: an address for each block")
-    parser.add_argument(
+    answers.add_argument("--pool", action="store_true", help="plan a pool: an address for each block")
+    answers.add_argument(
         "--swap",
         action="store_true",
         help="plan the blocks to move to the host; a job records when blocks are read, a history does not",
     )
-    parser.add_argument(
+    answers.add_argument(
         "--limit",
         metavar="SIZE",
         type=values.checked(parse_bytes),
         help="most bytes of blocks on the card, with swapping; default: the lowest peak without overhead",
     )
-    parser.add_argument("--link", choices=tuple(LINKS), help="link between card and host (default: pcie4)")
-    parser.add_argument("--out", metavar="FILE.json", help="write the plan, for a program to follow")
-    parser.add_argument(
+    answers.add_argument("--link", choices=tuple(LINKS), help="link between card and host (default: pcie4)")
+    answers.add_argument("--out", metavar="FILE.json", help="write the plan, for a program to follow")
+    answers.add_argument(
         "--chart",
         metavar="FILE",
         type=shared.drawn_path(placement.ENDINGS),

@@ -1,7 +1,7 @@
 """Run an unmodified training command on the null GPU for --steps training steps and an evaluation, and estimate its memory.
 
-vramcast run --device rtx3090 --steps 3 -- train.py --epochs 10
-vramcast run --device h100 -- torchrun --nproc_per_node=1 train.py --bf16
+vramcast run --on rtx3090 --steps 3 -- train.py --epochs 10
+vramcast run --on h100 -- torchrun --nproc_per_node=1 train.py --bf16
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_fields(parser, *shared.RANKS)
     shared.add_output(parser, RUN_COMMANDS)
     shared.add_files(parser)
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help=COMMAND_HELP)
+    parser.add_argument("command", nargs=argparse.REMAINDER, type=str, metavar="-- COMMAND", help=COMMAND_HELP)
 
 
 def main(options: argparse.Namespace) -> int:

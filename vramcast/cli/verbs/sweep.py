@@ -1,8 +1,8 @@
 """Estimate a job over batch sizes or numbers of ranks, or find the largest batch that fits.
 
     vramcast sweep torchvision:resnet50 --batch 1x3x224x224 --labels 1:int64 --batch-sizes 8..512
-    vramcast sweep torchvision:resnet50 --batch 1x3x224x224 --labels 1:int64 --max-batch --on rtx4090
-    vramcast sweep file.py:llama --batch 1x4096:int64 --parallel fsdp --world-sizes 1..1024 --on h100
+    vramcast sweep torchvision:resnet50 --batch 1x3x224x224 --labels 1:int64 --max-batch --on t4
+    vramcast sweep file.py:llama --batch 1x4096:int64 --parallel fsdp --world-sizes 1..1024
 
 --snapshot, --plot, --report, --what-if and --fragmentation apply to the last size, or to the largest that fits. A range
 doubles from its first to its last size (8..512: 8, 16, ..., 512); a list is used as given (8,24,48). With --parallel, the
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from vramcast.cli import options as shared
 from vramcast.cli import what_if_options
+from vramcast.cli.help_text import JOB, group
 from vramcast.cli.streams import answer
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import CannotEstimate, DoesNotFit, UsageError, VramcastError
@@ -44,10 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_fields(parser, "parallel", "world_size", "nproc_per_node")
     shared.add_output(parser)
     shared.add_files(parser)
-    parser.add_argument("--batch-sizes", metavar="RANGE", help="batch sizes to estimate: 8..512 or 8,24,48")
-    parser.add_argument("--world-sizes", metavar="RANGE", help="numbers of ranks for --parallel ddp or fsdp: 1..1024 or 8,64")
-    parser.add_argument("--max-batch", action="store_true", help="find the largest batch whose upper bound fits")
-    parser.add_argument("--on", dest="device", metavar="DEVICE", default=argparse.SUPPRESS, help="the same as --device")
+    job = group(parser, JOB)
+    job.add_argument("--batch-sizes", metavar="RANGE", help="batch sizes to estimate: 8..512 or 8,24,48")
+    job.add_argument("--world-sizes", metavar="RANGE", help="numbers of ranks for --parallel ddp or fsdp: 1..1024 or 8,64")
+    job.add_argument("--max-batch", action="store_true", help="find the largest batch whose upper bound fits")
 
 
 def parse_sizes(text: str, option: str = "--batch-sizes") -> list[int]:

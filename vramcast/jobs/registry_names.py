@@ -1,0 +1,85 @@
+"""Names of the models of torchvision, timm and transformers, read from the installed sources: an import takes seconds."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib.util
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from vramcast.jobs import hub
+
+_MOST: Final = 5  # arbitrary: names that a person still reads in a message
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The files of a library that register models.
+
+    Attributes:
+        package: The library.
+        files: Pattern of the files, relative to its folder.
+        name: Pattern of a registration; its first group with text is the model's name.
+    """
+
+    package: str
+    files: str
+    name: re.Pattern[str]
+
+
+_DECORATED: Final = r"^@register_model(?:\(\)|\(name=\"(\w+)\"\))?\n(?:(?:@.*|[ )].*|\))\n)*def (\w+)\("
+# spec: torchvision 0.26, timm 1.0 and transformers 5.17; a test compares with the lists of the libraries themselves
+_SOURCES: Final = {
+    "torchvision": _Source("torchvision", "models/**/*.py", re.compile(_DECORATED, re.MULTILINE)),
+    "timm": _Source("timm", "models/*.py", re.compile(_DECORATED, re.MULTILINE)),
+    "hf": _Source(
+        "transformers", "models/auto/*.py", re.compile(r"[\"']([\w.-]+)[\"']\s*[:,]\s*[\"'](?!AutoConfig)\w+Config[\"']")
+    ),
+}
+_TAGGED: Final = re.compile(r"^    '(\w+)\.\w", re.MULTILINE)  # timm's list of pretrained weights: 'MODEL.WEIGHTS': ...
+
+
+@functools.cache
+def installed_names(registry: str) -> tuple[str, ...]:
+    """Return the names of a registry's models; empty if its library is not installed, or registers them in another way.
+
+    Models with the most pretrained weights come first, which are the most used ones; equal ones in the library's own order.
+    """
+    source = _SOURCES[registry]
+    spec = importlib.util.find_spec(source.package)
+    if spec is None or spec.origin is None:
+        return ()
+    texts = [path.read_text(encoding="utf-8") for path in sorted(Path(spec.origin).parent.glob(source.files))]
+    found = (next(filter(None, match.groups())) for one in texts for match in source.name.finditer(one))
+    n_weights = Counter(name for one in texts for name in _TAGGED.findall(one))
+    return tuple(sorted(dict.fromkeys(found), key=lambda name: -n_weights[name]))
+
+
+def similar_names(name: str, known: Iterable[str]) -> list[str]:
+    """Return the names that a person may have meant: those that begin with it, or else close ones."""
+    known = list(known)
+    wanted = name.lower()
+    longer = [one for one in known if one.lower().startswith(wanted)]
+    return (longer or difflib.get_close_matches(wanted, known, _MOST))[:_MOST]
+
+
+def meant_targets(text: str) -> list[str]:
+    """Return the TARGETs that a person may have meant by a text without a registry: `resnet18`, `Llama-3.1-8B`.
+
+    A model of this very name comes before names that begin with it, and those before close ones. torchvision comes before
+    timm, which has many of its models too.
+    """
+    wanted = text.rpartition("/")[2].lower()
+    named = {f"{registry}:{name}": name for registry in _SOURCES for name in installed_names(registry)}
+    named |= {f"hf:{one}": one.rpartition("/")[2].lower() for one in hub.table_ids()}
+    if not wanted:
+        return []
+    longer = [target for target, name in named.items() if name.startswith(wanted)]
+    close = difflib.get_close_matches(wanted, named.values(), _MOST)
+    found = longer or [target for target, name in named.items() if name in close]
+    return sorted(found, key=lambda target: named[target] != wanted)[:_MOST]
