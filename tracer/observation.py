@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from vramcast.core.errors import TraceFileError
 from vramcast.core.plain import from_plain, to_plain
 from vramcast.jobs.job import Job
+from vramcast.jobs.sizes import Inputs
 from vramcast.tracer.format.ledger import Entered, Entry
 from vramcast.tracer.format.trace import Trace
 from vramcast.tracer.protocol.alloc_conf import AllocConf, Source
@@ -35,6 +36,7 @@ class Observation:
         notes: The tracer's notes for readers of the estimate.
         max_resident_bytes: Peak main memory of its process.
         beside: For a job of several ranks, another rank's number and trace. A file does not keep it.
+        inputs: The inputs that were made from the job's sizes, if it has any. A file does not keep them.
     """
 
     trace: Trace
@@ -48,6 +50,7 @@ class Observation:
     notes: tuple[str, ...] = ()
     max_resident_bytes: int = 0
     beside: tuple[int, Trace] | None = None
+    inputs: Inputs | None = None
 
     @classmethod
     def of(cls, result: Result, tracer: str, *, notes: tuple[str, ...] = ()) -> Observation:
@@ -57,6 +60,7 @@ class Observation:
             result.trace, tracer, result.torch, result.alloc_conf, result.steps,
             result.message if result.status == "oom" else "", result.was_expandable, tuple(result.foreign),
             (*notes, *result.notes), result.max_resident_bytes, result.beside,
+            result.inputs,
         )  # fmt: skip
 
     @property

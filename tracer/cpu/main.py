@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from vramcast.jobs.job import Job, map_batch
+from vramcast.jobs.sizes import Inputs
 from vramcast.tracer.program.imports import define_torchvision_operators
 from vramcast.tracer.protocol.job_result import Result
 from vramcast.tracer.protocol.run_options import RunOptions
@@ -33,8 +34,8 @@ def run_job(job: Job, options: RunOptions) -> Result:
     tracing.go_where(job)
     mode = CpuMode(job.device, ConvolutionWorkspaces(job.device, job.total_bytes, job.stack))
 
-    def run() -> None:
-        model_program.run(job, torch.device("cpu"), _hooks(mode))
+    def run() -> Inputs | None:
+        return model_program.run(job, torch.device("cpu"), _hooks(mode))
 
     return tracing.trace(job, "cpu", mode.card, (CudaRoutes(mode.card), mode), run, cuda="none")
 

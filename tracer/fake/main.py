@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vramcast.jobs.job import Job
+from vramcast.jobs.sizes import Inputs
 from vramcast.tracer.format.ledger import Entered, Entry
 from vramcast.tracer.program.imports import define_torchvision_operators
 from vramcast.tracer.protocol.job_result import Result
@@ -66,11 +67,11 @@ def run_job(job: Job, options: RunOptions, program: Callable[[], object] | None 
         finally:
             mode.building = False
 
-    def run() -> None:
+    def run() -> Inputs | None:
         if program is not None:
             program()
-        else:
-            model_program.run(job, torch.device("cuda"), model_program.Hooks(build_model=build))
+            return None
+        return model_program.run(job, torch.device("cuda"), model_program.Hooks(build_model=build))
 
     result = tracing.trace(job, "fake", mode.card, (mode, values), run, cuda=str(torch.version.cuda))
     result.ledger += values.ledger()

@@ -20,7 +20,9 @@ from torch.profiler import record_function
 from vramcast.core.errors import JobError, UsageError
 from vramcast.jobs import optimizers, targets
 from vramcast.jobs.job import Batch, Job, Record, TensorSpec, map_batch
+from vramcast.jobs.sizes import Inputs
 from vramcast.tracer.program import meta_model
+from vramcast.tracer.program.task_inputs import by_scheme
 
 DATA_RANGE = "vramcast:data"  # around moving a batch to the device; the recorder looks for it
 
@@ -296,13 +298,15 @@ class Hooks:
     on_model: Callable[[torch.nn.Module], object] = lambda model: None
 
 
-def run(job: Job, device: torch.device, hooks: Hooks | None = None) -> None:
+def run(job: Job, device: torch.device, hooks: Hooks | None = None) -> Inputs | None:
     """Run the whole job on `device`: build, move, and `job.training.steps` steps.
 
     Args:
         job: The job; not a script.
         device: The device for the training.
         hooks: Replaced parts of the loop.
+    Returns:
+        The inputs, if they were made from the job's sizes.
     Raises:
         UsageError, JobError: See the parts above; exceptions of the user's code pass through.
         torch.OutOfMemoryError: The card is full.
@@ -311,6 +315,8 @@ def run(job: Job, device: torch.device, hooks: Hooks | None = None) -> None:
     torch.backends.cudnn.benchmark = job.training.cudnn_benchmark
     torch.manual_seed(0)  # arbitrary: two runs shall agree even if shapes depend on values
     model = hooks.build_model(job)
+    made = by_scheme.inputs_of(job, model)
+    job = job.with_inputs(made)
     batch, labels_batch = split_labels(model, job.batch)
     model = model.to(device) if hooks.to_ranks is None else hooks.to_ranks(model, device)
     hooks.on_model(model)
@@ -321,6 +327,7 @@ def run(job: Job, device: torch.device, hooks: Hooks | None = None) -> None:
         _infer(job, device, hooks, model, inputs_host)
     else:
         _train(job, device, hooks, model, inputs_host, labels_host, labels_batch)
+    return made
 
 
 def _autocast(job: Job, device: torch.device) -> Any:

@@ -11,6 +11,7 @@ from typing import Final
 
 from vramcast.core.errors import VramcastError
 from vramcast.core.text import one_line
+from vramcast.jobs.sizes import Inputs
 from vramcast.tracer.format.ledger import Entered, Entry
 from vramcast.tracer.format.trace import COURSE, Trace
 from vramcast.tracer.protocol.alloc_conf import AllocConf, Watch
@@ -53,6 +54,7 @@ class Result:
         said: Messages of this rank, if there are several; only processes of the job open them.
         answers: Counts of messages of absent ranks that were assumed to equal this rank's, by kind of request.
         beside: Of several ranks, another one than this, which reserved least: its number and its trace.
+        inputs: The inputs that were made from the job's sizes; None: the job gave its batch.
         touched_s: When the process first touched the card, by the clock of `nullgpu/child/lifetimes.py`; 0: unobserved.
         taken: Memory that the null GPU gave, to the allocator or past it; None: the tracer has no card.
     """
@@ -78,6 +80,7 @@ class Result:
     said: Tape = field(default_factory=Tape)
     answers: dict[str, int] = field(default_factory=dict)
     beside: tuple[int, Trace] | None = None
+    inputs: Inputs | None = None
 
     @property
     def reads(self) -> int:

@@ -21,13 +21,14 @@ from vramcast.core.text import shorten
 from vramcast.jobs.job import Job
 from vramcast.jobs.parallel import Parallel
 from vramcast.jobs.ranks import Rank
+from vramcast.jobs.sizes import Inputs
 from vramcast.tracer.program import model_program
 
 _CONTAINERS: Final = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
 _SHOWN: Final = 200  # arbitrary: characters of PyTorch's own message
 
 
-def run(job: Job, parallel: Parallel, rank: Rank, device: torch.device, say: Callable[[str], None]) -> None:
+def run(job: Job, parallel: Parallel, rank: Rank, device: torch.device, say: Callable[[str], None]) -> Inputs | None:
     """Run a job as one of its ranks; see `step.run`.
 
     Args:
@@ -36,11 +37,14 @@ def run(job: Job, parallel: Parallel, rank: Rank, device: torch.device, say: Cal
         rank: The rank of this process.
         device: Its card.
         say: Receives notes for the reader of the estimate.
+    Returns:
+        The inputs, if they were made from the job's sizes.
     Raises:
         UsageError: Its optimizer cannot step on shards; see also `step.run`.
     """
     try:
-        model_program.run(job, device, model_program.Hooks(to_ranks=functools.partial(_spread, job, parallel, rank, say)))
+        hooks = model_program.Hooks(to_ranks=functools.partial(_spread, job, parallel, rank, say))
+        return model_program.run(job, device, hooks)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:

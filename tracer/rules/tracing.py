@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from vramcast.jobs.job import Job
+from vramcast.jobs.sizes import Inputs
 from vramcast.tracer.format.ledger import Entry
 from vramcast.tracer.format.trace import CIRCUMSTANCES
 from vramcast.tracer.protocol.alloc_conf import Watch
@@ -27,7 +28,13 @@ def go_where(job: Job) -> None:
 
 
 def trace(
-    job: Job, tracer: str, card: RuledCard, modes: Iterable[AbstractContextManager[Any]], run: Callable[[], None], *, cuda: str
+    job: Job,
+    tracer: str,
+    card: RuledCard,
+    modes: Iterable[AbstractContextManager[Any]],
+    run: Callable[[], Inputs | None],
+    *,
+    cuda: str,
 ) -> Result:
     """Run the job in this process and return the result, without the tracer's own ledger.
 
@@ -38,7 +45,7 @@ def trace(
         tracer: Its name.
         card: The card it runs on.
         modes: Context managers around it, the last one innermost.
-        run: Runs it.
+        run: Runs it, and returns the inputs that were made from its sizes.
         cuda: CUDA's version.
     """
     result = Result("ok", torch=str(torch.__version__), cuda=cuda)
@@ -50,7 +57,7 @@ def trace(
         with ExitStack() as stack:
             for manager in managers:
                 stack.enter_context(manager)
-            run()
+            result.inputs = run()
     except BaseException as error:  # the user's code may raise anything
         result.fail(error)
     gc.disable()

@@ -19,6 +19,7 @@ from vramcast.cli.terminal import card_bar, painted
 from vramcast.hardware.cards import device
 from vramcast.hardware.stack import parse as parse_stack
 from vramcast.jobs.job import TRACERS, Job, Training, canonical
+from vramcast.jobs.sizes import SIZES
 from vramcast.jobs.targets import resolved
 from vramcast.jobs.text import JobText
 from vramcast.views import DRAWINGS, PAGES, charts
@@ -104,7 +105,7 @@ def add_job(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> No
         help="torchvision:NAME, timm:NAME, hf:ORG/NAME of the Hugging Face hub, hf:MODEL_TYPE, hf:CONFIG.json, "
         "package.module:factory or file.py:factory",
     )
-    add_fields(parser, "batch", "labels", "num_classes", *(option.name for option in fields(Training)))
+    add_fields(parser, *SIZES, "batch", "labels", "num_classes", *(option.name for option in fields(Training)))
 
 
 def add_fields(parser: argparse.ArgumentParser, *names: str) -> None:

@@ -646,6 +646,7 @@ def _may_be_the_tracers_fault(error: CannotEstimate) -> bool:
 
 def _estimate(estimator: Estimator, job: Job, on_card: OnCard, start_s: float) -> Estimate:
     seen = on_card.seen
+    job = job.with_inputs(seen.inputs)
     if seen.foreign:
         raise CannotEstimate(
             f"NVIDIA's own libraries were loaded together with the null GPU ({', '.join(seen.foreign)}), so the numbers are "

@@ -20,6 +20,7 @@ from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.jobs.parallel import Parallel
 from vramcast.jobs.ranks import ALONE, Ranks, World
+from vramcast.jobs.sizes import Inputs, Sizes
 
 Until = Literal["steps", "evaluation", "end"]
 Precision = Literal["fp32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
@@ -465,6 +466,7 @@ class Job:
         command: A training script and its arguments.
         batch: TensorSpecs in the shape of the model's input: one, a tuple (positional) or a dict (keywords).
         labels: Labels that the loss compares with the output; None: the model's own loss, or the mean of its output.
+        sizes: Sizes of the batch of a registry's model. Until the tracer has made the batch from them, `batch` is None.
         num_classes: Number of classes of a torchvision, timm or Hugging Face model; None: the model's default.
         loss: A pickled callable (output, labels) or (output, batch); None: chosen by the kind of output.
         training: Training settings; for a command, only `steps` counts.
@@ -484,6 +486,7 @@ class Job:
     command: Command | None = None
     batch: Batch = None
     labels: TensorSpec | None = None
+    sizes: Sizes | None = None
     num_classes: int | None = None
     loss: bytes | None = None
     training: Training = Training()
@@ -542,8 +545,29 @@ class Job:
         """Return the job with some training settings changed."""
         return replace(self, training=replace(self.training, **changes))
 
+    def with_inputs(self, inputs: Inputs | None) -> Job:
+        """Return the job with the inputs that a tracer made from its sizes; None: it made none."""
+        if inputs is None:
+            return self
+        return replace(self, batch=inputs.batch, labels=inputs.labels, sizes=inputs.sizes)
+
+    def with_sizes(self, **sizes: int | None) -> Job:
+        """Return the job of a registry's model with some of its sizes changed: `seq=2048`. Its inputs are made again.
+
+        Raises:
+            UsageError: The batch was given tensor by tensor, so it has no sizes.
+        """
+        if self.sizes is None:
+            given = ", ".join(f"--{name.replace('_', '-')}" for name in sizes)
+            raise UsageError(
+                f"{given} is for a model's name alone, but the job gives its batch tensor by tensor: omit --batch."
+            )
+        return replace(self, batch=None, labels=None, sizes=self.sizes.changed(**sizes))
+
     def with_batch(self, batch_size: int) -> Job:
-        """Return the job with the first dimension of every input and label set to `batch_size`."""
+        """Return the job with another batch size: the first dimension of every input and label, or the size to make them."""
+        if self.sizes is not None:
+            return self.with_sizes(batch_size=batch_size)
 
         def resized(leaf: Any) -> Any:
             return leaf.with_batch(batch_size) if isinstance(leaf, TensorSpec) and leaf.shape else leaf

@@ -18,9 +18,11 @@ from vramcast.jobs.commands.reading import read
 from vramcast.jobs.job import Command, Job, TensorSpec, Training, Until, current_folder, parse_batch
 from vramcast.jobs.parallel import parse as parse_parallel
 from vramcast.jobs.ranks import parse_ranks
+from vramcast.jobs.sizes import SIZES, Sizes
+from vramcast.jobs.targets import REGISTRIES
 
 BUDGET_S: Final = 30.0  # arbitrary: most scripts evaluate a shortened first epoch in less
-_OF_A_MODEL: Final = ("target", "batch", "labels", "num_classes", "parallel")
+_OF_A_MODEL: Final = ("target", "batch", "labels", *SIZES, "num_classes", "parallel")
 
 
 def _help(metavar: str, words: str, group: str = "the job") -> dict[str, str]:
@@ -56,6 +58,16 @@ class JobText:
     )
     num_classes: int | None = field(
         default=None, metadata=_help("N", "classes of a torchvision:, timm: or hf: model (default: the model's own)")
+    )
+    batch_size: int | None = field(
+        default=None, metadata=_help("N", "samples of a batch; the inputs follow from the model's task (default: 8)")
+    )
+    seq: int | None = field(
+        default=None,
+        metadata=_help("N", "tokens of a text, or samples of audio (default: 1024 tokens, or the most that the model takes)"),
+    )
+    image_size: int | None = field(
+        default=None, metadata=_help("N", "height and width of an image, in pixels (default: the model's own)")
     )
     training: Training = field(default_factory=Training)
     parallel: str | None = field(
@@ -152,10 +164,33 @@ class JobText:
         return self.around(
             device,
             target=self.target,
-            batch=parse_batch(self.batch),
-            labels=TensorSpec.parse(self.labels) if self.labels is not None else None,
             num_classes=self.num_classes,
+            **self._inputs(),
         )
+
+    def _inputs(self) -> dict[str, Any]:
+        """Return the fields of `Job` for a model's inputs: the tensors, or the sizes that give them.
+
+        Raises:
+            UsageError: A text is malformed, both are given, or neither is and the target is code.
+        """
+        given = [f"--{name.replace('_', '-')}" for name in SIZES if getattr(self, name) is not None]
+        if self.batch and given:
+            raise UsageError(f"--batch gives each tensor, and {', '.join(given)} asks for the usual ones: omit one of them.")
+        scheme = (self.target or "").partition(":")[0]
+        if self.batch or scheme not in REGISTRIES:
+            if given:
+                raise UsageError(
+                    f"{', '.join(given)} is for the models of {', '.join(REGISTRIES)}, not for '{self.target}', which is code: "
+                    "give each input tensor, for example --batch 32x3x224x224."
+                )
+            return {
+                "batch": parse_batch(self.batch),
+                "labels": TensorSpec.parse(self.labels) if self.labels is not None else None,
+            }
+        if self.labels is not None:
+            raise UsageError("--labels needs --batch: without it, the model's task gives inputs and labels. Omit --labels.")
+        return {"sizes": Sizes(**{name: getattr(self, name) for name in SIZES})}
 
     def around(self, device: Device, *, command: Command | None = None, **runs: Any) -> Job:
         """Return the job of a command, or of the fields of `Job` in `runs`; everything else comes from this text.

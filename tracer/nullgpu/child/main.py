@@ -154,14 +154,14 @@ def _run(job: Job, rank: Rank, result: Result) -> None:
     from vramcast.tracer.program import model_program
 
     if job.parallel is None:
-        model_program.run(job, torch.device("cuda"))
+        result.inputs = model_program.run(job, torch.device("cuda"))
         return
     from vramcast.tracer.ranks import spread
 
     def say(text: str) -> None:
         result.notes = (*result.notes, text)
 
-    spread.run(job, job.parallel, rank, torch.device("cuda"), say)
+    result.inputs = spread.run(job, job.parallel, rank, torch.device("cuda"), say)
 
 
 def _built_for(job: Job) -> str:
