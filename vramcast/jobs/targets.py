@@ -336,7 +336,7 @@ def _close_type(model_type: str, known: Iterable[str]) -> str:
 _AUTO_CLASSES = (
     "AutoModelForSeq2SeqLM", "AutoModelForSpeechSeq2Seq", "AutoModelForMaskedLM", "AutoModelForCausalLM",
     "AutoModelForImageClassification", "AutoModelForCTC", "AutoModelForAudioClassification", "AutoModelForSemanticSegmentation",
-    "AutoModelForObjectDetection", "AutoModelForPreTraining", "AutoModel",
+    "AutoModelForObjectDetection", "AutoModelForImageTextToText", "AutoModelForPreTraining", "AutoModel",
 )  # fmt: skip
 
 
