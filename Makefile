@@ -80,7 +80,7 @@ test-nightly:
 lint: $(VENV)/.test
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
-	@.ci/layers $(BIN) > build/layers.log 2>&1 || { cat build/layers.log; exit 1; }
+	@mkdir -p build && .ci/layers $(BIN) > build/layers.log 2>&1 || { cat build/layers.log; exit 1; }
 	@said=$$($(BIN)/deptry --no-ansi . 2>&1) || { echo "$$said" >&2; exit 1; }
 	@$(BIN)/python -m tests.prose
 

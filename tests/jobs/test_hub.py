@@ -215,6 +215,7 @@ def test_code_of_the_hub_is_not_run(cached: Callable[..., None], need: Callable[
     assert not hasattr(model.config, "typed_hub_target")
 
 
+@pytest.mark.integration
 def test_number_of_classes_replaces_the_names_of_a_config(cached: Callable[..., None], need: Callable[[str], Any]) -> None:
     need("transformers")
     small = {"model_type": "vit", "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}

@@ -1,4 +1,4 @@
-"""What a person may have meant by a wrong word of the command line."""
+"""The meanings of a wrong word of the command line."""
 
 from __future__ import annotations
 

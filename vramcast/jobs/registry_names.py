@@ -71,7 +71,7 @@ def similar_names(name: str, known: Iterable[str]) -> list[str]:
 def meant_targets(text: str) -> list[str]:
     """Return the TARGETs that a person may have meant by a text without a registry: `resnet18`, `Llama-3.1-8B`.
 
-    A model of this very name comes before names that begin with it, and those before close ones. torchvision comes before
+    A model of this exact name comes before names that begin with it, and those before close ones. torchvision comes before
     timm, which has many of its models too.
     """
     wanted = text.rpartition("/")[2].lower()

@@ -43,7 +43,7 @@ class Sizes:
         """The sizes as the user gave them, without those taken by default."""
         return Sizes(**{name: getattr(self, name) for name in SIZES if name not in self.defaults})
 
-    def changed(self, **sizes: int | None) -> Sizes:
+    def changed(self, **sizes: Any) -> Sizes:
         """Return the sizes that the user gave, with some replaced."""
         return replace(self.asked, **sizes)
 

@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("resnet50", "is not understood: write torchvision:resnet50"),
+        ("resnet50", "is not understood: did you mean torchvision:resnet50"),
         ("", "is not understood"),
         ("torchvision:", "is not understood"),
         ("nofile.py:f", "The file 'nofile.py' does not exist"),

@@ -27,7 +27,7 @@ def two_encoders(of: HfModel) -> Inputs:
 
 def language_model(of: HfModel) -> Inputs:
     """Return the inputs of a language model with one image in each text; as many tokens stand for it as the model expects."""
-    vision = getattr(of.config, "vision_config", None)
+    vision: Any = getattr(of.config, "vision_config", None)
     if of.takes("image_grid_thw"):
         height, width = (_whole(size, vision) for size in of.taken.image(_PACKED_SIZE))
     else:
@@ -87,7 +87,7 @@ def _shuffled(config: Any, patches: int) -> int:
     return int(patches // config.scale_factor**2)
 
 
-# The number of tokens that stand for an image of so many patches. spec: transformers 5.17, the processors' own rules
+# The number of tokens that stand for an image, by its number of patches. spec: transformers 5.17, the processors' own rules
 _TOKENS: Final[dict[str, Callable[[Any, int], int]]] = {
     "llava": _llava,
     "vipllava": lambda config, patches: patches,

@@ -1,4 +1,4 @@
-"""What a model of transformers says of itself: its class's task, its configuration, and the arguments of its forward."""
+"""A model of transformers as its inputs see it: its class's task, its configuration, and the arguments of its forward."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class HfModel:
 
     @property
     def labels_wanted(self) -> bool:
-        """Whether the batch shall have labels, for the model's own loss."""
+        """True if the batch needs labels, for the model's own loss."""
         return self.is_training and self.takes("labels")
 
     # -------------------------------------------------------------------------------------------- parts of a batch
