@@ -30,6 +30,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from vramcast.core.brief import brief
 from vramcast.core.errors import UsageError
 from vramcast.learner.residual_tree import ALL_RUNS, Group, Rows, grown, in_words, model_weights
 from vramcast.learner.traits import Traits
@@ -156,6 +157,7 @@ class Correction:
     is_promised: bool
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Calibration:
     """Scores by the learner's levels and by group.

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from vramcast.core.brief import brief
 from vramcast.core.errors import ArtifactError
 from vramcast.learner import sum_quantile
 from vramcast.learner.conformal import MOST_RESIDUAL, Array, Calibration
@@ -43,6 +44,7 @@ _ANY: Final = ("gpu", "size")  # traits that need no models of their own
 _WIDER: Final = 1.5  # arbitrary: factor on the residuals of such a job's bound
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A job to correct.
@@ -115,6 +117,7 @@ class BoundAtLevel:
     is_promised: bool
 
 
+@brief
 @dataclass(slots=True)
 class Head:
     """The correction of one peak.
@@ -172,6 +175,7 @@ class Part:
     above: Array
 
 
+@brief
 @dataclass(slots=True)
 class Learned:
     """A trained correction.

@@ -21,6 +21,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from vramcast.core.brief import brief
 from vramcast.core.errors import UsageError
 from vramcast.core.plain import to_plain
 from vramcast.core.text import printable
@@ -40,6 +41,7 @@ _SAID_OF_SEGMENTS: Final = (
 _Int64: TypeAlias = npt.NDArray[np.int64]
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class HeldBlock:
     """A live block.
@@ -69,6 +71,7 @@ class HeldBlock:
         return self.phase is None
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class HeldSegment:
     """A segment, or a mapped range of an expandable one, with its live blocks by address.
@@ -96,6 +99,7 @@ class HeldSegment:
         return self.size_bytes - self.live_bytes
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Fragmentation:
     """The segments right after event `row` of `trace`, and the blocks that pin them; sizes in bytes.

@@ -9,6 +9,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from vramcast.core.brief import brief
+
 # One segment event: `action` is an `Action` (SEGMENT_* or OOM), `request` the row that caused it, sizes in bytes.
 EVENT: Final = np.dtype([(name, np.int64) for name in ("action", "request", "address", "size_bytes", "stream")])
 
@@ -27,6 +29,7 @@ class Level:
             self.peak = self.current
 
 
+@brief
 @dataclass(slots=True)
 class Statistics:
     """The counters of `torch.cuda.memory_stats()`, over both pools; bytes unless the name says otherwise.
@@ -59,6 +62,7 @@ COUNTS: Final = ("n_retries", "n_ooms", "n_device_allocs", "n_device_frees")
 LEVELS: Final = tuple(one.name for one in fields(Statistics) if one.name not in COUNTS)
 
 
+@brief
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
     """One row per request in each column; columns are None if they were not requested.

@@ -15,6 +15,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from vramcast.core.brief import brief
 from vramcast.core.errors import UsageError
 from vramcast.core.plain import to_plain
 from vramcast.simulator.blocks import Block, Range, join
@@ -181,6 +182,7 @@ class Peak:
     simulated: int = 0
 
 
+@brief
 @dataclass(slots=True)
 class Replay:
     """Accuracy of a replay; sizes in bytes.

@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from vramcast.core.brief import brief
 from vramcast.core.errors import UsageError
 from vramcast.tracer.format.trace import Action, BlockState, Trace
 
@@ -41,6 +42,7 @@ class Kind(IntEnum):
     TAKE = 10  # the process takes `size_bytes` of the card outside the allocator, permanently
 
 
+@brief
 @dataclass(frozen=True, slots=True, eq=False)
 class Requests:
     """Columns of equal length, int64 except `kind` (uint8) and `stream` (int32).

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vramcast.core.brief import brief
 from vramcast.simulator.card import Card
 from vramcast.simulator.engine import Engine, play
 from vramcast.simulator.outcome import Outcome
@@ -44,6 +45,7 @@ _ACTIONS = {
 _SAID_OF_ROWS = ("step", "phase", "operator", "category", "time_us")
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class OutOfMemory:
     """The end of a job: the request that the card cannot serve."""
@@ -56,6 +58,7 @@ class OutOfMemory:
     module: str | None
 
 
+@brief
 @dataclass(frozen=True, slots=True, eq=False)
 class Simulation:
     """The outcome of a trace's requests.

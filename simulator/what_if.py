@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from vramcast.core.brief import brief
 from vramcast.core.errors import UsageError
 from vramcast.core.units import gib
 from vramcast.simulator.card import UNLIMITED_BYTES, Card
@@ -22,6 +23,7 @@ from vramcast.tracer.processes.thread_pool import n_processors
 _N_PROBES: Final = 32  # arbitrary: cards to try between the smallest and one that is never full
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Case:
     """A trace under one setting on one card; sizes in bytes.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
+from vramcast.core.brief import brief
 from vramcast.core.errors import TraceFileError
 from vramcast.core.plain import from_plain, to_plain
 from vramcast.jobs.job import Job
@@ -20,6 +21,7 @@ from vramcast.tracer.protocol.run_options import RunOptions
 _FACTS: Final = "observation"  # in a trace's header: everything in an observation except the trace
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Observation:
     """The trace of one job, with operators and ledger in it, and further facts.

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from vramcast.core.brief import brief
 from vramcast.core.errors import DatasetError
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Scored:
     """One run, measured and estimated. All its numbers must be of the same peak (reserved or process).

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vramcast.core.brief import brief
 from vramcast.tracer.format.trace import Action, Trace
 
 
+@brief
 @dataclass(frozen=True, slots=True, eq=False)
 class Lifetimes:
     """Blocks in order of birth, one entry each. Two conflict, and need separate places, if max(birth) < min(death).

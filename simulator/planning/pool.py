@@ -38,6 +38,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from vramcast.core.brief import brief
 from vramcast.core.errors import TraceFileError
 from vramcast.core.files import atomic_write
 from vramcast.core.plain import from_plain, to_plain
@@ -67,6 +68,7 @@ Array = npt.NDArray[np.int64]
 Fits = npt.NDArray[np.uint8]
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Period:
     """Continuation of a plan while the job repeats itself: block b has the place of block b - `n_blocks`.
@@ -85,6 +87,7 @@ class Period:
     unplanned: tuple[int, ...] = ()
 
 
+@brief
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolPlan:
     """The place of each block, in the order of requests.

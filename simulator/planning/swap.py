@@ -29,6 +29,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from vramcast.core.brief import brief
 from vramcast.core.errors import UsageError
 from vramcast.core.extras import needed
 from vramcast.core.plain import to_plain
@@ -41,6 +42,7 @@ NAMES: Final = ("DOA", "AOA", "WDOA", "SWDOA")
 _TRIALS: Final = 20  # spec: arXiv 1903.06631's code, steps of Bayesian optimization after the unit vectors
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Move:
     """The copies of a block to the host and back. Times in microseconds since the step began, waits included.
@@ -68,6 +70,7 @@ class Wait:
     wait_us: int
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class SwapPlan:
     """The blocks to swap, and the resulting peak and overhead.

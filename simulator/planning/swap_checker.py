@@ -10,12 +10,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from vramcast.core.brief import brief
 from vramcast.simulator.planning.swap import Move, SwapPlan
 from vramcast.tracer.format.trace import Action, Trace
 
 _MAX_FAULTS = 20  # arbitrary: enough to see what is wrong
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class SwapCheck:
     """The result of playing a plan.

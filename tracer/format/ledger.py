@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
+from vramcast.core.brief import brief
 from vramcast.core.errors import TraceFileError
 
 
@@ -64,6 +65,7 @@ _LIBRARIES: Final = {"cublas": ("cublas",), "cudnn": ("cudnn", "cuDNN"), "nccl":
 _HEADER: Final = Path(__file__).parents[1] / "nullgpu" / "csrc" / "ledger.h"
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One line: an entry's kind and code, its count, and a sum of bytes if the kind has one."""

@@ -14,6 +14,8 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Final, Self, TypeAlias
 
+from vramcast.core.brief import brief
+
 Shape: TypeAlias = tuple[int, ...]
 
 
@@ -159,6 +161,7 @@ _REMEMBERED: Final = 1 << 16  # arbitrary: cached names; a file may hold any num
 STEP: Final = "Optimizer.step"  # spec: torch.optim's own range, torch 2.11
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Operator:
     """One operator of a job, as named in requests.

@@ -26,6 +26,7 @@ from typing import Any, Final, TypeAlias, get_args, get_origin, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
+from vramcast.core.brief import brief
 from vramcast.core.errors import TraceFileError, UsageError
 from vramcast.core.files import atomic_write
 from vramcast.core.text import printable
@@ -130,6 +131,7 @@ class _Table:
         return zip(*(getattr(self, column.name).tolist() for column in fields(self)), strict=True)  # type: ignore[arg-type]
 
 
+@brief
 @dataclass(frozen=True, slots=True, eq=False)
 class Segments(_Table):
     """The segments held by the allocator at the end of the trace, one row each; sizes in bytes."""
@@ -141,6 +143,7 @@ class Segments(_Table):
     is_expandable: npt.NDArray[np.bool_]
 
 
+@brief
 @dataclass(frozen=True, slots=True, eq=False)
 class Blocks(_Table):
     """The blocks that tile those segments, one row each: `segment` is a row of `Segments`, `state` a `BlockState`."""
@@ -152,6 +155,7 @@ class Blocks(_Table):
     state: npt.NDArray[np.uint8]
 
 
+@brief
 @dataclass(frozen=True, eq=False)
 class Trace:
     """One job on one device. Columns have one row per event; see the drawing at the top of this file.

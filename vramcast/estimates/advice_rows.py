@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from vramcast.core.brief import brief
 from vramcast.core.plain import to_plain
 from vramcast.core.units import gib
 from vramcast.hardware.cards import DEVICES
@@ -18,6 +19,7 @@ _NOTES: Final = (
 )
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Row:
     """One variant of the job; sizes are in bytes, or None if it could not be traced.
@@ -47,6 +49,7 @@ class Row:
         return min(fitting, key=lambda key: DEVICES[key].total_bytes, default=None)
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Advice:
     """The variants of one job, as `vramcast.advise` returns them; `print(advice)` shows a table.

@@ -16,6 +16,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from vramcast.core.brief import brief
 from vramcast.core.units import MIB
 from vramcast.estimates.bounds.public import RESIDUALS
 from vramcast.hardware.card_file import Interval
@@ -49,6 +50,7 @@ _PEER_CALLS: Final = frozenset({"send", "recv", "all_to_all", "gather", "scatter
 _PER_MACHINE: Final = 8  # arbitrary: cards of a machine; more distant ones are reached through shared buffers
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Communicator:
     """One NCCL communicator; sizes are in bytes.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from vramcast.core.brief import brief
 from vramcast.core.checks import number
 from vramcast.core.deadline import Deadline
 from vramcast.core.errors import (
@@ -66,6 +67,7 @@ _TRACERS: Final[dict[str, Callable[[], Tracer]]] = {
 }
 
 
+@brief
 @dataclass(frozen=True)
 class Estimator:
     """Settings to estimate many jobs the same way; an `Estimate` keeps the `Estimator` that made it.

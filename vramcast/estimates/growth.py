@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from vramcast.core.brief import brief
 from vramcast.core.errors import TraceFileError
 from vramcast.core.units import MIB, gib
 from vramcast.tracer.format.trace import LOOPS, Action, Trace
@@ -35,6 +36,7 @@ _LEAST_STEPS: Final = 3  # spec: the first makes blocks kept for good, the secon
 Array = npt.NDArray[np.int64]
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Growth:
     """Memory that one loop of a job keeps from step to step.

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vramcast.core.brief import brief
 from vramcast.core.errors import TraceFileError
 from vramcast.simulator import curves
 from vramcast.tracer.format.trace import COURSE, INTERRUPTED, TIME_UP, Trace
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Phase:
     """One phase of a training command.
@@ -29,6 +31,7 @@ class Phase:
     reserved: int | None
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Course:
     """The observed part of a training command.

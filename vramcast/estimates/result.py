@@ -7,12 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from vramcast.core.brief import brief
+from vramcast.core.text import shorten
+from vramcast.core.units import gib
 from vramcast.estimates.bounds.learned import LearnedBound
 from vramcast.estimates.bounds.parts import MarginPart, part_of_another_run
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.communicators import Communicator, context_of_process, sizes_of
 from vramcast.estimates.growth import Growth
 from vramcast.estimates.phases import Course, course_of
+from vramcast.estimates.timeline import Timeline, timeline_of
 from vramcast.estimates.verdict import Need, Verdict, doubts, verdict_of
 from vramcast.estimates.view import Viewable
 from vramcast.hardware.cards import card_bytes, device
@@ -61,6 +65,7 @@ class Peaks:
     reserved: int
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class CardSpeed:
     """The effect of the card's speed on the peaks.
@@ -102,7 +107,7 @@ class Maker(Protocol):
         """Return a copy with other settings."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Estimate(Viewable):
     """The GPU memory of one job on one card: three peaks, a bound, and every event behind them.
 
@@ -412,13 +417,9 @@ class Estimate(Viewable):
         return int(curves.live_bytes(self.trace, Category.WORKSPACE).max(initial=0))
 
     @property
-    def timeline(self) -> list[tuple[int, str, int, int]]:
+    def timeline(self) -> Timeline:
         """A list of (step, phase, live bytes, reserved bytes), one tuple for each event that changed one of the sizes."""
-        rows = curves.changed_rows(self.trace)
-        names = [phase.name.lower() for phase in Phase]
-        phases = [names[code] for code in self.trace.phase[rows].tolist()]
-        live, reserved = curves.live_bytes(self.trace)[rows], self.trace.reserved_bytes()[rows]
-        return list(zip(self.trace.step[rows].tolist(), phases, live.tolist(), reserved.tolist(), strict=True))
+        return timeline_of(self.trace)
 
     @property
     def by_module(self) -> dict[str, int]:
@@ -490,9 +491,14 @@ class Estimate(Viewable):
         """
         write_snapshot(self.trace, path)
 
-    # Not inherited: IPython prefers a class's own __repr__, which a dataclass has, to any method of its bases.
+    def __repr__(self) -> str:
+        need = self.need()
+        sizes = f"{gib(need.point_bytes)}, at most {gib(need.bound_bytes)}, of {gib(need.card.total_bytes)}"
+        return f"<Estimate {shorten(need.card.key, 20)}: {sizes}: {self.verdict.value}>"
+
+    # Not inherited: IPython prefers a class's own __repr__ to any method of its bases.
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """Print the text form in IPython, instead of the arrays of the trace."""
+        """Print the text form in IPython, where it is not cut."""
         printer.text(str(self))
 
     @property

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from vramcast.core.brief import brief
 from vramcast.core.deadline import Deadline
 from vramcast.core.errors import DoesNotFit, NullGpuError, UsageError
 from vramcast.core.units import torch_size
@@ -32,6 +33,7 @@ _ALLOWED = re.compile(r"([\d.]+ \w+) allowed;")  # spec: torch 2.6 to 2.13, c10/
 _COMMON = ("cublas", "cudnn")  # arbitrary: libraries of a job that was not observed yet
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class OnCard:
     """The result of a job on its card; sizes are in bytes.

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
+from vramcast.core.brief import brief
 from vramcast.core.units import gib
 from vramcast.estimates.growth import Growth
 from vramcast.estimates.phases import Course
@@ -19,6 +20,7 @@ Value: TypeAlias = Literal["fits", "does not fit", "uncertain"]
 EXIT_CODES: Final[dict[Value, int]] = {"fits": 0, "does not fit": 1, "uncertain": 4}
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """A decision whether a job fits on a card, with its reason.
@@ -44,6 +46,7 @@ class Verdict:
         return f"{self.value}: {self.reason}"
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Need:
     """The memory that a job needs on a card.

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vramcast.core.brief import brief
 from vramcast.core.errors import ArtifactError, UsageError
 from vramcast.core.extras import needed
 from vramcast.core.location import FOLDER
@@ -33,6 +34,7 @@ NONE = "none"  # in place of an artifact's folder: the built-in rule alone
 METHOD = "conformal residuals of similar jobs, joined with the context's"
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class LearnedBound:
     """The bound of one job from an artifact.

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from vramcast.core.brief import brief
 from vramcast.core.units import gib
 from vramcast.hardware.context import Context
 from vramcast.learner import sum_quantile
@@ -33,6 +34,7 @@ _CONTEXT: Final = "measure the context once on the card (vramcast doctor --measu
 _LIBRARIES: Final = "measure one job with this number of ranks on the cluster (vramcast measure)"
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class MarginPart:
     """One part of a margin.

@@ -16,6 +16,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from vramcast.core.brief import brief
 from vramcast.estimates.bounds.parts import MarginPart, above, explained
 from vramcast.hardware.context import Context
 from vramcast.hardware.device import Device
@@ -57,6 +58,7 @@ def residual_group(libraries: frozenset[str]) -> str:
     return CONVOLUTION if "cudnn" in libraries else "matmul"
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class PublicBound:
     """The bound of one job from the residuals of public runs.
