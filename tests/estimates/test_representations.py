@@ -54,7 +54,7 @@ def test_estimates_and_what_they_lead_to_are_short() -> None:
     assert check(found, "est") > 30
     for part in (found.what_if(), found.fragmentation(), found.margin(), found.need(), vramcast.advise(found)):
         assert check(part, type(part).__name__)
-    for part in (vramcast.plan_pool(found), vramcast.simulate(found.trace, vramcast.Settings()), found.estimator):
+    for part in (vramcast.plan_pool(found.trace), vramcast.simulate(found.trace, vramcast.Settings()), found.estimator):
         assert check(part, type(part).__name__)
 
 
