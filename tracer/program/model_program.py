@@ -56,13 +56,14 @@ def build_model(job: Job) -> torch.nn.Module:
 
 
 def _enable_checkpointing(model: torch.nn.Module) -> None:
-    for enable in ("gradient_checkpointing_enable", "set_grad_checkpointing"):
+    for enable in ("gradient_checkpointing_enable", "set_grad_checkpointing", "enable_gradient_checkpointing"):
         if hasattr(model, enable):
             getattr(model, enable)()
             return
     raise UsageError(
-        f"{type(model).__name__} has no switch for gradient checkpointing (Hugging Face's gradient_checkpointing_enable or "
-        "timm's set_grad_checkpointing): build it into the model, without --checkpointing."
+        f"{type(model).__name__} has no switch for gradient checkpointing (Hugging Face's gradient_checkpointing_enable, "
+        "timm's set_grad_checkpointing or diffusers' enable_gradient_checkpointing): build it into the model, "
+        "without --checkpointing."
     )
 
 

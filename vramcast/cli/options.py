@@ -103,7 +103,7 @@ def add_job(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> No
         metavar="TARGET",
         nargs="?" if is_optional else None,
         help="torchvision:NAME, timm:NAME, hf:ORG/NAME of the Hugging Face hub, hf:MODEL_TYPE, hf:CONFIG.json, "
-        "package.module:factory or file.py:factory",
+        "diffusers:ORG/NAME, package.module:factory or file.py:factory",
     )
     add_fields(parser, *SIZES, "batch", "labels", "num_classes", *(option.name for option in fields(Training)))
 

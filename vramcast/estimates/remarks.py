@@ -9,6 +9,7 @@ from vramcast.estimates.phases import course_of
 from vramcast.estimates.run_on_card import OnCard
 from vramcast.hardware.stack import same_minor
 from vramcast.jobs.job import Job
+from vramcast.jobs.targets import is_denoiser
 from vramcast.tracer.format.ledger import Code, Entered, words
 from vramcast.tracer.nullgpu.cudnn.libraries import warning_of
 
@@ -22,6 +23,8 @@ def remarks(job: Job, on_card: OnCard) -> Iterator[str]:
     """
     seen, context = on_card.seen, on_card.context
     yield from on_card.trace.header.get("warnings", [])
+    if is_denoiser(job.target):
+        yield "the denoiser alone: the VAE and the text encoders are not included"
     if job.command is not None:
         yield from job.command.notes
     if context.assumed:

@@ -62,10 +62,10 @@ def installed_names(registry: str) -> tuple[str, ...]:
 
 def similar_names(name: str, known: Iterable[str]) -> list[str]:
     """Return the names that a person may have meant: those that begin with it, or else close ones."""
-    known = list(known)
+    by_lower = {one.lower(): one for one in known}
     wanted = name.lower()
-    longer = [one for one in known if one.lower().startswith(wanted)]
-    return (longer or difflib.get_close_matches(wanted, known, _MOST))[:_MOST]
+    longer = [lower for lower in by_lower if lower.startswith(wanted)]
+    return [by_lower[lower] for lower in (longer or difflib.get_close_matches(wanted, by_lower, _MOST))[:_MOST]]
 
 
 def meant_targets(text: str) -> list[str]:
@@ -76,7 +76,8 @@ def meant_targets(text: str) -> list[str]:
     """
     wanted = text.rpartition("/")[2].lower()
     named = {f"{registry}:{name}": name for registry in _SOURCES for name in installed_names(registry)}
-    named |= {f"hf:{one}": one.rpartition("/")[2].lower() for one in hub.table_ids()}
+    for library in (hub.TRANSFORMERS, hub.DIFFUSERS):
+        named |= {f"{library.scheme}:{one}": one.rpartition("/")[2].lower() for one in hub.table_ids(library)}
     if not wanted:
         return []
     longer = [target for target, name in named.items() if name.startswith(wanted)]

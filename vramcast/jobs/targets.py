@@ -1,6 +1,7 @@
 """TARGET: the name of the model that a job trains.
 
     torchvision:NAME  timm:NAME  hf:ORG/NAME  hf:TYPE  hf:CONFIG.json   from a registry
+    diffusers:ORG/NAME  diffusers:CLASS  diffusers:CONFIG.json          from diffusers: the denoiser of a pipeline
     package.module:factory  file.py:factory                             code, which is run
 
 Each may end with ?{...}, keyword arguments in JSON. A user's own TARGET may be any of these. A row of a data set is
@@ -39,6 +40,7 @@ _NAME: Final = re.compile(r"[\w.+-]+")  # a registry's name; timm also accepts h
 _FREE_TEXT: Final = frozenset({"id2label", "label2id", "task_specific_params", "_name_or_path"})
 # An option of a resolved hub id: the TARGET as it was typed. An untrusted target with it is rejected.
 _TYPED: Final = "typed_hub_target"
+_LIBRARIES: Final = {library.scheme: library for library in (hub.TRANSFORMERS, hub.DIFFUSERS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,8 @@ class Target:
         if not separator or not name:
             raise UsageError(
                 f"TARGET '{shorten(text)}' is not understood: {_meant(text)}write torchvision:resnet50, timm:NAME, "
-                "hf:ORG/NAME, hf:MODEL_TYPE, hf:CONFIG.json, package.module:factory or file.py:factory, optionally with "
-                "?{...} for keyword arguments."
+                "hf:ORG/NAME, hf:MODEL_TYPE, hf:CONFIG.json, diffusers:ORG/NAME, package.module:factory or file.py:factory, "
+                "optionally with ?{...} for keyword arguments."
             )
         return cls(scheme, name, _options(options))
 
@@ -122,12 +124,14 @@ def refusal(text: str) -> str:
         return "" if target.name in _OWN[target.scheme] else CODE
     if target.scheme not in _SCHEMES:
         return CODE
-    if target.scheme == "hf" and hub.is_hub_id(target.name):
-        if hub.table_config(target.name) is None:  # with trust too: the hub is asked about a user's own TARGET only
-            return f"its model '{target.name}' is not found: the hub is not asked for it, and {hub.not_in_table(target.name)}"
-    elif target.scheme == "hf" and _is_file(target.name):
+    library = _LIBRARIES.get(target.scheme)
+    if library is not None and hub.is_hub_id(target.name):
+        if hub.table_config(target.name, library) is None:  # with trust too: the hub is asked about a user's own TARGET only
+            missing = hub.not_in_table(target.name, library)
+            return f"its model '{target.name}' is not found: the hub is not asked for it, and {missing}"
+    elif library is not None and _is_file(target.name):
         return f"its config is not in the data set's folder: {TRUST}"
-    if _NAME.fullmatch(target.name) is None and target.scheme != "hf":
+    elif _NAME.fullmatch(target.name) is None and target.scheme != "hf":
         return f"its name is a download location: {TRUST}"
     loading = _loading(target.options)
     return f"its argument '{loading[:60]}' may open a file: {TRUST}" if loading else ""
@@ -159,14 +163,15 @@ def inlined(text: str, folder: Path) -> str:
     """
     scheme, _, place = text.partition(":")
     name, _, options = place.partition("?")
-    if scheme != "hf" or not _is_file(name):
+    library = _LIBRARIES.get(scheme)
+    if library is None or not _is_file(name):
         return text
     try:
         path, real = (folder / name).resolve(strict=True), folder.resolve(strict=True)
         if Path(name).is_absolute() or ".." in Path(name).parts or not path.is_relative_to(real):
             return text
-        model_type, values = _config(path)
-        return _written(model_type, {**values, **_options(options)})
+        model_type, values = _config(path, library)
+        return _written(library, model_type, {**values, **_options(options)})
     except (OSError, ValueError):  # includes UsageError, which the build reports later
         return text
 
@@ -181,10 +186,11 @@ def resolved(text: str) -> str:
     """
     target = Target.parse(text)
     name, options = target.name, target.options
-    if target.scheme != "hf" or not hub.is_hub_id(name):
+    library = _LIBRARIES.get(target.scheme)
+    if library is None or not hub.is_hub_id(name):
         return text
-    found = hub.hub_config(name)
-    return text if found.is_from_table else _written(found.model_type, {**found.values, **options, _TYPED: text})
+    found = hub.hub_config(name, library)
+    return text if found.is_from_table else _written(library, found.model_type, {**found.values, **options, _TYPED: text})
 
 
 def as_typed(text: str | None) -> str | None:
@@ -192,12 +198,12 @@ def as_typed(text: str | None) -> str | None:
     return text if text is None or _TYPED not in text else str(Target.parse(text).options.get(_TYPED, text))
 
 
-def _written(model_type: str, values: dict[str, Any]) -> str:
-    return f"hf:{model_type}?{json.dumps(values, sort_keys=True, separators=(',', ':'))}"
+def _written(library: hub.Library, model_type: str, values: dict[str, Any]) -> str:
+    return f"{library.scheme}:{model_type}?{json.dumps(values, sort_keys=True, separators=(',', ':'))}"
 
 
 def _is_file(name: str) -> bool:
-    """Return whether the part after `hf:` is a path or a hub id: a bare word is a model type, even if a file has that name."""
+    """Return whether the part after `hf:` or `diffusers:` is a path or an id; a bare word is a type, even if a file has it."""
     return name.endswith(".json") or "/" in name or os.sep in name
 
 
@@ -242,29 +248,64 @@ def _timm(name: str, options: dict[str, Any]) -> Any:
     return _built(f"timm's {name}", functools.partial(timm.create_model, name), {"pretrained": False}, options)
 
 
-def _config(path: Path) -> tuple[str, dict[str, Any]]:
-    """Return the model type of a Hugging Face config, given as a file or a folder, and its other values."""
+def _config(path: Path, library: hub.Library) -> tuple[str, dict[str, Any]]:
+    """Return the type that a config names, given as a file or a folder, and its other values."""
     path = path / "config.json" if path.is_dir() else path
     try:
         values = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"The config '{path}' cannot be read ({error}): give a Hugging Face config.json.") from None
-    model_type = values.pop("model_type", None) if isinstance(values, dict) else None
+    model_type = values.pop(library.type_key, None) if isinstance(values, dict) else None
     if not isinstance(model_type, str):
-        raise UsageError(f"The config '{path}' has no model_type: give a Hugging Face config.json.")
+        raise UsageError(f"The config '{path}' has no {library.type_key}: give a Hugging Face config.json.")
     return model_type, values
+
+
+def _described(name: str, library: hub.Library) -> tuple[str, dict[str, Any]]:
+    """Return the type of the model that a hub id, a config or a type's own name stands for, and its values."""
+    if hub.is_hub_id(name):
+        if (found := hub.table_config(name, library)) is None:
+            missing = hub.not_in_table(name, library)
+            raise UsageError(f"The model '{name}' is not found: the hub is not asked here, and {missing}")
+        return found.model_type, found.values
+    return _config(Path(name), library) if _is_file(name) else (name, {})
+
+
+def _diffusers(name: str, options: dict[str, Any]) -> Any:
+    diffusers = _need("diffusers")
+    named, values = _described(name, hub.DIFFUSERS)
+    named = named.removeprefix("Flax")
+    made: Any = getattr(diffusers, named, None)
+    is_model = isinstance(made, type) and issubclass(made, diffusers.ModelMixin)
+    if not is_model:
+        raise UsageError(f"diffusers has no model '{named}': {_close_type(named, _diffusers_models())}")
+    accepted = inspect.signature(made).parameters
+    wrong = [key for key in options if key not in accepted]
+    if wrong and _TYPED not in options:  # with it, the options are also the hub's, and diffusers omits what it does not know
+        raise UsageError(f"diffusers' {named} does not accept the argument '{wrong[0]}': {_close(wrong[0], accepted)}")
+    values = {key: value for key, value in {**values, **options}.items() if key in accepted}
+    try:
+        return made.from_config(values)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"diffusers' {named} does not accept these arguments ({str(error).splitlines()[0][:200]}).") from None
+
+
+def _diffusers_models() -> list[str]:
+    return [name for name in dir(_need("diffusers").models) if name[0].isupper()]
+
+
+def is_denoiser(text: str | None) -> bool:
+    """Return whether a TARGET names the denoiser of a pipeline, which is trained without the pipeline's other parts."""
+    if text is None or not text.startswith(f"{hub.DIFFUSERS.scheme}:"):
+        return False
+    return "Autoencoder" not in _described(Target.parse(text).name, hub.DIFFUSERS)[0]
 
 
 def _hugging_face(name: str, options: dict[str, Any]) -> Any:
     import torch
 
     transformers = _need("transformers")
-    if hub.is_hub_id(name):
-        if (found := hub.table_config(name)) is None:
-            raise UsageError(f"The model '{name}' is not found: the hub is not asked here, and {hub.not_in_table(name)}")
-        model_type, values = found.model_type, found.values
-    else:
-        model_type, values = _config(Path(name)) if _is_file(name) else (name, {})
+    model_type, values = _described(name, hub.TRANSFORMERS)
     values = {key: value for key, value in {**values, **options}.items() if key != _TYPED}
     is_code = values.pop("auto_map", None) is not None
     if is_code and model_type not in transformers.CONFIG_MAPPING:
@@ -364,6 +405,7 @@ _SCHEMES: Final = {
         _Scheme("torchvision", _torchvision, "num_classes", lambda: _need("torchvision").models.list_models()),
         _Scheme("timm", _timm, "num_classes", lambda: _need("timm").list_models()),
         _Scheme("hf", _hugging_face, "num_labels", lambda: _need("transformers").CONFIG_MAPPING),
+        _Scheme("diffusers", _diffusers, "num_class_embeds", _diffusers_models),
     )
 }
 REGISTRIES: Final = tuple(_SCHEMES)

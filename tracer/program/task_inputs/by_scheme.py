@@ -11,10 +11,11 @@ from vramcast.core.errors import UsageError
 from vramcast.jobs.job import Job
 from vramcast.jobs.sizes import Inputs
 from vramcast.jobs.targets import Target
-from vramcast.tracer.program.task_inputs import hugging_face, timm_models, torchvision_models
+from vramcast.tracer.program.task_inputs import diffusers_models, hugging_face, timm_models, torchvision_models
 
 # A function for each scheme of a TARGET: from the built model and the job, whose `sizes` are as asked, to the inputs.
 _SCHEMES: Final[dict[str, Callable[[torch.nn.Module, Job], Inputs]]] = {
+    "diffusers": diffusers_models.inputs,
     "hf": hugging_face.inputs,
     "timm": timm_models.inputs,
     "torchvision": torchvision_models.inputs,
