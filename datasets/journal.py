@@ -10,7 +10,6 @@ import fcntl
 import gzip
 import json
 import os
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -25,11 +24,12 @@ from vramcast.datasets.run import Run
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A row that could not be read: its place, the reason, and its beginning."""
+    """A row that could not be read: its place (`FILE:LINE`), the reason, its beginning, and the reason without its values."""
 
     where: str
     reason: str
     text: str = ""
+    kind: str = ""
 
 
 @dataclass(slots=True)
@@ -42,12 +42,36 @@ class Reading:
 
 
 _SHOWN_CHARACTERS = 200  # arbitrary: enough to find the line again
-_REASON_CHARACTERS = 120  # arbitrary: the part of a reason that distinguishes it from others
+_REASON_CHARACTERS = 200  # arbitrary
+_PLACES = 3  # arbitrary: rows of each reason that are named
+
+
+def rejected_places(rejected: Iterable[Rejected]) -> dict[str, list[str]]:
+    """Return the places of rejected rows by kind of reason, the most frequent first."""
+    places: dict[str, list[str]] = {}
+    for one in rejected:
+        places.setdefault((one.kind or one.reason)[:_REASON_CHARACTERS], []).append(one.where)
+    return dict(sorted(places.items(), key=lambda item: -len(item[1])))
 
 
 def counted_reasons(rejected: Iterable[Rejected]) -> Counter[str]:
-    """Return the number of rejected rows by reason; values are left out of the reasons."""
-    return Counter(re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "..", one.reason)[:_REASON_CHARACTERS] for one in rejected)
+    """Return the number of rejected rows by kind of reason."""
+    return Counter({kind: len(places) for kind, places in rejected_places(rejected).items()})
+
+
+def shown_reasons(rejected: Iterable[Rejected]) -> dict[str, str]:
+    """Return the first places of each kind of reason: `jobs.csv:4, 9, 12, ...`."""
+    return {kind: _first(places) for kind, places in rejected_places(rejected).items()}
+
+
+def _first(places: list[str]) -> str:
+    """Return the first places, with a file's name only where it differs from the one before."""
+    shown, file = [], ""
+    for place in places[:_PLACES]:
+        name, _, line = place.rpartition(":")
+        shown.append(line if name == file else place)
+        file = name
+    return ", ".join([*shown, *["..."][: len(places) > _PLACES]])
 
 
 class Journal:

@@ -63,10 +63,16 @@ class Workload(KnownTraining):
     def __post_init__(self) -> None:
         for what, known in CHOICES.items():
             if (value := getattr(self, what)) is not None and value not in known:
-                raise DatasetError(f"workload.{what} is {value!r}, but must be one of {', '.join(known)}.")
+                wanted = f"one of {', '.join(known)}"
+                raise DatasetError(
+                    f"workload.{what} is {value!r}, but must be {wanted}.", kind=f"workload.{what} is not {wanted}"
+                )
         for what, count in (("steps", self.steps), ("gpus", self.gpus), ("batch_size", self.batch_size)):
             if count is not None and count < 1:
-                raise DatasetError(f"workload.{what} is {count}, but must be at least 1, or null if it is unknown.")
+                raise DatasetError(
+                    f"workload.{what} is {count}, but must be at least 1, or null if it is unknown.",
+                    kind=f"workload.{what} is below 1",
+                )
         _check("workload", {"cap_bytes": self.cap_bytes}, may_be_zero=True)
 
     def job(self, device: Device, *, trust: bool = False, stack: Stack | None = None) -> Job:
@@ -200,7 +206,8 @@ class Measurement:
         allocated, reserved = self.allocated_bytes, self.reserved_bytes
         if allocated is not None and reserved is not None and allocated > reserved:
             raise DatasetError(
-                f"measurement.allocated_bytes {allocated} is above reserved_bytes {reserved}: check whether they are swapped."
+                f"measurement.allocated_bytes {allocated} is above reserved_bytes {reserved}: check whether they are swapped.",
+                kind="allocated_bytes is above reserved_bytes: check whether they are swapped",
             )
 
 
@@ -263,4 +270,7 @@ def _check(where: str, values: dict[str, Any], *, may_be_zero: bool) -> None:
     for name, value in values.items():
         if value is not None and not (0 < value < math.inf or (may_be_zero and value == 0)):
             least = "0 or more" if may_be_zero else "more than 0"
-            raise DatasetError(f"{where}.{name} is {value}, but must be {least}, or null if it is unknown.")
+            raise DatasetError(
+                f"{where}.{name} is {value}, but must be {least}, or null if it is unknown.",
+                kind=f"{where}.{name} is not {least}",
+            )

@@ -10,6 +10,7 @@ from typing import Final
 
 from vramcast.core.errors import DatasetError, UsageError
 from vramcast.datasets.histories import plain_csv, series
+from vramcast.datasets.histories.column_names import recognized
 from vramcast.datasets.histories.reader import opened
 
 SET: Final = "runs"
@@ -68,4 +69,7 @@ def _of_table(text: str, first: str) -> str | None:
         return "sacct" if is_sacct and "JS1:" not in text else None
     if "name" in names and set(names) <= set(plain_csv.COLUMNS):
         return "csv"
-    return "series" if series.is_series(first) else None
+    if series.is_series(first):
+        return "series"
+    is_table = len(names) > 1 and not recognized(names, plain_csv.COLUMNS).missing
+    return "csv" if is_table else None

@@ -6,7 +6,7 @@ import importlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from vramcast.core.errors import UsageError
 from vramcast.datasets.journal import Reading, read_runs
@@ -16,19 +16,20 @@ from vramcast.datasets.journal import Reading, read_runs
 class Format:
     """A format: `read` takes a path and returns a Reading, or raises DatasetError or TraceFileError.
 
-    `takes_script`: it also takes the script that wrote the file, as `script`.
+    `takes_script`: it also takes the script that wrote the file, as `script`; `takes_columns`: a choice of columns.
     """
 
     name: str
     summary: str
     read: Callable[..., Reading]
     takes_script: bool = False
+    takes_columns: bool = False
 
 
 def _reader(module: str) -> Callable[..., Reading]:
     """Return the reader in a module of this folder, which is imported at its first call."""
 
-    def read(path: str | os.PathLike[str], **options: str) -> Reading:
+    def read(path: str | os.PathLike[str], **options: Any) -> Reading:
         reading: Reading = importlib.import_module(f"vramcast.datasets.histories.{module}").read(path, **options)
         return reading
 
@@ -57,7 +58,7 @@ FORMATS: Final = {
         Format(
             "logged", "logs of training scripts that print torch's peaks, one run per log", _reader("logged"), takes_script=True
         ),
-        Format("csv", "vramcast's plain table (docs/histories.md)", _reader("plain_csv")),
+        Format("csv", "a table of jobs (docs/histories.md), also of W&B and MLflow", _reader("plain_csv"), takes_columns=True),
         Format("runs", "vramcast's journals (.jsonl, .jsonl.gz)", read_journal),
     )
 }

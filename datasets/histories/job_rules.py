@@ -3,7 +3,8 @@
     [{"script_sha256": "9f86d0...", "target": "torchvision:resnet50", "batch": ["32x3x224x224"], "optimizer": "sgdm"},
      {"name": "bert-*", "target": "hf:bert", "batch": ["input_ids=8x128:int64<30522"]}]
 
-The first matching rule fills the fields that the history leaves empty; fields in the history stay. Runs that match no rule
+The first matching rule fills the fields that the history leaves empty; fields in the history stay. A run's own batch size
+replaces the first dimension of the rule's tensors. Runs that match no rule
 keep their peaks: they serve only as a baseline.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -85,4 +87,17 @@ def join(runs: Sequence[Run], known: Sequence[Rule]) -> tuple[list[Run], int]:
 def _filled(workload: Workload, known: Workload) -> Workload:
     """Return `workload` with its empty fields (None, empty) taken from `known`."""
     names = [field.name for field in fields(Workload) if field.name not in ("name", "user", "gpus")]
-    return replace(workload, **{name: getattr(workload, name) or getattr(known, name) for name in names})
+    filled = replace(workload, **{name: getattr(workload, name) or getattr(known, name) for name in names})
+    if workload.batch_size is None or workload.batch:
+        return filled
+    # The run's own batch size counts, so that one rule describes a model at every batch size.
+    return replace(
+        filled,
+        batch=tuple(_of_size(text, workload.batch_size) for text in filled.batch),
+        labels=_of_size(filled.labels, workload.batch_size) if filled.labels and not workload.labels else filled.labels,
+    )
+
+
+def _of_size(tensor: str, batch_size: int) -> str:
+    """Return a tensor's text with another first dimension: `x=8x128:int64` becomes `x=32x128:int64`."""
+    return re.sub(r"^((?:[^=:]*=)?)(?:\d+\.\.)?\d+", rf"\g<1>{batch_size}", tensor, count=1)

@@ -19,7 +19,8 @@ from typing import Any, Final
 from vramcast.core.errors import DatasetError
 from vramcast.core.plain import json_value
 from vramcast.datasets.histories.reader import Tally, is_missing, near_capacity
-from vramcast.datasets.histories.slurm import STATES, parsable_rows, split_id, state_of
+from vramcast.datasets.histories.slurm import parsable_rows, split_id, state_of
+from vramcast.datasets.histories.statuses import SLURM
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 
@@ -67,7 +68,7 @@ def unpacked(text: str) -> Any:
         inflater = zlib.decompressobj(_GZIP)
         data = inflater.decompress(packed, MAX_JSON_BYTES)
     except (binascii.Error, ValueError, zlib.error) as error:
-        raise DatasetError(f"The Jobstats summary is damaged ({error}).") from None
+        raise DatasetError(f"The Jobstats summary is damaged ({error}).", kind="the Jobstats summary is damaged") from None
     if inflater.unconsumed_tail:
         raise DatasetError(f"The Jobstats summary unpacks to more than {MAX_JSON_BYTES:,} bytes, the limit.")
     if not inflater.eof:
@@ -107,7 +108,7 @@ def _runs(facts: dict[str, str], summary: Any) -> list[Run]:
 
 def _run(facts: dict[str, str], job: str, host: str, index: str, peak: int | None, capacity: int | None, seconds: Any) -> Run:
     name, user, state = facts.get("jobname", ""), facts.get("user", ""), state_of(facts.get("state", ""))
-    status = STATES.get(state or "", "unknown")
+    status = SLURM.get(state or "", "unknown")
     known = isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and seconds > 0
     return Run(
         id=f"jobstats-{job}-{host}-{index}",
@@ -130,5 +131,8 @@ def _bytes(value: Any) -> int | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if not 0 <= value < 2**63:
-        raise DatasetError(f"gpu memory is {value!r:.40}, but must be a number of bytes below 2^63.")
+        raise DatasetError(
+            f"gpu memory is {value!r:.40}, but must be a number of bytes below 2^63.",
+            kind="gpu memory is not a number of bytes",
+        )
     return int(value) or None

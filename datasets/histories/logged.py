@@ -90,7 +90,7 @@ def _peaks(lines: Sequence[str], base: Base | None, tally: Tally) -> Iterator[Pe
             peak = peak_of(place, line, base)
         except DatasetError as error:
             tally.rows += 1
-            tally.reject(place, str(error), line)
+            tally.reject(place, error, line)
             continue
         if peak is not None:
             tally.rows += 1

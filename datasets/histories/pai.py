@@ -16,8 +16,9 @@ from vramcast.core.errors import DatasetError
 from vramcast.core.files import digest
 from vramcast.core.units import GIB
 from vramcast.datasets.histories.reader import Tally, by_column, csv_rows, is_missing, lines, number, size_bytes
+from vramcast.datasets.histories.statuses import PAI, word_of
 from vramcast.datasets.journal import Reading
-from vramcast.datasets.run import Measurement, Passport, Run, Status, Workload
+from vramcast.datasets.run import Measurement, Passport, Run, Workload
 
 # spec: the .header files of cluster-trace-gpu-v2020
 SENSOR: Final = (
@@ -35,7 +36,6 @@ UNIT_NOTE: Final = (
     "2.3994140625, a whole number of MiB (2457)"
 )
 LICENCE: Final = "Alibaba cluster-trace-gpu-v2020: CC BY 4.0"
-_STATUS: Final[dict[str, Status]] = {"Terminated": "ok", "Failed": "error", "Interrupted": "killed"}
 
 
 def read(path: str | os.PathLike[str]) -> Reading:
@@ -79,11 +79,13 @@ def _run(row: dict[str, str], task: dict[str, str], instance: dict[str, str]) ->
     peak = size_bytes(row["max_gpu_wrk_mem"], "max_gpu_wrk_mem", GIB)
     planned = number(task.get("plan_gpu", ""), "plan_gpu")
     if planned is not None and not 0 <= planned < 1e6:
-        raise DatasetError(f"plan_gpu is {planned}, but must be a percentage of a card.")
+        raise DatasetError(
+            f"plan_gpu is {planned}, but must be a percentage of a card.", kind="plan_gpu is not a percentage of a card"
+        )
     if is_missing(row["job_name"]) or is_missing(row["worker_name"]):
         raise DatasetError("The row has no job_name or worker_name, which pai_sensor_table has in each row.")
     # A task's status counts only if the instance's own is unknown.
-    status = _STATUS.get(instance.get("status") or task.get("status", ""), "unknown")
+    status = PAI.get(word_of(instance.get("status") or task.get("status", "")), "unknown")
     gpu = task.get("gpu_type", "")
     return Run(
         id=f"pai-{digest(row['job_name'], row['task_name'], row['worker_name'], row['gpu_name'])}",

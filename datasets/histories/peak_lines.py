@@ -88,7 +88,8 @@ def _bytes(number: str, unit: str, base: Base | None = None) -> int | None:
         if not digits.isdigit() or int(digits) % _BLOCK or int(digits) < MIB:
             raise DatasetError(
                 f"{number[:40]} has no unit, and is not a count of bytes as torch prints it (a multiple of "
-                "512, at least 1 MiB): the unit is unknown."
+                "512, at least 1 MiB): the unit is unknown.",
+                kind="the unit of a peak is unknown",
             )
         return int(digits)
     unit_bytes = _SURE.get(named)
@@ -100,7 +101,9 @@ def _bytes(number: str, unit: str, base: Base | None = None) -> int | None:
         unit_bytes = base ** _POWER[named[0]]
     size = int(digits) * unit_bytes if digits.isdigit() else value * unit_bytes
     if not size < 2**63:
-        raise DatasetError(f"{number[:40]} {unit} exceeds the memory of any card.")
+        raise DatasetError(
+            f"{number[:40]} {unit} exceeds the memory of any card.", kind="a peak exceeds the memory of any card"
+        )
     return round(size)
 
 

@@ -54,13 +54,16 @@ class Tally:
         """Count rows that are valid but have nothing about GPU memory."""
         self._skipped[reason] += count
 
-    def reject(self, place: object, reason: str, text: object = "") -> None:
-        """Reject one row."""
+    def reject(self, place: object, reason: str | Exception, text: object = "", kind: str = "") -> None:
+        """Reject one row; `kind` is the reason without the row's values, which our own errors have."""
         try:
             shown = encodable(str(text)[:_SHOWN]).strip()
         except RecursionError:  # JSON that could just be parsed may be too deep to be written
             shown = ""
-        self._reading.rejected.append(Rejected(self.where(place), encodable(reason)[:_REASON], shown))
+        kind = kind or getattr(reason, "kind", "") or str(reason)
+        self._reading.rejected.append(
+            Rejected(self.where(place), encodable(str(reason))[:_REASON], shown, encodable(kind)[:_REASON])
+        )
 
     def note(self, text: str) -> None:
         """Add a remark that a reader of the numbers needs, once."""
@@ -73,7 +76,7 @@ class Tally:
         try:
             yield
         except (ValueError, OverflowError) as error:  # our own errors are ValueErrors too
-            self.reject(place, str(error), text)
+            self.reject(place, error, text)
 
     def run(self, rows: Sequence[tuple[object, object]], make: Callable[..., Run], *arguments: Any, more: bool = False) -> None:
         """Add the run that `make` returns, or reject its rows if `make` or the schema raises.
@@ -88,13 +91,16 @@ class Tally:
             made = make(*arguments)
             made = Run.from_dict(made.to_dict())  # a run that cannot be written and read back is rejected
             if made.id in self._ids:
-                raise DatasetError(f"The run {made.id[:80]} is in this file already, but names must be unique.")
+                raise DatasetError(
+                    f"The run {made.id[:80]} is in this file already, but ids must be unique.",
+                    kind="the run's id is in this file already",
+                )
         except (ValueError, OverflowError) as error:  # our own errors are ValueErrors too
             if more:
                 self.note(f"a further run is left out: {str(error)[:_REASON]}")
                 return
             for place, text in rows:
-                self.reject(place, str(error), text)
+                self.reject(place, error, text)
             return
         self._ids.add(made.id)
         self._reading.runs.append(made)
@@ -227,7 +233,8 @@ def by_column(
     for number, cells in rows:
         tally.rows += 1
         if len(cells) != len(columns):
-            tally.reject(number, f"{len(cells)} cells, {who} has {len(columns)}", ",".join(cells))
+            kind = f"the row has more or fewer cells than {who}"
+            tally.reject(number, f"{len(cells)} cells, {who} has {len(columns)}", ",".join(cells), kind)
         else:
             yield number, dict(zip(columns, cells, strict=True))
 
@@ -235,7 +242,20 @@ def by_column(
 # Values -------------------------------------------------------------------------------------------------------------
 
 _BINARY: Final = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": 1024 * GIB, "P": 1024**2 * GIB}
-_MISSING: Final = ("", "-", "n/a", "[n/a]", "na", "nan", "none", "null", "unknown", "[not supported]", "[unknown error]")
+_MISSING: Final = (
+    "",
+    "-",
+    "n/a",
+    "[n/a]",
+    "na",
+    "nan",
+    "none",
+    "null",
+    "unknown",
+    "invalid",
+    "[not supported]",
+    "[unknown error]",
+)
 
 
 def is_missing(text: str) -> bool:
@@ -256,7 +276,7 @@ def number(text: str, what: str) -> float | None:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise DatasetError(f"{what} is {text[:40]!r}, but must be a number.")
+        raise DatasetError(f"{what} is {text[:40]!r}, but must be a number.", kind=f"{what} is not a number")
     return value
 
 
@@ -268,7 +288,7 @@ def whole(text: str, what: str) -> int | None:
     """
     value = number(text, what)
     if value is not None and value != int(value):
-        raise DatasetError(f"{what} is {text[:40]!r}, but must be a whole number.")
+        raise DatasetError(f"{what} is {text[:40]!r}, but must be a whole number.", kind=f"{what} is not a whole number")
     return None if value is None else int(text) if re.fullmatch(r"[+-]?\d{1,30}", text.strip()) else int(value)
 
 
@@ -286,12 +306,26 @@ def size_bytes(text: str, what: str, unit_bytes: int = 1) -> int | None:
         return None
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,3})?)\s*([KMGTP]?)(i?B)?\s*", text)
     if match is None or len(match[1]) > 40:
-        raise DatasetError(f"{what} is {text[:40]!r}, but must be a size.")
+        raise DatasetError(f"{what} is {text[:40]!r}, but must be a size.", kind=f"{what} is not a size")
     unit = _BINARY[match[2]] if match[2] or match[3] else unit_bytes
     value = float(match[1]) * unit
     if not math.isfinite(value):
-        raise DatasetError(f"{what} is {text[:40]!r}, which exceeds the memory of any card.")
+        raise DatasetError(
+            f"{what} is {text[:40]!r}, which exceeds the memory of any card.", kind=f"{what} exceeds the memory of any card"
+        )
     return (int(match[1]) * unit if match[1].isdigit() else round(value)) or None
+
+
+def duration_s(text: str, what: str) -> float | None:
+    """Return a duration in seconds, `[days-]hours:minutes:seconds` or a number of seconds; None if it is empty.
+
+    Raises:
+        DatasetError: It is neither.
+    """
+    match = re.fullmatch(r"(?:(\d{1,6})(?:-| days?,? ))?(?:(\d{1,6}):)?(\d{1,4}):(\d{1,2}(?:\.\d+)?)", text.strip())
+    if match is None:
+        return number(text, what)
+    return int(match[1] or 0) * 86400.0 + int(match[2] or 0) * 3600 + int(match[3]) * 60 + float(match[4])
 
 
 def near_capacity(peak_bytes: int | None, total_bytes: int | None) -> bool:

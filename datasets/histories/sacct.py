@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from typing import Final
 
 from vramcast.core.errors import DatasetError
 from vramcast.datasets.histories.noted_peak import NotedPeak
-from vramcast.datasets.histories.reader import Tally, is_missing, size_bytes
+from vramcast.datasets.histories.reader import Tally, duration_s, is_missing, size_bytes
 from vramcast.datasets.histories.slurm import (
     HOST_OOM,
     HOST_OOM_NOTE,
@@ -67,7 +68,10 @@ def read(path: str | os.PathLike[str]) -> Reading:
 
 def _by_header(header: list[str], cells: list[str]) -> dict[str, str]:
     if len(cells) != len(header):
-        raise DatasetError(f"The row has {len(cells)} cells, the header {len(header)}: check whether a name contains a '|'.")
+        raise DatasetError(
+            f"The row has {len(cells)} cells, the header {len(header)}: check whether a name contains a '|'.",
+            kind="the row has more or fewer cells than the header",
+        )
     row = dict(zip(header, cells, strict=True))
     row["jobid"] = row.get("jobid") or row.get("jobidraw", "")
     row["usage"] = next((row[name] for name in _USAGE if _GPUMEM.search(row.get(name, ""))), "")
@@ -111,13 +115,7 @@ def _merge(job: SlurmJob, row: dict[str, str], step: str, peak: int | None) -> N
         text = row.get(column, "")
         if not is_missing(text):
             setattr(job, name, text)
-    seconds = _seconds(row.get("elapsed", ""))
+    seconds = None
+    with suppress(DatasetError):  # a damaged time does not cost the job
+        seconds = duration_s(row.get("elapsed", ""), "Elapsed")
     job.seconds = seconds if seconds is not None else job.seconds
-
-
-def _seconds(text: str) -> float | None:
-    """Return `[days-]hours:minutes:seconds` in seconds; None if it is empty."""
-    match = re.fullmatch(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,4}):(\d{1,2}(?:\.\d+)?)", text.strip())
-    if match is None:
-        return None
-    return int(match[1] or 0) * 86400.0 + int(match[2] or 0) * 3600 + int(match[3]) * 60 + float(match[4])

@@ -134,7 +134,9 @@ def _prometheus(numbered: Iterator[tuple[int, str]], tally: Tally, cards: dict[t
         with tally.guarded(place, text):
             value = number(match[3], match[1])
             if value is not None and not 0 <= value < 2**40:
-                raise DatasetError(f"{match[1]} is {match[3][:40]}, but must be a number of MiB.")
+                raise DatasetError(
+                    f"{match[1]} is {match[3][:40]}, but must be a number of MiB.", kind=f"{match[1]} is not a number of MiB"
+                )
             time = None if match[4] is None else int(match[4]) / 1000
             if value is None:
                 tally.skip("without a value")
@@ -197,7 +199,8 @@ def _time(text: str) -> float | None:
         return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         raise DatasetError(
-            f"the time is {text[:40]!r}, but must be of the form 2026/01/31 12:00:00.000, ISO 8601 or Unix time."
+            f"the time is {text[:40]!r}, but must be of the form 2026/01/31 12:00:00.000, ISO 8601 or Unix time.",
+            kind="the time has an unknown form",
         ) from None
 
 

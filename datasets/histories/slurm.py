@@ -11,17 +11,9 @@ from typing import Final
 from vramcast.datasets.histories import noted_peak
 from vramcast.datasets.histories.noted_peak import NotedPeak
 from vramcast.datasets.histories.reader import Tally, lines, near_capacity
-from vramcast.datasets.run import Measurement, Passport, Run, Status, Workload
+from vramcast.datasets.histories.statuses import SLURM, WAITING, word_of
+from vramcast.datasets.run import Measurement, Passport, Run, Workload
 
-# spec: sacct(1), JOB STATE CODES. Only a completed job is assumed to have reached its peak. OUT_OF_MEMORY comes from the
-# kernel, for lack of host memory; a job that exhausts its card is FAILED.
-STATES: Final[dict[str, Status]] = {
-    "COMPLETED": "ok", "OUT_OF_MEMORY": "killed", "FAILED": "error", "CANCELLED": "killed", "TIMEOUT": "timeout",
-    "NODE_FAIL": "killed", "PREEMPTED": "killed", "BOOT_FAIL": "killed", "DEADLINE": "timeout", "REVOKED": "killed",
-    "LAUNCH_FAILED": "error", "RECONFIG_FAIL": "killed",
-    "RUNNING": "unknown", "SUSPENDED": "unknown", "REQUEUED": "unknown", "RESIZING": "unknown", "COMPLETING": "unknown",
-}  # fmt: skip
-WAITING: Final = ("PENDING", "CONFIGURING")
 HOW: Final = "slurm gpumem"
 NOTE: Final = (
     "gres/gpumem is sampled by Slurm (JobAcctGatherFrequency, not in this file) and summed over the cards of a task: "
@@ -43,8 +35,8 @@ def split_id(text: str) -> tuple[str, str] | None:
 
 def state_of(text: str) -> str | None:
     """Return the state in `CANCELLED by 1001` or `COMPLETED`; None if it is not a state."""
-    word = text.strip().split(" ", 1)[0].rstrip("+").upper()
-    return word if word in STATES or word in WAITING else None
+    word = word_of(text)
+    return word if word in SLURM or word in WAITING else None
 
 
 def gpus_of(resources: str) -> tuple[int | None, str | None]:
@@ -109,7 +101,7 @@ class SlurmJob:
             tally.run(rows, self._run, measured_by)
 
     def _run(self, measured_by: str) -> Run:
-        status = STATES.get(self.state or "", "unknown")
+        status = SLURM.get(self.state or "", "unknown")
         messages = []
         if self.state == HOST_OOM:
             messages.append("out of the host's memory")

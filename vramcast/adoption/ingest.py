@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,9 +11,9 @@ from typing import Any
 
 from vramcast.core.errors import DatasetError
 from vramcast.core.files import sha256_of
-from vramcast.datasets.histories import format_detection, job_rules
+from vramcast.datasets.histories import column_names, format_detection, job_rules
 from vramcast.datasets.histories.formats import find
-from vramcast.datasets.journal import Reading, Rejected, counted_reasons, read_runs
+from vramcast.datasets.journal import Reading, Rejected, counted_reasons, read_runs, shown_reasons
 from vramcast.datasets.run import Run, with_config, with_source
 from vramcast.datasets.tables import read_set
 
@@ -40,14 +41,24 @@ class Intake:
         return dict(found.most_common())
 
     @property
+    def rejected_places(self) -> dict[str, str]:
+        """Return the first places of the rejected rows by reason, file by file."""
+        found: dict[str, list[str]] = {}
+        for account in self.accounts.values():
+            for reason, places in account.get("rejected_places", {}).items():
+                found.setdefault(reason, []).append(places)
+        return {reason: "; ".join(places) for reason, places in found.items()}
+
+    @property
     def notes(self) -> list[str]:
         """Return remarks that a reader of the numbers needs, from each file's account."""
         return list(dict.fromkeys(note for account in self.accounts.values() for note in account["notes"]))
 
 
-def contents(files: Sequence[str], format_name: str | None, rules: str | None) -> dict[str, str]:
+def contents(files: Sequence[str], format_name: str | None, rules: str | None, columns: str | None = None) -> dict[str, str]:
     """Return a digest of each history's content and of the way it is read; "" for a history that is not one file."""
-    how = f"{format_name} {sha256_of(rules) if rules else ''}"
+    chosen = json.dumps(column_names.parsed(columns)) if columns else ""
+    how = f"{format_name} {sha256_of(rules) if rules else ''}{chosen}"
     return {file: f"{digest} {how}" if (digest := sha256_of(file)) else "" for file in files}
 
 
@@ -55,6 +66,7 @@ def read_files(
     files: Sequence[str],
     format_name: str | None = None,
     rules: str | None = None,
+    columns: str | None = None,
     *,
     seen: Mapping[str, str],
     known: Mapping[str, dict[str, Any]],
@@ -66,6 +78,7 @@ def read_files(
         files: Histories of any format that `vramcast import` supports, and sets of runs.
         format_name: Format of all of them; None: detected from their beginning.
         rules: A file of `--join`.
+        columns: The choice of `--columns`.
         seen: `contents` of the files.
         known: Accounts of files whose runs are in the store, by content; they are not read again.
         progress: Called with a line about each file.
@@ -80,13 +93,13 @@ def read_files(
             found.accounts[file] = known[seen[file]]
             progress(f"{file}: read before")
             continue
-        name = format_name or format_detection.format_of(file)
-        reading = _read(file, name)
+        name = format_name or ("csv" if columns else format_detection.format_of(file))
+        reading = _read(file, name, columns)
         if not reading.runs and reading.rejected:
             first = reading.rejected[0]
             raise DatasetError(
                 f"None of {len(reading.rejected)} rows of '{file}' can be read as {name}: {first.where}: {first.reason} "
-                "Check the format: vramcast import --help lists all."
+                f"See vramcast import {name} {file}, which lists all reasons."
             )
         runs = [_settled(run, Path(file)) for run in reading.runs]
         if matching:
@@ -98,15 +111,18 @@ def read_files(
             "format": name,
             "runs": len(runs),
             "rejected_by_reason": dict(counted_reasons(reading.rejected)),
+            "rejected_places": shown_reasons(reading.rejected),
             "notes": reading.notes,
         }
         progress(f"{file}: {name}, {len(runs):,} runs, {len(reading.rejected):,} rows rejected")
     return found
 
 
-def _read(file: str, name: str) -> Reading:
-    is_set = Path(file).is_dir() or Path(file).suffix == ".parquet"
-    return read_set(file) if is_set and name == format_detection.SET else find(name).read(file)
+def _read(file: str, name: str, columns: str | None) -> Reading:
+    if (Path(file).is_dir() or Path(file).suffix == ".parquet") and name == format_detection.SET:
+        return read_set(file)
+    form = find(name)
+    return form.read(file, columns=column_names.parsed(columns)) if columns and form.takes_columns else form.read(file)
 
 
 def _settled(run: Run, file: Path) -> Run:

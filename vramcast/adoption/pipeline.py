@@ -48,6 +48,7 @@ class AdoptOptions:
     out: str
     format_name: str | None = None
     rules: str | None = None
+    columns: str | None = None
     jobs: int = 1
     engine: str = "local"
     scheduler: str | None = None
@@ -130,7 +131,7 @@ class _Adoption:
         self.last = folder.last()
         # Whether the store is unchanged since the last adoption.
         self.is_stored = bool(self.last.get("store")) and self.last["store"] == sha256_of(folder.store)
-        self.seen = ingest.contents(wanted.files, wanted.format_name, wanted.rules)
+        self.seen = ingest.contents(wanted.files, wanted.format_name, wanted.rules, wanted.columns)
         self.settings = wanted.settings()
 
     def done(self) -> dict[str, Any]:
@@ -145,6 +146,7 @@ class _Adoption:
             self.wanted.files,
             self.wanted.format_name,
             self.wanted.rules,
+            self.wanted.columns,
             seen=self.seen,
             known=self._inputs(),
             progress=self.clock.progress,
@@ -237,6 +239,7 @@ class _Adoption:
             "new_runs": n_new,
             "files": {file: account["format"] for file, account in taken.accounts.items()},
             "rejected_by_reason": taken.rejected_by_reason,
+            "rejected_places": taken.rejected_places,
             "left_out": found.left_out,
             "examples": len(found.examples),
             "learned_from": len(chosen),

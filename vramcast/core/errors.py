@@ -63,9 +63,17 @@ class TraceFileError(VramcastError, ValueError):
 
 
 class DatasetError(VramcastError, ValueError):
-    """A file of measured runs or a job history is damaged, has another format, or cannot be written."""
+    """A file of measured runs or a job history is damaged, has another format, or cannot be written.
+
+    Attributes:
+        kind: The reason without the values of one row, by which rows of a file are grouped.
+    """
 
     exit_code = 2
+
+    def __init__(self, message: str, *, kind: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind or message
 
 
 class ArtifactError(VramcastError, ValueError):

@@ -38,7 +38,9 @@ class Between(NamedTuple):
 
 
 class _Wrong(ValueError):
-    """A value does not match its field's type."""
+    """A value does not match its field's type; `kind` is the message without the value."""
+
+    kind = ""
 
 
 def to_plain(value: Any) -> Any:
@@ -96,7 +98,10 @@ def from_plain(kind: type[T], value: Any, where: str = "", *, raises: type[Vramc
     try:
         return _reader(kind)(value, where)  # type: ignore[no-any-return,arg-type]
     except _Wrong as error:
-        raise raises(str(error)) from None
+        refusal = raises(str(error))
+        if isinstance(refusal, DatasetError):
+            refusal.kind = error.kind or str(error)
+        raise refusal from None
     except RecursionError:
         raise raises(f"{where} is nested too deeply.") from None
 
@@ -219,4 +224,6 @@ def _scalar(kind: Any, value: Any, where: str) -> Any:
 
 
 def _wrong(where: str, value: Any, wanted: str) -> _Wrong:
-    return _Wrong(f"{where} is {shown(value)}: {wanted} is expected.")
+    wrong = _Wrong(f"{where} is {shown(value)}: {wanted} is expected.")
+    wrong.kind = f"{where} is not {wanted}"
+    return wrong

@@ -179,10 +179,14 @@ def test_journals_reject_torn_lines(tmp_path: Path) -> None:
     assert len(found.rejected) == 2
 
 
-def test_rejects_duplicate_run(tmp_path: Path) -> None:
+def test_equal_rows_without_id_are_repeats(tmp_path: Path) -> None:
     rows = samples.CSV.splitlines(keepends=True)
     found = reading("csv", rows[0] + rows[1] + rows[1], tmp_path)
-    assert (len(found.runs), len(found.rejected)) == (1, 1)
+    assert (len(found.runs), len(found.rejected)) == (2, 0)
+    first, second = found.runs
+    assert second.id == f"{first.id}-2"
+    again = reading("csv", rows[0] + rows[1] + rows[1], tmp_path)
+    assert [run.id for run in again.runs] == [first.id, second.id]
 
 
 def test_unknown_format_error_names_formats() -> None:

@@ -15,7 +15,7 @@ import argparse
 from dataclasses import fields
 from typing import Any
 
-from vramcast.cli import learning_options, values
+from vramcast.cli import column_questions, learning_options, values
 from vramcast.cli.streams import answer_as, say
 from vramcast.core.errors import UsageError
 from vramcast.core.extras import needed
@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="format of all files (default: detected from their beginning)",
     )
     parser.add_argument("--join", dest="rules", metavar="RULES.json", help="rules that map a job's script or name to a model")
+    column_questions.add_option(parser)
     learning_options.add_how(parser)
     parser.add_argument(
         "--engine", choices=("local", "dask"), default="local", help="where jobs are estimated and trees grown (default: local)"
@@ -79,7 +80,8 @@ def _text(facts: dict[str, Any]) -> str:
         f"{facts['runs']:,} runs, {facts['new_runs']:,} of them new; {facts['examples']:,} can be evaluated, "
         f"{facts['learned_from']:,} were learned from"
     ]
-    lines += [f"rejected {count:,}: {reason}" for reason, count in facts["rejected_by_reason"].items()]
+    places = facts.get("rejected_places", {})
+    lines += [f"rejected {count:,}: {why} ({places.get(why, '')})" for why, count in facts["rejected_by_reason"].items()]
     lines += [f"left out {count:,}: {reason}" for reason, count in facts["left_out"].items()]
     held = ", ".join(f"{100 * share:.1f} % at {level}" for level, share in facts["gate"]["coverage"].items())
     lines.append(f"coverage on models held out: {held or 'no run'}")

@@ -2,6 +2,7 @@
 
     vramcast import sacct jobs.txt --out history.jsonl
     vramcast import series gpu-*.csv --out history.jsonl --join rules.json
+    vramcast import csv jobs.csv --columns 'peak_mib=Max Mem,model=Net' --out history.jsonl
     vramcast import logged train.log --script train.py --out history.jsonl
     vramcast import runs measured/runs.jsonl --out measured/runs.parquet
 
@@ -19,12 +20,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from vramcast.cli import column_questions
 from vramcast.cli.streams import answer_as
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import DatasetError, UsageError
 from vramcast.datasets.histories import job_rules as joining
+from vramcast.datasets.histories.column_names import parsed
 from vramcast.datasets.histories.formats import FORMATS, Format, find
-from vramcast.datasets.journal import Journal, Reading, Rejected, counted_reasons
+from vramcast.datasets.journal import Journal, Reading, Rejected, counted_reasons, shown_reasons
 from vramcast.datasets.run import Run, with_source
 from vramcast.datasets.tables import read_set, write_runs
 
@@ -38,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser, known: Mapping[str, Format] =
     parser.add_argument("files", metavar="FILE", nargs="+", help="file of the scheduler or the monitor")
     parser.add_argument("--out", metavar="STORE", help="the data set to append to: .jsonl or .parquet")
     parser.add_argument("--join", metavar="RULES.json", help="rules that map a job's script or name to a model")
+    column_questions.add_option(parser)
     parser.add_argument(
         "--script", metavar="FILE", help="for logged: the script that wrote the logs, if they do not contain it"
     )
@@ -50,14 +54,19 @@ def main(options: argparse.Namespace, known: Mapping[str, Format] = FORMATS) -> 
     chosen = find(options.format, known)
     if options.script and not chosen.takes_script:
         raise UsageError(f"--script applies to logs of scripts, not to format '{options.format}': leave it out.")
-    script = {"script": options.script} if options.script else {}
+    if options.columns and not chosen.takes_columns:
+        raise UsageError(f"--columns applies to tables, not to format '{options.format}': leave it out, or use csv.")
+    extra: dict[str, Any] = {"script": options.script} if options.script else {}
+    columns = parsed(options.columns) if options.columns else {}
     rules = joining.read_rules(options.join) if options.join else []
     runs: list[Run] = []
     rejected: list[Rejected] = []
     notes: list[str] = []
     for file in options.files:
+        if chosen.takes_columns:
+            columns = extra["columns"] = column_questions.completed(file, columns)
         with progress(f"reading {file}"):
-            reading: Reading = chosen.read(file, **script)
+            reading: Reading = chosen.read(file, **extra)
         runs += [run if run.passport.source else with_source(run, Path(file).name) for run in reading.runs]
         rejected += reading.rejected
         notes += [note for note in reading.notes if note not in notes]
@@ -74,6 +83,7 @@ def main(options: argparse.Namespace, known: Mapping[str, Format] = FORMATS) -> 
         "already_there": there,
         "rejected": len(rejected),
         "rejected_by_reason": dict(counted_reasons(rejected).most_common()),
+        "rejected_places": shown_reasons(rejected),
         "statuses": dict(Counter(run.measurement.status for run in runs)),
         "censored": sum(run.measurement.censored for run in runs),
         "with_target": sum(run.workload.target is not None for run in runs),
@@ -82,11 +92,19 @@ def main(options: argparse.Namespace, known: Mapping[str, Format] = FORMATS) -> 
     }
     if not runs and rejected:
         raise DatasetError(
-            f"None of {len(rejected)} rows can be read as {options.format}: {rejected[0].where}: {rejected[0].reason} Check "
-            "the format: vramcast import --help lists all."
+            f"None of {len(rejected)} rows can be read as {options.format}: {rejected[0].where}: {rejected[0].reason}"
+            f"{_others(rejected)} Check the format: vramcast import --help lists all."
         )
     answer_as(options.json, summary, lambda: _text(summary))
     return 0
+
+
+def _others(rejected: list[Rejected]) -> str:
+    """Return the other kinds of reasons, with counts and places."""
+    reasons, places = counted_reasons(rejected), shown_reasons(rejected)
+    del reasons[rejected[0].kind or rejected[0].reason]
+    listed = [f"{n:,} x {kind} ({places[kind]})" for kind, n in reasons.most_common(_SHOWN_REASONS)]
+    return f" Also {'; '.join(listed)}." if listed else ""
 
 
 def _kept(out: str | None, runs: list[Run], rejected: list[Rejected]) -> tuple[int, int]:
@@ -119,5 +137,8 @@ def _text(summary: dict[str, Any]) -> str:
         f"{summary['with_target']:>10,} can be run again, {summary['censored']:,} peaks are lower bounds",
         f"{summary['rejected']:>10,} rows rejected",
     ]
-    lines += [f"{'':>11}{n:,} x {reason}" for reason, n in [*summary["rejected_by_reason"].items()][:_SHOWN_REASONS]]
+    lines += [
+        f"{'':>11}{n:,} x {reason} ({summary['rejected_places'][reason]})"
+        for reason, n in [*summary["rejected_by_reason"].items()][:_SHOWN_REASONS]
+    ]
     return "\n".join([*filter(None, lines), *summary["notes"]])
