@@ -21,13 +21,10 @@ PUBLISHED = {
     "stable-diffusion-v1-5/stable-diffusion-v1-5": 860,  # https://github.com/CompVis/stable-diffusion
     "stabilityai/stable-diffusion-xl-base-1.0": 2_600,  # Podell et al. 2023, table 1
     "black-forest-labs/FLUX.1-dev": 12_000,  # https://github.com/black-forest-labs/flux
-    "PixArt-alpha/PixArt-XL-2-1024-MS": 610,  # Chen et al. 2023: 0.6 billion
+    "PixArt-alpha/PixArt-XL-2-1024-MS": 600,  # Chen et al. 2023: 0.6 billion
     "fal/AuraFlow": 6_800,  # its card
     "Efficient-Large-Model/Sana_1600M_1024px_diffusers": 1_600,  # its name
-    "THUDM/CogVideoX-5b": 5_570,  # its name
     "hunyuanvideo-community/HunyuanVideo": 13_000,  # Kong et al. 2024
-    "Wan-AI/Wan2.1-T2V-1.3B-Diffusers": 1_420,  # its name
-    "Wan-AI/Wan2.1-T2V-14B-Diffusers": 14_300,  # its name
     "google/ddpm-cat-256": 114,  # Ho et al. 2020, appendix B
 }
 
