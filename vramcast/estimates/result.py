@@ -195,6 +195,14 @@ class Estimate(Viewable):
 
     # -------------------------------------------------------------------------------------------- observed facts
     @property
+    def inputs_text(self) -> str:
+        """The inputs in words, with the sizes that were taken by default: `8 x 1024 tokens (default batch and length)`.
+
+        Empty if the batch was given tensor by tensor, and for a command.
+        """
+        return self.job.sizes.words if self.job.sizes is not None else ""
+
+    @property
     def course(self) -> Course:
         """The observed part of a training command, with the peaks of each phase; empty for a model."""
         return course_of(self.trace)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
 from vramcast.estimates.phases import Phase
 from vramcast.estimates.result import Estimate, Peaks
 from vramcast.hardware.cards import DEVICES
-from vramcast.jobs.job import Job
+from vramcast.jobs.job import Job, Record, TensorSpec
+from vramcast.jobs.sizes import SIZES
 from vramcast.jobs.targets import as_typed
 from vramcast.tracer.format.rank_facts import RankPeaks, beside_bytes
 
@@ -56,7 +58,32 @@ def _asked(estimate: Estimate) -> dict[str, Any]:
         "precision": job.training.precision if job.command is None else None,
         "optimizer": _optimizer(job),
         "steps": estimate.steps,
+        "inputs": _inputs(job),
     }
+
+
+def _inputs(job: Job) -> dict[str, Any] | None:
+    if job.command is not None:
+        return None
+    sizes = job.sizes
+    return {
+        "tensors": {name: {"shape": list(one.shape), "dtype": one.dtype} for name, one in _named("", job.batch)},
+        "labels": {name: {"shape": list(one.shape), "dtype": one.dtype} for name, one in _named("", job.labels)},
+        "sizes": None if sizes is None else {name: getattr(sizes, name) for name in SIZES},
+        "defaults": [] if sizes is None else list(sizes.defaults),
+        "text": None if sizes is None else sizes.words,
+    }
+
+
+def _named(name: str, part: Any) -> Iterator[tuple[str, TensorSpec]]:
+    """Yield the tensors of a batch with their places in it: `input_ids`, `0`, `labels.0.boxes`; a lone tensor is `0`."""
+    if isinstance(part, TensorSpec):
+        yield name or "0", part
+        return
+    inside = part.fields if isinstance(part, Record) else part
+    parts = inside.items() if isinstance(inside, dict) else enumerate(inside) if isinstance(inside, tuple | list) else ()
+    for key, one in parts:
+        yield from _named(f"{name}.{key}" if name else str(key), one)
 
 
 def _optimizer(job: Job) -> str | None:
