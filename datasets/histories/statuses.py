@@ -46,7 +46,7 @@ WORDS: Final[dict[str, Status]] = {**_PEOPLE, **_MLFLOW, **_WANDB, **_KUBERNETES
 def word_of(text: str) -> str:
     """Return the word of a status: `CANCELLED by 1001` and `completed+` lose what follows, blanks become underscores."""
     word = "_".join(text.strip().rstrip("+").upper().replace("-", " ").split())
-    return word.split("_BY_", 1)[0]
+    return word.split("_BY", 1)[0]
 
 
 def status_of(text: str) -> Status:

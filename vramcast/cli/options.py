@@ -117,7 +117,7 @@ def add_fields(parser: argparse.ArgumentParser, *names: str) -> None:
         if name in _READ:
             settings["type"] = _READ[name]
         elif get_origin(hint) is Literal:
-            settings |= {"choices": get_args(hint), "type": partial(canonical, name)}
+            settings |= {"choices": get_args(hint), "type": values.checked(partial(canonical, name))}
         elif get_origin(hint) is tuple:
             settings |= {"default": None, "action": "append"}
         elif bool in kinds:

@@ -9,10 +9,10 @@ from typing import Any, Final, TypeVar
 
 LIMIT: Final = 120  # arbitrary: characters of a line
 _PART: Final = 45  # arbitrary: characters of one field
-_CLASS = TypeVar("_CLASS", bound=type)
+Class = TypeVar("Class", bound=type)
 
 
-def brief(kind: _CLASS) -> _CLASS:
+def brief(kind: Class) -> Class:
     """Give a data class a representation of one line: the fields that differ from their defaults, as many as fit.
 
     Example:

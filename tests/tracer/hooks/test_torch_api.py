@@ -27,15 +27,32 @@ DOCUMENTED = {"_exit", "_fields", "_getframe", "_replace"}  # documented in Pyth
 # Private names of other libraries: each is in one file only.
 OTHERS = {
     "_ARGCOMPLETE": "argcomplete",
+    "_ActionsContainer": "argparse",
+    "_ArgumentGroup": "argparse",
+    "_action_groups": "argparse",
+    "_class_name": "diffusers",
     "_core": "numpy",
     "_frombuffer": "numpy",
     "_model_mapping": "transformers",
     "_name_or_path": "transformers",
+    "_option_string_actions": "argparse",
     "_python_exit": "concurrent.futures",
     "_reconstruct": "numpy",
     "_Unpickler": "pickle",
 }
-ENDINGS = {"_bytes", "_mb", "_median", "_share", "_size", "_token", "_token_id"}  # endings of our own names
+ENDINGS = {
+    "_BY",
+    "_bytes",
+    "_gib",
+    "_mb",
+    "_median",
+    "_mib",
+    "_share",
+    "_size",
+    "_token",
+    "_token_id",
+    "_token_index",
+}  # endings of our own names
 OPERATORS = ("torch.ops.", "aten.", "_aten.")  # ATen's and torchvision's schemas
 FIELD_NAMES = {field for fields in FIELDS.values() for field in fields}
 KNOWN = DOCUMENTED | OTHERS.keys() | ENDINGS | FIELD_NAMES
