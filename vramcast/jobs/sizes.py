@@ -49,7 +49,7 @@ class Sizes:
 
     @property
     def words(self) -> str:
-        """The inputs in words, with what was taken by default: `8 x 1024 tokens (default batch and length)`."""
+        """The inputs in words, and the sizes taken by default: `8 x 1024 tokens (default batch and length)`."""
         names = [_WORDS[name] for name in SIZES if name in self.defaults]
         listed = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
         return f"{self.text} (default {listed})" if names else self.text

@@ -28,7 +28,7 @@ _TINY = '"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "i
 def made(make_job: Callable[..., Job], need: Callable[[str], Any]) -> Made:
     """Return a function that makes the inputs of a name and its sizes."""
 
-    def make(target: str, mode: str = "train", **sizes: int) -> Inputs:
+    def make(target: str, mode: str = "train", **sizes: Any) -> Inputs:
         need({"hf": "transformers"}.get(target.partition(":")[0], target.partition(":")[0]))
         job = make_job(target=target, sizes=Sizes(**sizes), mode=mode)
         with torch.device("meta"):

@@ -13,7 +13,7 @@ from vramcast.jobs.sizes import Inputs
 from vramcast.jobs.targets import Target
 from vramcast.tracer.program.task_inputs import diffusers_models, hugging_face, timm_models, torchvision_models
 
-# A function for each scheme of a TARGET: from the built model and the job, whose `sizes` are as asked, to the inputs.
+# A function for each scheme of a TARGET: from the built model and its job to the inputs; the job's `sizes` are as asked.
 _SCHEMES: Final[dict[str, Callable[[torch.nn.Module, Job], Inputs]]] = {
     "diffusers": diffusers_models.inputs,
     "hf": hugging_face.inputs,
