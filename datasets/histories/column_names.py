@@ -13,7 +13,7 @@ import difflib
 import os
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -255,7 +255,9 @@ def suggested(columns: Columns, rows: Sequence[Mapping[str, str]]) -> dict[str, 
     return found
 
 
-def _best(cells: Mapping[str, list[str]], names: Sequence[str], fits, taken: Iterable[str] = ()) -> str:  # type: ignore[no-untyped-def]
+def _best(
+    cells: Mapping[str, list[str]], names: Sequence[str], fits: Callable[[str, Sequence[str]], bool], taken: Iterable[str] = ()
+) -> str:
     """Return the column of the fitting cells with the most similar name; "" if no column fits."""
     fitting = [own for own, held in cells.items() if own not in taken and held and fits(own, held)]
     return max(fitting, key=lambda own: _similarity(own, names), default="")
