@@ -264,6 +264,11 @@ class Learned:
             for level, one in zip(levels, corrections, strict=True)
         ]
 
+    def models_like(self, subject: Subject) -> int:
+        """Return the number of measured models in the job's class."""
+        head = self.process_head or self.reserved_head
+        return head.calibration.groups.of_class(self.as_seen(subject.traits)).n_models
+
     def is_out_of_distribution(self, subject: Subject) -> bool:
         """Return whether the job is unlike the training data: several features are outside their range."""
         return len(self.outside(subject)) >= _MOST_OUTSIDE

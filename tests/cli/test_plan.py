@@ -144,8 +144,8 @@ def test_written_plan_is_verifiable(call: Call, history: Path, tmp_path: Path) -
 def test_chart_shows_before_and_after(call: Call, history: Path, tmp_path: Path) -> None:
     assert call("plan", str(history), "--chart", str(tmp_path / "a.html"))[0] == 0
     text = (tmp_path / "a.html").read_text()
-    assert "caching allocator: 130.0 MiB, 1.857 times the live peak" in text
-    assert "70.0 MiB, 1.000 times the live peak" in text
+    assert "caching allocator: 130.0 MiB, 1.857 times the allocated peak" in text
+    assert "70.0 MiB, 1.000 times the allocated peak" in text
     assert call("plan", str(history), "--chart", str(tmp_path / "a.png"))[0] == 0
     assert (tmp_path / "a.png").read_bytes().startswith(PNG_MAGIC)
 

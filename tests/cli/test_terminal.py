@@ -1,4 +1,4 @@
-"""Terminal output: a bar, colors only where they belong, progress that leaves no trace."""
+"""Terminal output: colors only where they belong, progress that leaves no trace."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from vramcast.cli import terminal
-from vramcast.core.units import GIB
 
 
 class Screen(io.StringIO):
@@ -23,12 +20,6 @@ class Screen(io.StringIO):
 
     def isatty(self) -> bool:
         return True
-
-
-class Narrow(Screen):
-    """A stream that shows only ASCII."""
-
-    encoding = "ascii"  # type: ignore[assignment]
 
 
 @pytest.fixture(autouse=True)
@@ -60,17 +51,9 @@ def test_colors_only_on_terminals_without_no_color(
     assert terminal.painted("", "red", stream) == ""
 
 
-def test_bar_shows_peak_bound_and_free() -> None:
-    bar = terminal.card_bar(10 * GIB, 15 * GIB, 40 * GIB, "fits", io.StringIO())
-    assert bar == f"[{'█' * 10}{'▒' * 5}{'·' * 25}] 10.00 GiB, at most 15.00 GiB, of 40.00 GiB: fits"
-    assert terminal.card_bar(10 * GIB, 15 * GIB, 40 * GIB, "fits", Narrow()).count("\x1b[32m") == 2
-    assert "#" * 10 in terminal.card_bar(10 * GIB, 15 * GIB, 40 * GIB, "fits", Narrow())
-
-
-@given(st.integers(0, 200 * GIB), st.integers(0, 200 * GIB), st.integers(1, 200 * GIB))
-def test_bar_width_is_constant(peak: int, more: int, card: int) -> None:
-    bar = terminal.card_bar(peak, peak + more, card, "uncertain", io.StringIO())
-    assert len(re.match(r"\[(.*)\]", bar)[1]) == 40  # type: ignore[index]
+def test_width_is_that_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "61")
+    assert (terminal.width_of(Screen()), terminal.width_of(io.StringIO())) == (61, 100)
 
 
 def test_progress_line_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:

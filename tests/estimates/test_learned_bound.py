@@ -103,12 +103,11 @@ def test_flags_unfamiliar_job(corrected: Estimate, make_job: Callable[..., Job],
     )
     strange = Estimator(artifact=artifact).estimate_job(job)
     assert strange.to_dict()["out_of_distribution"] is True
-    assert any("differs from the training runs of artifact 'mine'" in text for text in strange.warnings)
+    assert any("differs from the measured runs behind the bound" in text for text in strange.warnings)
 
 
-def test_warns_of_unsupported_level(plain: Estimate, artifact: Path) -> None:
-    estimate = Estimator(artifact=artifact, level=0.999).estimate_job(plain.job)
-    assert any("level 0.999 is not guaranteed" in text for text in estimate.warnings)
+def test_default_level_is_what_the_class_supports(corrected: Estimate) -> None:
+    assert (corrected.bound.support.models, corrected.level) == (200, 0.99)
 
 
 def test_unsupported_level_uses_rule_as_floor(corrected: Estimate) -> None:
@@ -177,7 +176,7 @@ def test_shipped_artifact_serves_covered_jobs(plain: Estimate) -> None:
     strange = Estimator().apply_artifact(dataclasses.replace(known, traits={**known.traits, "tracer": "crystal ball"}))
     assert strange.to_dict()["artifact"] is None
     assert strange.bound is plain.bound
-    assert any("too few jobs with tracer crystal ball" in text for text in strange.warnings)
+    assert any("too few jobs with tracer crystal ball were measured" in text for text in strange.warnings)
     assert Estimator(artifact="none").apply_artifact(known) is known
 
 

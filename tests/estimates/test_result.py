@@ -73,7 +73,7 @@ def test_breakdown_counts_whole_blocks() -> None:
 
 
 def test_names_position_of_peak() -> None:
-    assert make().peak_at == {"step": 0, "phase": "forward", "module": "block.0", "op": "aten::mm"}
+    assert make().peak_at == {"step": 1, "phase": "forward", "module": "block.0", "op": "aten::mm"}
 
 
 def test_sums_and_sorts_modules() -> None:
@@ -82,11 +82,11 @@ def test_sums_and_sorts_modules() -> None:
 
 def test_timeline_has_a_point_per_change() -> None:
     assert make().timeline == [
-        (-1, "build", 0, 2 * MIB),
-        (-1, "build", 1024, 2 * MIB),
-        (0, "forward", 2048, 2 * MIB),
-        (0, "forward", 2560, 2 * MIB),
-        (0, "forward", 2048, 2 * MIB),
+        (0, "build", 0, 2 * MIB),
+        (0, "build", 1024, 2 * MIB),
+        (1, "forward", 2048, 2 * MIB),
+        (1, "forward", 2560, 2 * MIB),
+        (1, "forward", 2048, 2 * MIB),
     ]
 
 

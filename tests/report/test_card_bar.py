@@ -16,7 +16,7 @@ Make = Callable[..., Estimate]
 def test_stretches_tile_the_bar(make: Make) -> None:
     estimate = make()
     bar, card_bytes = card_bar(estimate), estimate.card_bytes
-    assert [one.look.name for one in bar.held] == ["context", "parameters", "activations", "workspaces", "reserved, no block"]
+    assert [one.look.name for one in bar.held] == ["context", "parameters", "activations", "workspaces", "fragmentation"]
     assert sum(one.size_bytes for one in bar.held) == estimate.process
     ends = [one.start + one.share for one in (*bar.held, *bar.margin)]
     assert [one.start for one in (*bar.held, *bar.margin)] == pytest.approx([0, *ends[:-1]])

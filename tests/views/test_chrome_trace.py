@@ -52,7 +52,7 @@ def test_counters_follow_every_event(process_trace: Trace) -> None:
 def test_slices_are_steps_and_phases(job_trace: Trace) -> None:
     slices = [event for event in drawn(job_trace) if event["ph"] == "X"]
     steps, phases = ([one for one in slices if one["tid"] == thread] for thread in (1, 2))
-    assert [(one["name"], one["ts"], one["dur"]) for one in steps] == [("step 0", 2, 8), ("step 1", 10, 4)]
+    assert [(one["name"], one["ts"], one["dur"]) for one in steps] == [("step 1", 2, 8), ("step 2", 10, 4)]
     assert [one["name"] for one in phases] == ["build", "forward", "backward", "optimizer"]
     assert all(one["ts"] + one["dur"] == after["ts"] for one, after in pairwise(phases))
     assert sum(one["dur"] for one in phases) == len(job_trace)

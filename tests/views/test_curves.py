@@ -140,7 +140,7 @@ def test_estimate_matches_slow_count(trace: Trace) -> None:
     states = by_hand(trace)
     said = estimate(trace)
     timeline = [
-        (int(trace.step[row]), Phase(trace.phase[row]).name.lower(), sum(live), reserved)
+        (int(trace.step[row]) + 1, Phase(trace.phase[row]).name.lower(), sum(live), reserved)
         for row, live, reserved, _ in states
         if trace.action[row] != Action.CONTEXT
     ]

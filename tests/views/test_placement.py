@@ -145,9 +145,9 @@ def pair(job_trace: Trace) -> list[Packing]:
 def test_page_uses_same_axes_for_both(job_trace: Trace, pair: list[Packing]) -> None:
     page = Page(draw_html(job_trace, pair, title="my job"))
     text = " ".join(page.texts)
-    assert "caching allocator: 22.0 MiB, 1.999 times the live peak" in text
-    assert "pool, best fit: 11.0 MiB, 1.000 times the live peak" in text
-    assert "live peak 11.0 MiB" in text
+    assert "caching allocator: 22.0 MiB, 1.999 times the allocated peak" in text
+    assert "pool, best fit: 11.0 MiB, 1.000 times the allocated peak" in text
+    assert "allocated peak 11.0 MiB" in text
     blocks = page.blocks()
     assert len(blocks) == 8
     # The block of 10 MiB is as high and as wide in both, and starts half-way up in one and at the bottom in the other.
@@ -178,7 +178,7 @@ def test_escapes_untrusted_names(job_trace: Trace) -> None:
 
 def test_large_block_has_description(job_trace: Trace) -> None:
     text = " ".join(Page(draw_html(job_trace, [by_address(job_trace)])).texts)
-    assert "activations 10.0 MiB, step 0, forward, layers.0, aten::relu, rows 3 to 9" in text
+    assert "activations 10.0 MiB, step 1, forward, layers.0, aten::relu, rows 3 to 9" in text
 
 
 def test_page_with_many_blocks_is_small() -> None:

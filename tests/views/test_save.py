@@ -147,10 +147,10 @@ def test_text_shows_stack_peaks_and_tables(job_trace: Trace) -> None:
     lines = text.splitlines()
     assert lines[:7] == [
         "a job",
-        "live peak        11.0 MiB   at row 5",
-        "  step 0, forward, layers.1, aten::conv2d",
-        "process peak     27.0 MiB   at row 3",
-        "  step 0, forward",
+        "allocated peak    11.0 MiB   at row 5",
+        "  step 1, forward, layers.1, aten::conv2d",
+        "process peak      27.0 MiB   at row 3",
+        "  step 1, forward",
         "  segments 22.0 MiB, context 5.0 MiB",
         "card 50.0 MiB: 23.0 MiB left at the process peak",
     ]
@@ -161,11 +161,12 @@ def test_text_shows_stack_peaks_and_tables(job_trace: Trace) -> None:
     assert in_row_5 == ["x", "x", "A", "A", "A", *" " * 4, "─", *" " * 6, "═", " "]
     assert "x context   P parameters   A activations   W workspaces   ? unknown" in text
     assert "─ process: context + segments" in text
-    assert "x context             5.0 MiB  19% ██               5.0 MiB  19% ██" in lines
-    assert "A activations        10.0 MiB  37% ████▏            0.0 MiB   0%" in text
-    assert "process              27.0 MiB                      27.0 MiB" in lines
+    assert "x context             5.0 MiB  19% ██" in lines
+    assert "A activations        10.0 MiB  37% ████▏" in lines
+    assert "fragmentation        11.0 MiB  41% ████▌" in lines
+    assert "process              27.0 MiB" in lines
     assert "        10.0 MiB       1 A layers.0                    aten::relu" in lines
-    assert re.search(r"╵step 0 +╵step 1", text)
+    assert re.search(r"╵step 1 +╵step 2", text)
     assert re.search(r"╵build +╵forward +╵backward +╵optimizer", text)
 
 
@@ -174,7 +175,7 @@ def test_ranks_share_an_axis(job_trace: Trace, tmp_path: Path) -> None:
     smaller = Trace.build({"action": [Action.ALLOC], "size_bytes": [MIB], "block": [0]})
     text = draw_text(trace, beside=(7, smaller))
     first, second = text.index("rank 0 of 8, which reserves most"), text.index("\nrank 7\n")
-    assert first < second < text.index("at the live peak")
+    assert first < second < text.index("at the peak")
     assert text.count("20.0 MiB┤") == 2  # both axes reach up to the larger one's peak
     page = draw_html(trace, beside=(7, smaller))
     assert [page.count(part) for part in ("<figcaption>rank 0 of 8", "<figcaption>rank 7", 'id="chart"')] == [1, 1, 1]
@@ -187,16 +188,16 @@ def test_reserved_is_unknown_without_segments(job_trace: Trace) -> None:
     trace = Trace.build({"action": [Action.ALLOC], "size_bytes": [4 * MIB], "block": [0]})
     trace = with_context(trace, [(0, 0)])
     text, page = draw_text(trace, card_bytes=8 * MIB), draw_html(trace, card_bytes=8 * MIB)
-    assert "process peak      unknown   the trace has none" in text
-    assert "? unknown             4.0 MiB 100% ███████████" in text
+    assert "process peak       unknown   the trace has none" in text
+    assert "T temporaries         4.0 MiB 100% ███████████" in text
     assert "process peak unknown: the trace has none" in page
     assert style.PROCESS not in page
     for view in (text, page):
         assert "card 8.0 MiB; the trace has no segments, so the process peak is unknown" in view
         assert "-4.0 MiB" not in view
     assert "─" not in text
-    assert ("th", "reserved") not in Page(page).texts
-    assert ("th", "reserved") in Page(draw_html(job_trace)).texts
+    assert ("th", "process") not in Page(page).texts
+    assert ("th", "process") in Page(draw_html(job_trace)).texts
 
 
 def test_distant_card_is_named_only(job_trace: Trace) -> None:
@@ -324,7 +325,7 @@ def test_page_holds_exact_curves(process_trace: Trace) -> None:
     named = [data["ops"][op] if op >= 0 else None for op in data["op"]]
     assert named == [None, None, None, None, "aten::relu", "aten::conv2d", *[None] * (len(rows) - 6)]
     # The series painted last is lowest in the stack, below the line.
-    assert [text for tag, text in page.texts if tag == "title"][-3:] == ["context", style.PROCESS, "live peak 11.0 MiB"]
+    assert [text for tag, text in page.texts if tag == "title"][-3:] == ["context", style.PROCESS, "allocated peak 11.0 MiB"]
     assert ("th", "context") in page.texts
 
 
@@ -345,7 +346,7 @@ def test_page_is_accessible_and_dark(job_trace: Trace) -> None:
     page = Page(text)
     (chart,) = [attributes for _, attributes in page.elements if attributes.get("id") == "chart"]
     assert chart["role"] == "img"
-    assert "live peak 11.0 MiB in step 0, forward, layers.1, aten::conv2d" in str(chart["aria-label"])
+    assert "allocated peak 11.0 MiB in step 1, forward, layers.1, aten::conv2d" in str(chart["aria-label"])
     assert ("title", "a job") in page.texts
     assert ("title", "activations") in page.texts
     assert ("html", {"lang": "en"}) in page.elements
@@ -411,14 +412,14 @@ def test_script_describes_pointer_position(process_trace: Trace, tmp_path: Path)
     assert ran.returncode == 0, ran.stderr
     texts = [text for text, _ in json.loads(ran.stdout)]
     peak = (
-        "row 5, step 0, forward, layers.1, aten::conv2d\n"
+        "row 5, step 1, forward, layers.1, aten::conv2d\n"
         "live 11.0 MiB, reserved 22.0 MiB, context 5.0 MiB, process 27.0 MiB\n"
         "parameters 0.0 MiB, activations 10.0 MiB, workspaces 1.0 MiB"
     )
     # Rows 6 and 8 change nothing, so they are left out.
     assert texts[0].endswith("\nlive 0.0 MiB, reserved 0.0 MiB, context 5.0 MiB, process 5.0 MiB\n")
     assert texts[1:3] == [peak, peak]
-    assert texts[3].startswith("row 14, step 1, optimizer\n")
+    assert texts[3].startswith("row 14, step 2, optimizer\n")
     assert texts[4:] == ["row 13", "row 0"]
 
 
@@ -440,7 +441,7 @@ def test_estimate_plots_card_and_context(estimate: Estimate, tmp_path: Path) -> 
     text = (tmp_path / "a.txt").read_text()
     assert text == estimate.plot_text()
     assert text.startswith("file.py:model on NVIDIA A100")
-    assert "process peak     30.0 MiB   at row 13" in text
+    assert "process peak      30.0 MiB   at row 13" in text
     assert "card 39.56 GiB: 39.53 GiB left at the process peak" in text
 
 
@@ -452,7 +453,7 @@ def test_views_have_titles(estimate: Estimate) -> None:
 
 @pytest.fixture
 def options() -> Callable[..., argparse.Namespace]:
-    return lambda *given: parser().parse_args(["estimate", "file.py:model", *given])
+    return lambda *given: parser().parse_args(["estimate", "file.py:model", "--on", "a100-40gb", *given])
 
 
 def test_plot_writes_file_or_prints_text(

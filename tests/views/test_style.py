@@ -43,11 +43,11 @@ def test_scale_reaches_near_card(card: int | None, is_in_view: bool) -> None:
     assert (card is not None and card <= top) is is_in_view
 
 
-def test_parts_sum_to_process_bytes(process_trace: Trace) -> None:
-    for peak in (curves.peak_of_live(process_trace), curves.peak_of_process(process_trace)):
-        parts = style.parts(peak)
-        assert parts[0] == (style.CONTEXT, peak.context_bytes)
-        assert sum(size_bytes for _, size_bytes in parts) == style.held_bytes(peak) == peak.process_bytes
+def test_parts_sum_to_process_peak(process_trace: Trace) -> None:
+    parts = style.parts(process_trace)
+    assert parts[0][0] == style.CONTEXT
+    assert sum(size_bytes for _, size_bytes in parts) == curves.peak_of_process(process_trace).process_bytes
+    assert sum(share for _, _, share in style.shares(process_trace)) == pytest.approx(1)
 
 
 def test_context_is_lowest_layer(process_trace: Trace) -> None:

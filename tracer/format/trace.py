@@ -542,10 +542,15 @@ BLOCK_COLUMNS: Final = _columns_of_class(Blocks)
 NAMED_COLUMNS: Final[Mapping[str, str]] = {"op": "<i4", "module": "<i4"}  # up to version 3, instead of `operator`
 
 
+def step_number(step: int) -> int:
+    """Return a trace's step, which counts from 0, as people count: from 1, and 0 before the first."""
+    return max(step, -1) + 1
+
+
 def place(trace: Trace, row: int, limit: int = 60) -> str:
     """Return the place of event `row` in the job, in words: step, phase, module, operator."""
     operator, step = trace.operator_at(row), int(trace.step[row])
-    words = [f"step {step}" if step >= 0 else "before step 0", Phase(trace.phase[row]).name.lower()]
+    words = [f"step {step_number(step)}" if step >= 0 else "before step 1", Phase(trace.phase[row]).name.lower()]
     return ", ".join([*words, *(printable(name, limit) for name in (operator.module, operator.name) if name)])
 
 

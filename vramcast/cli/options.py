@@ -7,7 +7,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin, get_type_hints
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin, get
 from vramcast.cli import values, what_if_options
 from vramcast.cli.help_text import ADVANCED, ANSWER, CARD, JOB, group
 from vramcast.cli.streams import answer, say
-from vramcast.cli.terminal import card_bar, painted
-from vramcast.hardware.cards import device
+from vramcast.cli.terminal import painted, width_of
+from vramcast.hardware.cards import DEFAULT, device
 from vramcast.hardware.stack import parse as parse_stack
 from vramcast.jobs.job import TRACERS, Job, Training, canonical
 from vramcast.jobs.sizes import SIZES
@@ -42,8 +42,7 @@ def add_output(parser: argparse.ArgumentParser, tracers: Collection[str] = TRACE
         "--device",
         dest="device",
         metavar="CARD",
-        default="h200",
-        help="the card: rtx4090, a100-40gb and so on (vramcast devices lists all), or a file, card.toml; default: h200",
+        help="the card, which a verdict needs: rtx4090, a100-40gb and so on (vramcast devices lists all), or a file, card.toml",
     )
     add_fields(parser, "memory", "alloc_conf", "stack")
     advanced = group(parser, ADVANCED)
@@ -57,7 +56,10 @@ def add_output(parser: argparse.ArgumentParser, tracers: Collection[str] = TRACE
         "--artifact", metavar="DIR", help="the learned correction to use (see vramcast train); default: $VRAMCAST_ARTIFACT"
     )
     group(parser, ANSWER).add_argument(
-        "--level", type=float, default=0.99, metavar="P", help="confidence level of the upper bound (default: 0.99)"
+        "--level",
+        type=float,
+        metavar="P",
+        help="confidence level of the upper bound (default: what the measured models support, up to 0.99)",
     )
     advanced.add_argument(
         "--timeout", dest="timeout_s", type=float, default=1800.0, metavar="SECONDS",
@@ -78,6 +80,13 @@ def add_files(parser: argparse.ArgumentParser) -> None:
     )
     parser.set_defaults(asked=())  # the words of the command line, which the report repeats (main.py)
     what_if_options.add_arguments(parser)
+
+
+def add_details(parser: argparse.ArgumentParser) -> None:
+    """Add --details."""
+    group(parser, ANSWER).add_argument(
+        "--details", action="store_true", help="all lines of the answer: margins, phases, ranks, warnings"
+    )
 
 
 def add_plot(parser: argparse.ArgumentParser) -> None:
@@ -151,7 +160,12 @@ def text_of(values: Mapping[str, Any]) -> JobText:
 
 def job_of(options: argparse.Namespace) -> Job:
     """Return the job that the options describe."""
-    return text_of(vars(options)).job(device(options.device))
+    return text_of(vars(options)).job(device(options.device or DEFAULT))
+
+
+def for_card(options: argparse.Namespace, estimate: Estimate) -> Estimate:
+    """Return the estimate, without a verdict in its views if the command line names no card."""
+    return replace(estimate, has_card=options.device is not None or options.memory is not None)
 
 
 def estimator_of(values: Mapping[str, Any]) -> Estimator:
@@ -170,20 +184,24 @@ def finish(
     advice: Advice | None = None,
 ) -> None:
     """Print the estimate, write the files asked for, and answer the questions; `advice` is for the report."""
+    estimate = for_card(options, estimate)
     more, text = write_files(options, estimate, questions, advice)
     if options.json:
         answer(json.dumps({**estimate.to_dict(), **(extra or {}), **more}))
     else:
-        answer(bar_of(estimate))
-        for line in str(estimate).splitlines():
-            answer(painted(line, "yellow", sys.stdout) if line.startswith("warning:") else line)
+        _say_answer(estimate, has_details=options.details)
         answer(text, end="")
 
 
-def bar_of(estimate: Estimate) -> str:
-    """Return the card of an estimate as a bar for stdout."""
-    bound_bytes = None if estimate.doubts else estimate.upper_bound
-    return card_bar(estimate.process, bound_bytes, estimate.card_bytes, estimate.verdict.value, sys.stdout)
+def _say_answer(estimate: Estimate, *, has_details: bool) -> None:
+    from vramcast import report
+
+    width = width_of(sys.stdout)
+    answer(report.text(estimate, width, paint=partial(painted, stream=sys.stdout), signs=report.signs_of(sys.stdout.encoding)))
+    if has_details:
+        answer("")
+        for line in report.details(estimate, width).splitlines():
+            answer(painted(line, "yellow", sys.stdout) if line.startswith("warning:") else line)
 
 
 def write_files(

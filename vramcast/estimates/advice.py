@@ -67,7 +67,8 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
     job = estimate.job
     if job.command is not None:
         raise UsageError(f"'{job.command.program}' is a script, which advice cannot change: give its model as a TARGET.")
-    estimator = estimate.estimator if timeout_s is None else estimate.estimator.changed(timeout_s=timeout_s)
+    limit = {} if timeout_s is None else {"timeout_s": timeout_s}
+    estimator = estimate.estimator.changed(level=estimate.level, **limit)  # one level for all rows
     rows = [_row(AS_IT_IS, "none", estimate), _pool(estimate)]
     accesses: Trace | None = None
     try:

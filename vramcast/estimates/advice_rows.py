@@ -8,6 +8,7 @@ from typing import Any, Final
 from vramcast.core.brief import brief
 from vramcast.core.plain import to_plain
 from vramcast.core.units import gib
+from vramcast.estimates.bounds.support import jobs_below
 from vramcast.hardware.cards import DEVICES
 
 _NAME_WIDTH: Final = 34  # arbitrary
@@ -62,8 +63,8 @@ class Advice:
 
     Example:
         >>> bounds = [row.bound for row in advice.rows if row.bound is not None]
-        >>> bounds == sorted(bounds), advice.level
-        (True, 0.99)
+        >>> bounds == sorted(bounds), advice.level == est.level
+        (True, True)
     """
 
     rows: tuple[Row, ...]
@@ -90,7 +91,9 @@ class Advice:
                 fits = f"{'fits' if row.fits_card else 'no':<5} {row.smallest_device or 'none':<{_CARD_WIDTH}}"
                 lines.append(f"{row.name:<{_NAME_WIDTH}} {sizes}   {fits} {_cut(row.price)}")
         untraced = [f"not traced: {row.name}: {row.reason}" for row in self.rows if row.reason is not None]
-        level = f"bounds are at level {self.level:g}; 'card' is the job's own, 'fits from' the smallest known card that fits"
+        level = (
+            f"bounds are for {jobs_below(self.level)}; 'card' is the job's own, 'fits from' the smallest known card that fits"
+        )
         return "\n".join([*lines, *untraced, *(f"note: {text}" for text in (level, *_NOTES))])
 
 

@@ -34,6 +34,7 @@ from vramcast.estimates.remarks import remarks
 from vramcast.estimates.result import Estimate, Peaks
 from vramcast.estimates.run_on_card import OnCard, cudnn_asked, observed_on_card
 from vramcast.estimates.watched_loop import watched
+from vramcast.hardware.cards import DEFAULT
 from vramcast.hardware.cards import device as find_device
 from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
@@ -75,7 +76,8 @@ class Estimator:
     Attributes:
         device: Card of the jobs given by model or command: its name (see `vramcast.devices.DEVICES`), or a `Device`.
         tracer: nullgpu, fake, cpu or auto, as for `estimate`; or any `vramcast.tracer.observation.Tracer`.
-        level: Confidence level of `Estimate.upper_bound`, in (0, 1).
+        level: Confidence level of `Estimate.upper_bound`, in (0, 1); None: the highest that the measured models like the job
+            support, at most 0.99.
         artifact: Folder of a learned correction (`vramcast train`); default: $VRAMCAST_ARTIFACT, or else the shipped artifact
             if it covers the job's class.
         timeout_s: Time limit for an answer in seconds, over all runs of the job; the job is stopped at the limit.
@@ -94,9 +96,9 @@ class Estimator:
         0.95
     """
 
-    device: str | Device = "h200"
+    device: str | Device = DEFAULT
     tracer: str | Tracer = "auto"
-    level: float = 0.99
+    level: float | None = None
     artifact: str | os.PathLike[str] | None = None
     timeout_s: float = 1800.0
     stack: str | Stack | None = None
@@ -107,8 +109,8 @@ class Estimator:
         is_known = self.tracer in TRACERS if isinstance(self.tracer, str) else hasattr(self.tracer, "observe")
         if not is_known:
             raise UsageError(f"tracer {shown(self.tracer)} is unknown: use one of {', '.join(TRACERS)}.")
-        level = number("level", self.level)
-        if not 0 < level < 1:
+        level = None if self.level is None else number("level", self.level)
+        if level is not None and not 0 < level < 1:
             raise UsageError(f"level is {level}: it must be between 0 and 1, for example 0.99.")
         timeout_s = number("timeout_s (--timeout)", self.timeout_s, least=_LEAST_TIMEOUT_S, most=_MOST_TIMEOUT_S)
         for name, value in (("level", level), ("timeout_s", timeout_s)):
@@ -326,7 +328,7 @@ class Estimator:
         if shipped is None:
             return estimate
         if missing := shipped.lacks(estimate.traits):
-            text = f"the shipped artifact has too few jobs with {', '.join(missing)}: the built-in rule gives the bound"
+            text = f"too few jobs with {', '.join(missing)} were measured: the bound comes from other public runs"
             return replace(estimate, warnings=(*estimate.warnings, text))
         rule = estimate.bound if isinstance(estimate.bound, PublicBound) and estimate.bound.knows_more else None
         return self._with_bound_of(artifacts.SHIPPED, shipped, estimate, at_least=rule)
@@ -342,15 +344,7 @@ class Estimator:
         warnings = estimate.warnings
         if bound.is_out_of_distribution:
             outside = ", ".join(learned.outside(subject)[:3])
-            warnings += (
-                f"the job differs from the training runs of artifact '{name}' ({outside}, ...): this widens the bound",
-            )
-        if not bound.promises(self.level):
-            source = "" if at_least is None else " and public runs"
-            warnings += (
-                f"level {self.level:g} is not guaranteed: artifact '{name}' covers too few similar models; the bound "
-                f"reflects only its runs{source}",
-            )
+            warnings += (f"the job differs from the measured runs behind the bound ({outside}, ...): this widens the bound",)
         learn_s = time.perf_counter() - started
         seconds = {**estimate.seconds, "learn": learn_s, "total": estimate.seconds["total"] + learn_s}
         estimator = estimate.estimator.changed(learned=self._artifact)
@@ -466,7 +460,7 @@ def estimate(
     steps: int = 3,
     zero_grad: ZeroGrad = "step-start",
     overlap_inputs: bool = True,
-    device: str | Device = "h200",
+    device: str | Device = DEFAULT,
     memory: int | str | None = None,
     alloc_conf: str | None = None,
     checkpointing: bool = False,
@@ -474,7 +468,7 @@ def estimate(
     cudnn_benchmark: bool = False,
     stack: str | Stack | None = None,
     tracer: str | Tracer = "auto",
-    level: float = 0.99,
+    level: float | None = None,
     timeout_s: float = 1800.0,
     artifact: str | os.PathLike[str] | None = None,
     parallel: str | None = None,
@@ -512,7 +506,8 @@ def estimate(
             `"torch==2.8.0,cudnn==9.10.2,cuda==12"`. It selects the cuDNN that answers and the size of the CUDA context.
         tracer: nullgpu (the real CUDA code; needs Linux and a CUDA build of torch), fake (fake tensors, any build of torch),
             cpu (the real step on the CPU: the job must fit in this machine's memory), or auto: the first of these that works.
-        level: Confidence level of `upper_bound`, in (0, 1).
+        level: Confidence level of `upper_bound`, in (0, 1); None: the highest that the measured models like the job support, at
+            most 0.99.
         timeout_s: Time limit in seconds, over all runs of the job.
         artifact: Folder of a learned correction (`vramcast train`) for the quantiles; default: $VRAMCAST_ARTIFACT, or else the
             shipped artifact if it covers the job's class.
@@ -537,7 +532,7 @@ def estimate(
         >>> est.fits()
         True
         >>> vramcast.gib(est.reserved), est.level
-        ('... MiB', 0.99)
+        ('... MiB', 0.9...)
     """
     return Estimator(device, tracer, level, artifact, timeout_s, stack).estimate(
         model, batch, labels=labels, loss=loss, optimizer=optimizer, lr=lr, precision=precision, mode=mode, steps=steps,
@@ -550,9 +545,9 @@ def estimate(
 def estimate_command(
     command: str | Sequence[str],
     *,
-    device: str | Device = "h200",
+    device: str | Device = DEFAULT,
     stack: str | Stack | None = None,
-    level: float = 0.99,
+    level: float | None = None,
     timeout_s: float = 1800.0,
     artifact: str | os.PathLike[str] | None = None,
     bracket: bool | None = None,
@@ -567,7 +562,8 @@ def estimate_command(
             environment.
         device: Name of the card (see `vramcast.devices.DEVICES`), or a `Device`.
         stack: Software of the card's machine where it differs from this machine, as for `estimate`.
-        level: Confidence level of `upper_bound`, in (0, 1).
+        level: Confidence level of `upper_bound`, in (0, 1); None: the highest that the measured models like the job support, at
+            most 0.99.
         timeout_s: Time limit in seconds, over all runs of the job.
         artifact: Folder of a learned correction, as for `estimate`.
         bracket: Whether the job may also run on an infinitely slow card, as for `Estimator`.

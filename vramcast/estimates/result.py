@@ -42,7 +42,7 @@ from vramcast.tracer.format.rank_facts import (
     world_size_of,
 )
 from vramcast.tracer.format.snapshot import write_snapshot
-from vramcast.tracer.format.trace import Category, Phase, Trace
+from vramcast.tracer.format.trace import Category, Phase, Trace, step_number
 from vramcast.tracer.protocol.alloc_conf import AllocConf
 from vramcast.tracer.protocol.run_options import AS_USUAL, RunOptions
 
@@ -90,7 +90,7 @@ class Maker(Protocol):
     """The part of an `Estimator` that an estimate keeps, to make further estimates the same way."""
 
     @property
-    def level(self) -> float:
+    def level(self) -> float | None:
         """See `Estimator`."""
 
     @property
@@ -150,6 +150,7 @@ class Estimate(Viewable):
             itself is for the rank that reserves most.
         growth: Memory that a loop of the job keeps from step to step, and the step that fills the card; None if every loop
             settles.
+        has_card: Whether a card was named. If not, the estimate is for the default card's rules, and no view gives a verdict.
         estimator: The `Estimator` that made the estimate; comparisons use it for their other estimates.
         bound: Source of `quantile` and `upper_bound`. With a learned artifact, `quantile(0.5)` is the corrected process peak;
             the peaks above stay uncorrected.
@@ -192,6 +193,7 @@ class Estimate(Viewable):
     traits: Mapping[str, str] = field(default_factory=dict)
     other_rank: tuple[int, Trace] | None = field(default=None, repr=False)
     growth: Growth | None = None
+    has_card: bool = True
 
     # -------------------------------------------------------------------------------------------- observed facts
     @property
@@ -216,6 +218,11 @@ class Estimate(Viewable):
     def ranks(self) -> tuple[RankPeaks, ...]:
         """The traced ranks, each with its peaks in bytes; empty for a single rank. The estimate is for the fullest."""
         return ranks_of(self.trace)
+
+    @property
+    def fullest_rank(self) -> int:
+        """Number of the rank that the estimate is for."""
+        return max(self.ranks, key=lambda one: one.reserved).number if self.ranks else 0
 
     @property
     def processes(self) -> tuple[ProcessPeak, ...]:
@@ -245,8 +252,9 @@ class Estimate(Viewable):
     # -------------------------------------------------------------------------------------------- bound
     @property
     def level(self) -> float:
-        """Confidence level of `upper_bound`, in (0, 1)."""
-        return self.estimator.level
+        """Confidence level of `upper_bound`, in (0, 1): the given one, or else the one that the job's class supports."""
+        level = self.estimator.level
+        return self.bound.support.default_level if level is None else level
 
     def quantile(self, level: float) -> int:
         """Return the bytes that the process peak stays below with probability `level`.
@@ -305,8 +313,8 @@ class Estimate(Viewable):
             ValueError: `level` is not in (0, 1).
 
         Example:
-            >>> [one.part for one in est.margin()]
-            ['context', ...]
+            >>> est.margin()[0].part
+            'context'
         """
         level = self.level if level is None else level
         found = self.bound.margin(level, self.job.device, self.context)
@@ -372,7 +380,7 @@ class Estimate(Viewable):
             >>> est.verdict_on("rtx-4090").value
             'fits'
         """
-        return verdict_of(self, self.need(on, level=level), self.level if level is None else level)
+        return verdict_of(self, self.need(on, level=level))
 
     @property
     def verdict(self) -> Verdict:
@@ -426,7 +434,10 @@ class Estimate(Viewable):
 
     @property
     def timeline(self) -> Timeline:
-        """A list of (step, phase, live bytes, reserved bytes), one tuple for each event that changed one of the sizes."""
+        """A list of (step, phase, live bytes, reserved bytes), one tuple for each event that changed one of the sizes.
+
+        Steps count from 1; 0 is before the first.
+        """
         return timeline_of(self.trace)
 
     @property
@@ -437,13 +448,13 @@ class Estimate(Viewable):
 
     @property
     def peak_at(self) -> dict[str, Any]:
-        """Position of the peak of live blocks: step, phase, module and op; None where unknown."""
+        """Position of the peak of live blocks: step (from 1; 0 before the first), phase, module and op; None where unknown."""
         _, row = self.trace.peak_live()
         if row < 0:
             return {"step": None, "phase": None, "module": None, "op": None}
         operator = self.trace.operator_at(row)
         return {
-            "step": int(self.trace.step[row]),
+            "step": step_number(int(self.trace.step[row])),
             "phase": Phase(self.trace.phase[row]).name.lower(),
             "module": operator.module or None,
             "op": operator.name or None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from vramcast.core.units import gib
 from vramcast.simulator import curves
-from vramcast.tracer.format.trace import Phase, Trace
+from vramcast.tracer.format.trace import Phase, Trace, step_number
 
 
 class Timeline(list[tuple[int, str, int, int]]):
@@ -22,4 +22,4 @@ def timeline_of(trace: Trace) -> Timeline:
     names = [phase.name.lower() for phase in Phase]
     phases = [names[code] for code in trace.phase[rows].tolist()]
     live, reserved = curves.live_bytes(trace)[rows], trace.reserved_bytes()[rows]
-    return Timeline(zip(trace.step[rows].tolist(), phases, live.tolist(), reserved.tolist(), strict=True))
+    return Timeline(zip(map(step_number, trace.step[rows].tolist()), phases, live.tolist(), reserved.tolist(), strict=True))

@@ -80,13 +80,12 @@ class Seen(Protocol):
         """Memory that a loop keeps from step to step."""
 
 
-def verdict_of(estimate: Seen, need: Need, level: float) -> Verdict:
+def verdict_of(estimate: Seen, need: Need) -> Verdict:
     """Return the verdict on a card.
 
     Args:
         estimate: The job's estimate.
         need: Memory that the job needs on the card.
-        level: Level of the bound, in (0, 1).
     """
     card = f"{need.card.name} has {gib(need.card.total_bytes)}"
     if need.runs_out_of_memory:
@@ -97,7 +96,7 @@ def verdict_of(estimate: Seen, need: Need, level: float) -> Verdict:
     found = [*doubts(estimate)]
     if found:
         return Verdict("uncertain", f"{'; '.join(found)}. The observed part needs {gib(need.point_bytes)}; {card}")
-    sizes = f"the job needs {gib(need.point_bytes)}, at most {gib(need.bound_bytes)} at level {level:g}; {card}"
+    sizes = f"the job needs {gib(need.point_bytes)}, at most {gib(need.bound_bytes)}; {card}"
     return Verdict("fits" if need.bound_bytes <= need.card.total_bytes else "uncertain", sizes)
 
 

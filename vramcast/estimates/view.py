@@ -36,6 +36,18 @@ class Viewable:
     def __str__(self) -> str:
         return str(self._view.text(self))
 
+    def details(self) -> str:
+        """Return everything that the seven lines of `str(estimate)` leave out.
+
+        Returns:
+            Lines of text: all peaks, parts of the margin, phases, ranks, and every warning.
+
+        Example:
+            >>> print(est.details())
+            process peak ...
+        """
+        return str(self._view.details(self))
+
     def to_dict(self) -> dict[str, Any]:
         """Return the estimate as a JSON object.
 

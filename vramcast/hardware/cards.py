@@ -109,6 +109,7 @@ class _BuiltIn(Mapping[str, Device]):
         return len(built_in().cards)
 
 
+DEFAULT: Final = "h200"  # arbitrary: the card of an estimate for which none is named
 DEVICES: Final[Mapping[str, Device]] = _BuiltIn()
 
 

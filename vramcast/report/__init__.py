@@ -5,7 +5,7 @@ part of it, and the timeline as a picture. An estimate is data (`result.py`) and
 """
 
 from vramcast.report.answer_json import SCHEMA, to_dict
-from vramcast.report.answer_text import text
+from vramcast.report.answer_text import details, signs_of, text
 from vramcast.report.job_page import draw_fragment, draw_page, plot, plot_text, save
 
-__all__ = ["SCHEMA", "draw_fragment", "draw_page", "plot", "plot_text", "save", "text", "to_dict"]
+__all__ = ["SCHEMA", "details", "draw_fragment", "draw_page", "plot", "plot_text", "save", "signs_of", "text", "to_dict"]

@@ -24,7 +24,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         "schema": SCHEMA,
         **_asked(estimate),
         **_sizes(estimate),
-        "verdict": estimate.verdict.to_dict(),
+        "verdict": estimate.verdict.to_dict() if estimate.has_card else None,
         "doubts": list(estimate.doubts),
         "fits": {key: estimate.fits(key) for key in DEVICES},
         "out_of_memory": estimate.out_of_memory,
@@ -93,6 +93,7 @@ def _optimizer(job: Job) -> str | None:
 
 
 def _sizes(estimate: Estimate) -> dict[str, Any]:
+    support = estimate.bound.support
     method, n_calibration = estimate.bound.method(estimate.level, estimate.job.device)
     return {
         "peaks": {**_peaks(estimate), "process": estimate.process, "min_feasible": estimate.min_feasible},
@@ -102,6 +103,8 @@ def _sizes(estimate: Estimate) -> dict[str, Any]:
             "bytes": estimate.upper_bound,
             "method": method,
             "n_calibration": n_calibration,
+            "supported_level": support.level,
+            "models": support.models,
             "covers": "all" if estimate.course.is_whole else "what was reached",
             "margin": [asdict(part) for part in estimate.margin()],
         },

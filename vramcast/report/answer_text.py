@@ -1,22 +1,97 @@
-"""An estimate as text, for `print(estimate)` and the command line."""
+"""An estimate as text, for `print(estimate)` and the command line: at most seven lines, and all others as its details."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from vramcast.core.units import gib
 from vramcast.estimates.result import Estimate
+from vramcast.estimates.verdict import Value
+from vramcast.report.answer import NAME, WIDTH, headline, lines, step_words
 from vramcast.tracer.format.rank_facts import Held, beside_bytes
 
+Colour: TypeAlias = Literal["green", "yellow", "red", "dim"]
+Paint: TypeAlias = Callable[[str, Colour], str]
 _NUMBER: Final = re.compile(r"\d+")
+_CELLS: Final = 40  # arbitrary: cells of the bar
+_LEAST_CELLS: Final = 4  # arbitrary: cells of the bar on the narrowest terminal
+_NARROW: Final = 60  # arbitrary: columns of a terminal below which lines hang by little
+_SIZED: Final = 33  # spec: columns before the words of `_sized`
+_NAMED: Final = 18  # spec: columns of a name there
+# Parts of the card: held at the peak, up to the bound, free; the second row is for encodings without these characters.
+SIGNS: Final = ("█▒·", "#+.")
+_VERDICTS: Final[dict[Value, Colour]] = {"fits": "green", "uncertain": "yellow", "does not fit": "red"}
 
 
-def text(estimate: Estimate) -> str:
-    """Return all lines of an answer."""
-    return "\n".join([*_peaks(estimate), *_places(estimate), *_parts(estimate), *_limits(estimate)])
+def _plain(text: str, colour: Colour) -> str:
+    return text
+
+
+def text(estimate: Estimate, width: int = WIDTH, *, paint: Paint = _plain, signs: str | None = None) -> str:
+    """Return the answer: at most seven lines if `width` is at least 100.
+
+    Args:
+        estimate: The estimate.
+        width: Columns; longer lines wrap at words.
+        paint: Returns a text in a color.
+        signs: Three characters of the bar; default: those that stdout can show.
+    """
+    first, *more = _wrapped(headline(estimate), width, 4)
+    if estimate.has_card:
+        value = estimate.verdict.value
+        first = paint(value, _VERDICTS[value]) + first.removeprefix(value) if first.startswith(value) else first
+        more.append(_bar(estimate, width, paint, signs or signs_of(getattr(sys.stdout, "encoding", None))))
+    for line in lines(estimate):
+        more += _wrapped(f"{line.name:<{NAME}}{line.words}", width, NAME)
+    return "\n".join([first, *more])
+
+
+def details(estimate: Estimate, width: int = WIDTH) -> str:
+    """Return the lines that `text` leaves out."""
+    rows = [*_peaks(estimate), *_places(estimate), *_parts(estimate), *_limits(estimate)]
+    return "\n".join(line for row in rows for line in _wrapped(row, width, _hanging(row)))
+
+
+def signs_of(encoding: str | None) -> str:
+    """Return the characters of a bar for an encoding."""
+    try:
+        SIGNS[0].encode(encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return SIGNS[1]
+    return SIGNS[0]
+
+
+def _bar(estimate: Estimate, width: int, paint: Paint, signs: str) -> str:
+    """Return the card as a bar: the job's peak, the reach of its bound, and the free rest."""
+    held, reach, free = tuple(signs)
+    cells = max(_LEAST_CELLS, min(_CELLS, width - 2))
+
+    def filled(size_bytes: int) -> int:
+        """Return the number of cells of a size: at least one, and all of them only for the whole card."""
+        return min(cells, max(1, size_bytes * cells // estimate.card_bytes))
+
+    peak = filled(estimate.process)
+    bound = peak if estimate.doubts else max(peak, filled(estimate.upper_bound))
+    bar = paint(held * peak, _VERDICTS[estimate.verdict.value]) + paint(reach * (bound - peak), "yellow")
+    return f"[{bar}{paint(free * (cells - bound), 'dim')}]"
+
+
+def _wrapped(line: str, width: int, indent: int) -> list[str]:
+    """Return a line wrapped at words; the lines below its first are indented."""
+    below = " " * (indent if width >= _NARROW else 2)
+    return textwrap.wrap(line, width, subsequent_indent=below, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _hanging(row: str) -> int:
+    """Return the column at which the words of a row begin."""
+    if row[_SIZED - 3 : _SIZED] == "   ":
+        return _SIZED
+    return _NAMED if row[_NAMED - 2 : _NAMED] == "  " else 2
 
 
 def _sized(name: str, size: str, words: str) -> str:
@@ -26,7 +101,7 @@ def _sized(name: str, size: str, words: str) -> str:
 def _peaks(estimate: Estimate) -> Iterator[str]:
     """Yield the three peaks, the bound with its margin, and the verdict for the card."""
     context = estimate.context
-    claim = f"at level {estimate.level:g}" + (", of the observed part" if estimate.doubts else "")
+    claim = "of the observed part" if estimate.doubts else f"for {estimate.bound.support.words(estimate.level)}"
     smallest = "unknown" if estimate.min_feasible is None else gib(estimate.min_feasible)
     assumed = " (assumed)" if context.assumed else ""
     beside = beside_bytes(estimate.trace)
@@ -39,7 +114,8 @@ def _peaks(estimate: Estimate) -> Iterator[str]:
     yield _sized("reserved", gib(estimate.reserved), "torch.cuda.max_memory_reserved()")
     yield _sized("allocated", gib(estimate.allocated), "torch.cuda.max_memory_allocated()")
     yield _sized("smallest card", smallest, "on which the job runs")
-    yield _sized("card", gib(estimate.card_bytes), f"{estimate.job.device.name}: {estimate.verdict}")
+    if estimate.has_card:
+        yield _sized("card", gib(estimate.card_bytes), f"{estimate.job.device.name}: {estimate.verdict}")
 
 
 def _places(estimate: Estimate) -> Iterator[str]:
@@ -50,12 +126,7 @@ def _places(estimate: Estimate) -> Iterator[str]:
     yield f"at the peak       {parts}"
     at = estimate.peak_at
     place = f"{at['module'] or 'outside of modules'}, {at['op'] or 'no operator'}"
-    yield f"peak in           {_step(at['step'])}, {at['phase']}, {place}"
-
-
-def _step(number: int | None) -> str:
-    """Return a step's number, counted from 1 as in `--steps`."""
-    return "no step" if number is None else "before step 1" if number < 0 else f"step {number + 1}"
+    yield f"peak in           {step_words(at['step'])}, {at['phase']}, {place}"
 
 
 def _parts(estimate: Estimate) -> Iterator[str]:

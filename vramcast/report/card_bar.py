@@ -15,15 +15,13 @@ from typing import Final
 from vramcast.core.units import gib
 from vramcast.estimates.result import Estimate
 from vramcast.tracer.format.trace import Category
-from vramcast.views.charts.chart import GREY
-from vramcast.views.style import CONTEXT, LOOKS, Look
+from vramcast.views.style import CONTEXT, FRAGMENTATION, LOOKS, OTHERS, Look
 
 MARGIN: Final = "margin"  # a colour of the page
-_FRAGMENTATION: Final = Look("reserved, no block", GREY, " ")
 # The names of `Estimate.breakdown`, in the order of the stack.
 _LOOKS: Final[dict[str, Look]] = {
     "context": CONTEXT,
-    "other_processes": Look("other processes", GREY, "o"),
+    "other_processes": OTHERS,
     "parameters": LOOKS[Category.PARAMETER],
     "gradients": LOOKS[Category.GRADIENT],
     "optimizer_state": LOOKS[Category.OPTIMIZER_STATE],
@@ -31,7 +29,7 @@ _LOOKS: Final[dict[str, Look]] = {
     "inputs": LOOKS[Category.INPUT],
     "workspaces": LOOKS[Category.WORKSPACE],
     "temporaries": LOOKS[Category.TEMPORARY],
-    "fragmentation": _FRAGMENTATION,
+    "fragmentation": FRAGMENTATION,
 }
 
 

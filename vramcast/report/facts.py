@@ -8,9 +8,11 @@ from typing import Final, NamedTuple
 from vramcast.core.text import printable
 from vramcast.core.units import gib
 from vramcast.estimates.advice_rows import Advice
+from vramcast.estimates.bounds.support import jobs_below
 from vramcast.estimates.result import Estimate
 from vramcast.estimates.verdict import Verdict
 from vramcast.hardware.cards import DEVICES
+from vramcast.report.answer import Line, headline, lines
 from vramcast.views.charts.page import Table
 
 _MODULES: Final = 15  # arbitrary: rows of the table
@@ -19,21 +21,25 @@ _CALLS: Final = 12  # arbitrary: number of calls named in a line
 
 
 class Answer(NamedTuple):
-    """The verdict, the name of its colour, and sentences that explain it."""
+    """The headline, the name of its colour, the lines below it, and sentences that explain the verdict."""
 
-    word: str
+    headline: str
     colour: str
+    lines: tuple[Line, ...]
     sentences: tuple[str, ...]
 
 
 def answer(estimate: Estimate) -> Answer:
-    """Return the verdict with its explanation."""
-    verdict = estimate.verdict
-    return Answer(verdict.value.capitalize(), _COLOURS[verdict.value], tuple(_sentences(estimate, verdict)))
+    """Return the answer that the text has too, with its explanation."""
+    first, verdict = headline(estimate), estimate.verdict
+    colour = _COLOURS[verdict.value] if estimate.has_card else "doubt"
+    sentences = tuple(_sentences(estimate, verdict)) if estimate.has_card else ()
+    return Answer(f"{first[0].upper()}{first[1:]}", colour, lines(estimate), sentences)
 
 
 def _sentences(estimate: Estimate, verdict: Verdict) -> Iterator[str]:
-    yield f"{verdict.reason[0].upper()}{verdict.reason[1:]}."
+    if estimate.doubts or estimate.growth is not None:
+        yield f"{verdict.reason[0].upper()}{verdict.reason[1:]}."
     missing_bytes, free_bytes = estimate.process - estimate.card_bytes, estimate.card_bytes - estimate.upper_bound
     if missing_bytes > 0:
         yield f"{gib(missing_bytes)} are missing."
@@ -83,7 +89,7 @@ def modules(estimate: Estimate) -> Table:
         (printable(name) or "no module", gib(size), f"{size / all_bytes:.1%}") for name, size in list(found.items())[:_MODULES]
     ]
     note = f"The {len(rows)} largest of {len(found)}." if len(found) > len(rows) else ""
-    return Table("Modules at the live peak", ("module", "live bytes", "share"), rows, note)
+    return Table("Modules at the peak", ("module", "live bytes", "share"), rows, note)
 
 
 def more_tables(estimate: Estimate, advice: Advice | None) -> list[Table]:
@@ -136,12 +142,12 @@ def _advice(advice: Advice) -> Table:
         smallest = DEVICES[row.smallest_device].name.removeprefix("NVIDIA ") if row.smallest_device is not None else "none"
         rows.append((row.name, gib(row.reserved), gib(row.bound), fits, smallest, row.price))
     columns = ("change", "reserved", "upper bound", "this card", "fits from", "price")
-    return Table("Variants of the job", columns, rows, f"Upper bounds are at level {advice.level:g}.")
+    return Table("Variants of the job", columns, rows, f"Upper bounds are for {jobs_below(advice.level)}.")
 
 
 def assumed(estimate: Estimate) -> list[str]:
     """Return the warnings and assumptions: unanswered calls, the context, the runs behind the bound."""
-    context, (method, n) = estimate.context, estimate.bound.method(estimate.level, estimate.job.device)
+    context = estimate.context
     found = [one[0].upper() + one[1:] for one in estimate.warnings if one]
     if estimate.out_of_memory is not None:
         found.append(f"On the card itself, torch would raise: {estimate.out_of_memory}")
@@ -151,9 +157,7 @@ def assumed(estimate: Estimate) -> list[str]:
         found.append(f"No largest size is known, so no bound holds, for {_some(estimate.unbounded_calls)}")
     if context.assumed and not any("context" in one for one in estimate.warnings):
         found.append(f"The CUDA context of {gib(context.bytes)} is assumed: {context.provenance}")
-    runs = f", from {n} runs or models" if n else ""
-    by = f"the artifact '{estimate.bound.artifact}'" if estimate.bound.artifact else "the built-in rule"
-    found.append(f"The upper bound at level {estimate.level:g} comes from {by} ({method}{runs})")
+    found.append(f"The upper bound is for {estimate.bound.support.words(estimate.level)}")
     return found
 
 

@@ -53,13 +53,13 @@ def draw_page(estimate: Estimate, *, advice: Advice | None = None, command: str 
         more=facts.more_tables(estimate, advice),
         repeat=command or python_call(estimate),
         made_with=facts.made_with(estimate, __version__),
-        **timeline.content(estimate.trace, estimate.card_bytes, estimate.other_rank, top_groups=_TOP_GROUPS),
+        **timeline.content(estimate.trace, _card_bytes(estimate), estimate.other_rank, top_groups=_TOP_GROUPS),
     )
 
 
 def draw_fragment(estimate: Estimate) -> str:
     """Return the part of the report for a notebook: no script, no ids, and styles of its own."""
-    figures = timeline.figures(estimate.trace, estimate.card_bytes, estimate.other_rank, _FRAGMENT_POINTS)
+    figures = timeline.figures(estimate.trace, _card_bytes(estimate), estimate.other_rank, _FRAGMENT_POINTS)
     return render("fragment.html", **_parts(estimate), figures=figures)
 
 
@@ -67,7 +67,7 @@ def _parts(estimate: Estimate) -> dict[str, Any]:
     return {
         "title": printable(estimate.title),
         "answer": facts.answer(estimate),
-        "card": card_bar(estimate),
+        "card": card_bar(estimate) if estimate.has_card else None,
         "margin": facts.margin(estimate),
         "peaks": facts.peaks(estimate),
         "assumed": facts.assumed(estimate),
@@ -85,4 +85,8 @@ def plot_text(estimate: Estimate) -> str:
 
 
 def _options(estimate: Estimate) -> dict[str, Any]:
-    return {"card_bytes": estimate.card_bytes, "title": estimate.title, "beside": estimate.other_rank}
+    return {"card_bytes": _card_bytes(estimate), "title": estimate.title, "beside": estimate.other_rank}
+
+
+def _card_bytes(estimate: Estimate) -> int | None:
+    return estimate.card_bytes if estimate.has_card else None

@@ -15,7 +15,7 @@ from typing import Any, Final
 from vramcast.core.text import printable
 from vramcast.core.units import gib
 from vramcast.simulator import curves
-from vramcast.tracer.format.trace import Trace
+from vramcast.tracer.format.trace import Trace, step_number
 from vramcast.views import style
 
 _MAX_POINTS: Final = 20_000  # arbitrary: a file of some 8 MB
@@ -37,10 +37,17 @@ def _events(trace: Trace, name: str, card_bytes: int | None) -> Iterator[dict[st
     for thread, kind in ((_STEPS, "steps"), (_PHASES, "phases")):
         yield {"ph": "M", "name": "thread_name", "tid": thread, "args": {"name": kind}}
     for first, end, step in curves.steps(trace):
-        yield {"ph": "X", "name": f"step {step}", "tid": _STEPS, "ts": first, "dur": end - first}
+        yield {"ph": "X", "name": f"step {step_number(step)}", "tid": _STEPS, "ts": first, "dur": end - first}
     for span in curves.spans(trace):
         phase, length = span.phase.name.lower(), span.end - span.first
-        yield {"ph": "X", "name": phase, "tid": _PHASES, "ts": span.first, "dur": length, "args": {"step": span.step}}
+        yield {
+            "ph": "X",
+            "name": phase,
+            "tid": _PHASES,
+            "ts": span.first,
+            "dur": length,
+            "args": {"step": step_number(span.step)},
+        }
     live, process = curves.peak_of_live(trace), curves.peak_of_process(trace)
     for kind, size_bytes, row in (("live", live.live_bytes, live.row), ("process", process.process_bytes, process.row)):
         if row >= 0:

@@ -145,7 +145,7 @@ def _charts(trace: Trace, packings: Sequence[Packing]) -> list[Chart]:
     drawn = []
     for packing in packings:
         first, end, low, size = packing.segments.T
-        series = [Series("reserved, no block", "boxes", first, low + size, LIGHT_GREY, low, end)]
+        series = [Series("fragmentation", "boxes", first, low + size, LIGHT_GREY, low, end)]
         # Small blocks come last: they lie in gaps, and a large block's edge must not hide one smaller than a pixel.
         for large in (True, False):
             for kind, look in style.LOOKS.items():
@@ -157,8 +157,8 @@ def _charts(trace: Trace, packings: Sequence[Packing]) -> list[Chart]:
                     if large
                 ]
                 series.append(Series(look.name, "boxes", first, low + size, look.colour, low, end, titles))
-        series.append(Series(f"live peak {gib(peak_bytes)}", "level", (), (peak_bytes,), INK))
-        above = f", {packing.height_bytes / peak_bytes:.3f} times the live peak" if peak_bytes else ""
+        series.append(Series(f"allocated peak {gib(peak_bytes)}", "level", (), (peak_bytes,), INK))
+        above = f", {packing.height_bytes / peak_bytes:.3f} times the allocated peak" if peak_bytes else ""
         name = f"{packing.name}: {gib(packing.height_bytes)}{above}"
         drawn.append(Chart(name, across, up, tuple(series), width=_SIDE, height=_SIDE))
     return drawn

@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from vramcast.core.units import GIB, MIB, gib
-from vramcast.simulator.curves import Peak, Rows, SizesBytes, Span, context_bytes, live_by_category, spans, steps
+from vramcast.simulator.curves import (
+    Peak,
+    Rows,
+    SizesBytes,
+    Span,
+    context_bytes,
+    live_by_category,
+    peak_of_live,
+    peak_of_process,
+    spans,
+    steps,
+)
+from vramcast.tracer.format.rank_facts import beside_bytes
 from vramcast.tracer.format.trace import RANKS, Category, Trace, place
 from vramcast.views.charts import chart
 from vramcast.views.charts.chart import Axis
@@ -34,6 +46,8 @@ LOOKS: Final[Mapping[Category, Look]] = {
     Category.UNKNOWN: Look("unknown", chart.GREY, "?"),
 }
 CONTEXT: Final = Look("context", chart.DARK_GREY, "x")  # the lowest layer
+OTHERS: Final = Look("other processes", chart.GREY, "o")
+FRAGMENTATION: Final = Look("fragmentation", chart.GREY, " ")
 PROCESS: Final = "process: context + segments"  # name of the line
 
 _HEADROOM: Final = 1.06  # arbitrary: space above the highest curve
@@ -95,26 +109,30 @@ def spaced_steps(trace: Trace, share: float) -> list[tuple[int, int]]:
     return spaced
 
 
-def parts(peak: Peak) -> list[tuple[Look, int]]:
-    """Return the memory of the process at a peak by part: context, categories, then reserved memory without a block."""
-    live = [(look, peak.by_category.get(category, 0)) for category, look in LOOKS.items()]
-    no_block_bytes = max(peak.reserved_bytes - peak.live_bytes, 0)
-    return [(CONTEXT, peak.context_bytes), *live, (Look("reserved, no block", "none", " "), no_block_bytes)]
+def parts(trace: Trace) -> list[tuple[Look, int]]:
+    """Return the process peak by part, as `Estimate.breakdown`: the blocks are those of the allocated peak.
 
-
-def held_bytes(peak: Peak) -> int:
-    """Return the sum of `parts`: the process bytes, or context plus live bytes if the trace has no segments."""
-    return peak.context_bytes + max(peak.reserved_bytes, peak.live_bytes)
-
-
-def shares(*peaks: Peak) -> list[tuple[Look, list[tuple[int, float]]]]:
-    """Return the bytes and the share at each peak for every part that is not 0 at all of them."""
-    rows = zip(*(parts(peak) for peak in peaks), strict=True)
-    return [
-        (row[0][0], [(size, max(0.0, size / max(held_bytes(peak), 1))) for peak, (_, size) in zip(peaks, row, strict=True)])
-        for row in rows
-        if any(size for _, size in row)
+    Fragmentation is the rest: segments that hold no block even then. Parts of 0 bytes are left out.
+    """
+    live, process = peak_of_live(trace), peak_of_process(trace)
+    blocks = dict(live.by_category)
+    blocks[Category.TEMPORARY] = blocks.get(Category.TEMPORARY, 0) + blocks.pop(Category.UNKNOWN, 0)
+    others_bytes = beside_bytes(trace)
+    at = process if process.row >= 0 else live
+    found = [
+        (CONTEXT, at.context_bytes - others_bytes),
+        (OTHERS, others_bytes),
+        *((look, blocks.get(category, 0)) for category, look in LOOKS.items()),
+        (FRAGMENTATION, max(process.reserved_bytes - live.live_bytes, 0)),
     ]
+    return [(look, size_bytes) for look, size_bytes in found if size_bytes]
+
+
+def shares(trace: Trace) -> list[tuple[Look, int, float]]:
+    """Return `parts`, each with its share of their sum."""
+    found = parts(trace)
+    all_bytes = max(sum(size_bytes for _, size_bytes in found), 1)
+    return [(look, size_bytes, max(0.0, size_bytes / all_bytes)) for look, size_bytes in found]
 
 
 def peak_words(trace: Trace, name: str, size_bytes: int, row: int) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from vramcast.core.text import printable
 from vramcast.core.units import gib
 from vramcast.simulator import curves
-from vramcast.tracer.format.trace import Trace, place
+from vramcast.tracer.format.trace import Trace, place, step_number
 from vramcast.views import style
 
 _CHART_COLUMNS: Final = 68  # arbitrary: 80 with the axis, the width of a terminal
@@ -36,7 +36,7 @@ def draw(trace: Trace, *, card_bytes: int | None = None, title: str = "", beside
     peak_bytes = max(curves.highest_bytes(one) for _, one in drawn)
     for name, one in drawn:
         lines += ["", *([name] if name else []), *_chart(one, card_bytes, peak_bytes)]
-    lines += ["", *_breakdown(live, process)]
+    lines += ["", *_breakdown(trace, process)]
     groups = curves.top_groups(trace, live.row, _TOP_GROUPS)
     if groups:
         lines += ["", *_table(groups)]
@@ -45,11 +45,11 @@ def draw(trace: Trace, *, card_bytes: int | None = None, title: str = "", beside
 
 def _peak_lines(trace: Trace, live: curves.Peak, process: curves.Peak, card_bytes: int | None) -> list[str]:
     lines = []
-    for name, size_bytes, row in (("live", live.live_bytes, live.row), ("process", process.process_bytes, process.row)):
+    for name, size_bytes, row in (("allocated", live.live_bytes, live.row), ("process", process.process_bytes, process.row)):
         if row < 0:
-            lines.append(f"{name + ' peak':<14}{'unknown':>11}   the trace has none")
+            lines.append(f"{name + ' peak':<15}{'unknown':>11}   the trace has none")
         else:
-            lines += [f"{name + ' peak':<14}{gib(size_bytes):>11}   at row {row:,}", f"  {place(trace, row, 24)}"]
+            lines += [f"{name + ' peak':<15}{gib(size_bytes):>11}   at row {row:,}", f"  {place(trace, row, 24)}"]
     lines += [f"  {style.process_words(process)}"] if process.row >= 0 else []
     if card_bytes is not None:
         lines.append(style.card_words(card_bytes, process))
@@ -90,7 +90,7 @@ def _chart(trace: Trace, card_bytes: int | None, peak_bytes: int) -> list[str]:
         lines.append(f"{label:>{_AXIS_COLUMNS}}{'┤' if label else '│'}" + "".join(row))
     margin = " " * (_AXIS_COLUMNS + 1)
     phases = [(span.first, span.end, span.phase.name.lower()) for span in curves.spans(trace)]
-    steps = [(first, end, f"step {step}") for first, end, step in curves.steps(trace)]
+    steps = [(first, end, f"step {step_number(step)}") for first, end, step in curves.steps(trace)]
     lines += [margin + _strip(phases, len(trace)), margin + _strip(steps, len(trace))]
     used = [look for look, sizes in layers if sizes.any()]
     legend = [f"{look.letter} {look.name}" for look in used]
@@ -128,19 +128,18 @@ def _bar(share: float) -> str:
     return "█" * full + (_EIGHTHS[rest] if rest else "")
 
 
-def _breakdown(live: curves.Peak, process: curves.Peak) -> list[str]:
-    lines = [f"{'':<20}{'at the live peak':<30}at the process peak"]
-    for look, at in style.shares(live, process):
-        line = f"{look.name if look.letter == ' ' else f'{look.letter} {look.name}':<18}"
-        lines.append(line + "".join(f"{gib(size):>11} {share:>4.0%} {_bar(share):<{_BAR_COLUMNS}}  " for size, share in at))
+def _breakdown(trace: Trace, process: curves.Peak) -> list[str]:
+    lines = [f"{'':<20}at the peak"]
+    for look, size, share in style.shares(trace):
+        name = look.name if look.letter == " " else f"{look.letter} {look.name}"
+        lines.append(f"{name:<18}{gib(size):>11} {share:>4.0%} {_bar(share)}")
     if process.row >= 0:
-        lines.append(f"{'reserved':<18}{gib(live.reserved_bytes):>11}{'':<19}{gib(process.reserved_bytes):>11}")
-        lines.append(f"{'process':<18}{gib(live.process_bytes):>11}{'':<19}{gib(process.process_bytes):>11}")
+        lines.append(f"{'process':<18}{gib(process.process_bytes):>11}")
     return lines
 
 
 def _table(groups: Sequence[curves.Group]) -> list[str]:
-    lines = [f"{'live at the peak':>16} {'blocks':>7}   {'module':<28}{'operator':<24}"]
+    lines = [f"{'held at the peak':>16} {'blocks':>7}   {'module':<28}{'operator':<24}"]
     for group in groups:
         letter = style.LOOKS[group.category].letter
         module, op = printable(group.module, 26) or "-", printable(group.op, 23) or "-"

@@ -14,7 +14,7 @@ import numpy as np
 from vramcast.core.text import printable
 from vramcast.core.units import gib
 from vramcast.simulator import curves
-from vramcast.tracer.format.trace import Phase, Trace
+from vramcast.tracer.format.trace import Phase, Trace, step_number
 from vramcast.views import style
 from vramcast.views.charts import png, svg
 from vramcast.views.charts.chart import ALARM, INK, Chart, Series, Shade
@@ -66,10 +66,7 @@ def content(trace: Trace, card_bytes: int | None, beside: style.Beside, *, top_g
         top_groups: Number of rows in the table of the largest blocks.
     """
     live, process = curves.peak_of_live(trace), curves.peak_of_process(trace)
-    totals = [
-        ("reserved", [gib(peak.reserved_bytes) for peak in (live, process)]),
-        ("process", [gib(peak.process_bytes) for peak in (live, process)]),
-    ]
+    totals = [("process", gib(process.process_bytes))]
     groups = [
         (gib(group.size_bytes), f"{group.n_blocks:,}", style.LOOKS[group.category], *_names(group.module, group.op))
         for group in curves.top_groups(trace, live.row, top_groups)
@@ -77,7 +74,7 @@ def content(trace: Trace, card_bytes: int | None, beside: style.Beside, *, top_g
     charts = _charts(trace, beside, _MAX_POINTS, card_bytes)
     return {
         "charts": [svg.draw(chart, pointed=at == 0) for at, chart in enumerate(charts)],
-        "parts": [(look, [(gib(size), share) for size, share in at]) for look, at in style.shares(live, process)],
+        "parts": [(look, gib(size), share) for look, size, share in style.shares(trace)],
         "totals": totals if process.row >= 0 else [],
         "groups": groups,
         "data": _data(trace, curves.sampled_rows(trace, _MAX_POINTS)),
@@ -92,7 +89,7 @@ def figures(trace: Trace, card_bytes: int | None, beside: style.Beside, max_poin
 def _summary(trace: Trace, card_bytes: int | None) -> list[str]:
     live, process = curves.peak_of_live(trace), curves.peak_of_process(trace)
     said = [
-        style.peak_words(trace, "live", live.live_bytes, live.row),
+        style.peak_words(trace, "allocated", live.live_bytes, live.row),
         style.peak_words(trace, "process", process.process_bytes, process.row),
     ]
     said += [style.process_words(process)] if process.row >= 0 else []
@@ -120,7 +117,7 @@ def _chart(trace: Trace, rows: curves.Rows, card_bytes: int | None, top: int, na
         series.append(Series(style.PROCESS, "steps", rows, curves.process_bytes(trace)[rows], INK))
     if live.row >= 0:
         height = live.context_bytes + live.live_bytes
-        series.append(Series(f"live peak {gib(live.live_bytes)}", "peak", (live.row,), (height,), INK))
+        series.append(Series(f"allocated peak {gib(live.live_bytes)}", "peak", (live.row,), (height,), INK))
     if card_bytes is not None and card_bytes <= top:
         series.append(Series(f"card {gib(card_bytes)}", "level", (), (card_bytes,), ALARM))
     shades = []
@@ -134,7 +131,7 @@ def _chart(trace: Trace, rows: curves.Rows, card_bytes: int | None, top: int, na
         style.byte_axis(top),
         tuple(series),
         tuple(shades),
-        tuple((first, f"step {step}") for first, step in style.spaced_steps(trace, _STEP_SHARE)),
+        tuple((first, f"step {step_number(step)}") for first, step in style.spaced_steps(trace, _STEP_SHARE)),
         note=f"card {gib(card_bytes)} is above ↑" if card_bytes is not None and card_bytes > top else "",
         description="; ".join(["stacked bytes by category", *_summary(trace, card_bytes)]),
         width=_WIDTH,
@@ -157,7 +154,7 @@ def _data(trace: Trace, rows: curves.Rows) -> dict[str, Any]:
         "categories": [look.name for look in style.LOOKS.values()],
         "phases": [phase.name.lower() for phase in Phase],
         "row": rows.tolist(),
-        "step": trace.step[rows].tolist(),
+        "step": [step_number(step) for step in trace.step[rows].tolist()],
         "phase": trace.phase[rows].tolist(),
         "ops": ops,
         "op": op,

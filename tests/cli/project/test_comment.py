@@ -30,7 +30,7 @@ def test_table_lists_changes_since_base(outcome: Make) -> None:
     assert text.splitlines()[0] == MARKER
     assert text.splitlines()[1] == "### GPU memory: 4 of 4 jobs fit"
     assert "| job | card | process peak | since main | upper bound | card has | verdict |" in text
-    assert "| `grown` | `t4` | 2.00 GiB | +1.00 GiB | 2.50 GiB at 0.99 | 15.00 GiB | fits |" in text
+    assert "| `grown` | `t4` | 2.00 GiB | +1.00 GiB | 2.50 GiB for 99 of 100 jobs | 15.00 GiB | fits |" in text
     assert "| `same` | `t4` | 10.0 MiB | no change |" in text
     assert "| `smaller` | `t4` | 100.0 MiB | -300.0 MiB |" in text
     assert "| `fresh` | `t4` | 5.0 MiB | new |" in text

@@ -9,6 +9,7 @@ from typing import Any, Final
 from vramcast.cli.project.comparison import Comparison
 from vramcast.core.text import SHOWN, one_line
 from vramcast.core.units import gib
+from vramcast.estimates.bounds.support import jobs_below
 from vramcast.estimates.verdict import EXIT_CODES
 
 # The first line, by which an action finds its own comment again.
@@ -75,7 +76,7 @@ def _rows(comparison: Comparison) -> list[list[str]]:
             bound = estimate["upper_bound"]
             sizes = [
                 gib(estimate["peaks"]["process"]),
-                f"{gib(bound['bytes'])} at {bound['level']:g}",
+                f"{gib(bound['bytes'])} for {jobs_below(bound['level'])}",
                 gib(estimate["memory_bytes"]),
             ]
             card = estimate["device"]

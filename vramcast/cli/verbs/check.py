@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options; `command` holds the words after `--` (main.py)."""
     checked_job.add_arguments(parser)
     shared.add_files(parser)
+    shared.add_details(parser)
     repository_check.add_arguments(parser)
     parser.epilog = f"Instead of TARGET, after all options: -- COMMAND: {checked_job.COMMAND_HELP}"
 
@@ -37,5 +38,6 @@ def main(options: argparse.Namespace) -> int:
     job = CheckedJob.of({**vars(options), "command": options.command or None})
     estimate = job.estimate()
     shared.finish(options, estimate, questions)
-    say(str(estimate.verdict))
+    if options.json:
+        say(str(estimate.verdict))
     return estimate.verdict.exit_code

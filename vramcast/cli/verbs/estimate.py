@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_fields(parser, "parallel", "world_size", "nproc_per_node")
     shared.add_output(parser)
     shared.add_files(parser)
+    shared.add_details(parser)
     group(parser, ANSWER).add_argument(
         "--advise",
         action="store_true",

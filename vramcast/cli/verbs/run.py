@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_fields(parser, *shared.RANKS)
     shared.add_output(parser, RUN_COMMANDS)
     shared.add_files(parser)
+    shared.add_details(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, type=str, metavar="-- COMMAND", help=COMMAND_HELP)
 
 

@@ -76,6 +76,8 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError("No sizes are given: add --batch-sizes 8..512, --world-sizes 1..1024, or --max-batch.")
     if options.max_batch and options.batch_sizes:
         raise UsageError("--max-batch searches over batch sizes itself: leave out --batch-sizes or --max-batch.")
+    if options.max_batch and options.device is None and options.memory is None:
+        raise UsageError("--max-batch needs a card: name one with --on (vramcast devices lists them), or give --memory.")
     if options.world_sizes and (options.max_batch or options.batch_sizes):
         raise UsageError(
             "--world-sizes uses a single batch: leave out --batch-sizes and --max-batch, or give one --world-size."
@@ -91,7 +93,8 @@ def main(options: argparse.Namespace) -> int:
     ahead: dict[int, Estimate | CannotEstimate] = {}  # sizes that the search may need next
 
     def run(size: int) -> Estimate | CannotEstimate:
-        return estimator.try_estimate(sized.get(size) or job.with_batch(size))
+        one = estimator.try_estimate(sized.get(size) or job.with_batch(size))
+        return one if isinstance(one, CannotEstimate) else shared.for_card(options, one)
 
     def note(size: int, one: Estimate | CannotEstimate) -> None:
         found[size] = one
@@ -141,9 +144,7 @@ def main(options: argparse.Namespace) -> int:
             )
         )
     elif options.max_batch:
-        answer(
-            f"largest batch whose bound at level {options.level:g} fits on {job.device.name}: {largest or 'none, not even 1'}"
-        )
+        answer(f"largest batch whose upper bound fits on {job.device.name}: {largest or 'none, not even 1'}")
     if not options.json:
         answer(text, end="")
     return 1 if options.max_batch and not largest else 0
@@ -210,4 +211,4 @@ def _row(size: int, answer: Estimate | CannotEstimate) -> str:
     if isinstance(answer, CannotEstimate):
         return f"{size:>8} {(str(answer).splitlines() or [type(answer).__name__])[0]}"
     sizes = " ".join(f"{gib(n):>12}" for n in (answer.allocated, answer.reserved, answer.process, answer.upper_bound))
-    return f"{size:>8} {sizes}   {answer.verdict.value}"
+    return f"{size:>8} {sizes}   {answer.verdict.value if answer.has_card else ''}".rstrip()

@@ -20,6 +20,7 @@ from vramcast.core.location import FOLDER
 from vramcast.core.text import shown
 from vramcast.estimates.bounds.parts import MarginPart, above, explained
 from vramcast.estimates.bounds.public import PublicBound
+from vramcast.estimates.bounds.support import Support
 from vramcast.hardware.context import Context
 from vramcast.hardware.device import Device
 from vramcast.learner import sum_quantile
@@ -113,12 +114,12 @@ class LearnedBound:
             return self.at_least.margin(level, card, context)
         on_card = self.on_card(card, context)
         parts = {part.name: part.above for part in self.learned.process_parts(on_card)}
-        group = self.learned.process_bounds(on_card, [level])[0].key
-        return explained(parts, level, group=group, traits=self.subject.traits, context=context, unknown=self.unknown)
+        return explained(parts, level, traits=self.subject.traits, context=context, unknown=self.unknown)
 
-    def promises(self, level: float) -> bool:
-        """Return whether the artifact has enough models to guarantee `level`."""
-        return self.learned.process_bounds(self.subject, [level])[0].is_promised
+    @property
+    def support(self) -> Support:
+        """The measured models of the job's class."""
+        return Support(self.learned.models_like(self.subject))
 
     def method(self, level: float, card: Device) -> tuple[str, int]:
         """Return a description of the method at `level`, and the number of models behind it."""

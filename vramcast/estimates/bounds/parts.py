@@ -64,7 +64,7 @@ def above(context: Context) -> dict[str, Array]:
 
 
 def explained(
-    parts: Mapping[str, Array], level: float, *, group: str, traits: Mapping[str, str], context: Context, unknown: Sequence[str]
+    parts: Mapping[str, Array], level: float, *, traits: Mapping[str, str], context: Context, unknown: Sequence[str]
 ) -> tuple[MarginPart, ...]:
     """Return each part's share of the margin, largest first; parts without a share are left out.
 
@@ -73,7 +73,6 @@ def explained(
     Args:
         parts: Bytes above the point estimate at `sum_quantile.LEVELS`, by part.
         level: Level of the bound.
-        group: Name of the runs that calibrate the allocator's part.
         traits: The job's class.
         context: The context, with its source.
         unknown: The unanswered calls.
@@ -89,7 +88,7 @@ def explained(
     for name, saved in saves.items():
         if saved < 1:
             continue
-        because, remedy = _words(name, group, traits, context, unknown)
+        because, remedy = _words(name, traits, context, unknown)
         found.append(MarginPart(name, round(margin * saved / total), round(saved), because, remedy))
     return tuple(sorted(found, key=lambda one: -one.size_bytes))
 
@@ -104,7 +103,7 @@ def part_of_another_run(kind: str, size_bytes: int) -> MarginPart:
     return MarginPart(kind, size_bytes, size_bytes, *_OTHER_RUNS[kind])
 
 
-def _words(name: str, group: str, traits: Mapping[str, str], context: Context, unknown: Sequence[str]) -> tuple[str, str]:
+def _words(name: str, traits: Mapping[str, str], context: Context, unknown: Sequence[str]) -> tuple[str, str]:
     """Return the cause of a part's width, and its remedy."""
     if name == "context":
         return context.provenance, _CONTEXT
@@ -113,4 +112,4 @@ def _words(name: str, group: str, traits: Mapping[str, str], context: Context, u
     if name == "assumed":
         return f"not known exactly: {', '.join(unknown)[:200]}", _MEASURED
     remedy = next((text for trait, value, text in _OF_TRAITS if traits.get(trait) == value), _MEASURED)
-    return f"past errors on similar jobs (class: {group})", remedy
+    return "past errors on similar jobs", remedy

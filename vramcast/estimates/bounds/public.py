@@ -18,6 +18,7 @@ import numpy as np
 
 from vramcast.core.brief import brief
 from vramcast.estimates.bounds.parts import MarginPart, above, explained
+from vramcast.estimates.bounds.support import Support
 from vramcast.hardware.context import Context
 from vramcast.hardware.device import Device
 from vramcast.learner import sum_quantile
@@ -30,11 +31,18 @@ METHOD: Final = "empirical residual quantiles by family on public measured runs;
 
 @dataclass(frozen=True, slots=True)
 class Residuals:
-    """Empirical upper quantiles of measured / estimated process peak - 1: ascending levels, non-decreasing values."""
+    """Empirical upper quantiles of measured / estimated process peak - 1: ascending levels, non-decreasing values.
+
+    Attributes:
+        n: Number of runs.
+        levels, values: The quantiles.
+        models: Number of distinct models in the smallest data set, because each level has the worst value of the sets.
+    """
 
     n: int
     levels: tuple[float, ...]
     values: tuple[float, ...]
+    models: int = 0
 
     def at(self, level: float) -> float:
         """Return the quantile of the residuals at `level`, linear between the listed levels."""
@@ -43,13 +51,13 @@ class Residuals:
 
 _LEVELS = (0.5, 0.9, 0.95, 0.99, 1.0)
 # measured: `python -m benchmarks.accuracy.report` on the public runs of docs/accuracy.md, 2026-11, torch 2.11, with cuDNN 9.12
-# instead of the versions in the stacks of 2024 and 2025. Each level has the worst value of the data sets with at least 50 runs,
-# so that a large easy set does not hide a hard one: xMem's 59 transformers and 300 MLPs; xMem's 57 CNNs (sm_86 and sm_89) and
-# 148 timm jobs (sm_80; two more, sampled during a search for plans, are left out). The median is 0 by definition: the point
-# estimate is not corrected here.
+# instead of the versions in the stacks of 2024 and 2025. Each level has the worst value of the data sets with at least 50
+# runs, so that a large easy set does not hide a hard one: xMem's 59 transformers (7 models) and 300 MLPs; xMem's 57 CNNs (12
+# models, sm_86 and sm_89) and 148 timm jobs (sm_80; two more, sampled during a search for plans, are left out). The median is
+# 0 by definition: the point estimate is not corrected here.
 RESIDUALS: Final[dict[str, Residuals]] = {
-    "matmul": Residuals(359, _LEVELS, (0.0, 0.0143, 0.0753, 0.1959, 0.1959)),
-    CONVOLUTION: Residuals(205, _LEVELS, (0.0, 0.0246, 0.1389, 0.1881, 0.2897)),
+    "matmul": Residuals(359, _LEVELS, (0.0, 0.0143, 0.0753, 0.1959, 0.1959), models=7),
+    CONVOLUTION: Residuals(205, _LEVELS, (0.0, 0.0246, 0.1389, 0.1881, 0.2897), models=12),
 }
 
 
@@ -101,10 +109,7 @@ class PublicBound:
 
     def margin(self, level: float, card: Device, context: Context) -> Sequence[MarginPart]:
         """Return the parts of the margin at `level`, largest first."""
-        group = residual_group(self.libraries)
-        return explained(
-            self._parts(context), level, group=f"{group}, public runs", traits={}, context=context, unknown=self.unknown
-        )
+        return explained(self._parts(context), level, traits={}, context=context, unknown=self.unknown)
 
     def _parts(self, context: Context) -> dict[str, Array]:
         """Return the bytes above the point estimate at `sum_quantile.LEVELS`, by part."""
@@ -115,6 +120,11 @@ class PublicBound:
             **above(context),
             "assumed": sum_quantile.uniform(self.reserved_bytes * len(self.unknown) * UNKNOWN_SHARE),
         }
+
+    @property
+    def support(self) -> Support:
+        """The measured models behind the bound."""
+        return Support(self._residuals.models)
 
     @property
     def knows_more(self) -> bool:

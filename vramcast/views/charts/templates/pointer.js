@@ -15,7 +15,7 @@
     pointer.setAttribute("x2", x);
     pointer.style.visibility = "visible";
     const where = ["row " + data.row[at].toLocaleString("en")];
-    where.push(data.step[at] < 0 ? "before step 0" : "step " + data.step[at], data.phases[data.phase[at]]);
+    where.push(data.step[at] === 0 ? "before step 1" : "step " + data.step[at], data.phases[data.phase[at]]);
     if (data.module[at] >= 0) where.push(data.modules[data.module[at]]);
     if (data.op[at] >= 0) where.push(data.ops[data.op[at]]);
     const live = data.live.reduce((sum, sizes) => sum + sizes[at], 0);

@@ -1,0 +1,152 @@
+"""The answer in few lines: verdict, peak, bound, what holds the memory, where, and the assumption that matters most."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from vramcast.core.text import printable
+from vramcast.core.units import gib
+from vramcast.estimates.result import Estimate
+from vramcast.hardware.cards import DEVICES
+from vramcast.tracer.format.rank_facts import beside_bytes
+
+WIDTH: Final = 100  # spec: the longest line of an answer on a wide terminal
+NAME: Final = 9  # arbitrary: cells of a line's name
+_INPUTS: Final = 60  # arbitrary: characters of the inputs, which leave room for the module
+_HOLDERS: Final = 3  # arbitrary: categories that the answer names; `--details` has all
+# By part of the margin, the assumption and the step that removes it.
+_ASSUMED: Final = {
+    "context": ("the CUDA context", "vramcast doctor --measure-context"),
+    "allocator": ("past errors recur", "vramcast calibrate on your runs"),
+    "process": ("past errors recur", "vramcast calibrate on your runs"),
+    "libraries": ("NCCL and other ranks", "vramcast measure on the cluster"),
+    "assumed": ("unanswered calls", "a measured run of this job"),
+    "values": ("shapes depend on values", "a measured run of this job"),
+    "speed": ("the card may be slow", "a measured run of this job"),
+    "growth": ("all of the evaluation", "moving kept tensors to the host"),
+}
+
+
+class Line(NamedTuple):
+    """A line of the answer: its name and its words."""
+
+    name: str
+    words: str
+
+
+def headline(estimate: Estimate) -> str:
+    """Return the verdict with its deciding fact, or without a card the cards that the job fits on."""
+    return _cut(_headline(estimate), WIDTH)
+
+
+def _headline(estimate: Estimate) -> str:
+    if not estimate.has_card:
+        return _cards(estimate)
+    verdict, bound = estimate.verdict, gib(estimate.upper_bound)
+    card = f"{gib(estimate.card_bytes)} of {_cut(estimate.job.device.name, 40)}"
+    if verdict.value == "fits":
+        return f"fits: at most {bound} of the {card}"
+    if estimate.process > estimate.card_bytes:
+        return f"does not fit: needs {gib(estimate.process)}, more than the {card}"
+    if estimate.out_of_memory is not None:
+        return f"does not fit: runs out of memory in the {card}"
+    if verdict.value == "does not fit":
+        return f"does not fit: {estimate.growth}"
+    if estimate.doubts:
+        return f"uncertain: {estimate.doubts[0]}"
+    return f"uncertain: needs {gib(estimate.process)}, and perhaps {bound}, of the {card}"
+
+
+def _cards(estimate: Estimate) -> str:
+    if estimate.doubts:
+        return f"uncertain on every card: {estimate.doubts[0]}"
+    by_size = sorted(DEVICES.values(), key=lambda card: card.total_bytes)
+    fitting = [card for card in by_size if estimate.fits(card.key)]
+    if not fitting:
+        return "fits no known card (--on CARD asks for a verdict)"
+    is_all = fitting == by_size[-len(fitting) :]
+    more = " and larger" if is_all else f" and {len(fitting) - 1} others"
+    return f"fits {fitting[0].key} ({gib(fitting[0].total_bytes)}){more} (--on CARD asks for a verdict)"
+
+
+def lines(estimate: Estimate) -> tuple[Line, ...]:
+    """Return the lines below the headline and the bar."""
+    found = (
+        ("peak", _peak(estimate)),
+        ("bound", _bound(estimate)),
+        ("holds", _holds(estimate)),
+        ("where", _where(estimate)),
+        ("assumes", _assumes(estimate)),
+    )
+    return tuple(Line(name, _cut(words, WIDTH - NAME)) for name, words in found)
+
+
+def _peak(estimate: Estimate) -> str:
+    context, beside = estimate.context, beside_bytes(estimate.trace)
+    words = f"{gib(estimate.process)} = reserved {gib(estimate.reserved)} + CUDA context {gib(context.bytes - beside)}"
+    words += " (assumed)" if context.assumed else ""
+    words += f" + other processes {gib(beside)}" if beside else ""
+    return words + (f", fullest of {estimate.world_size} ranks" if estimate.world_size > 1 else "")
+
+
+def _bound(estimate: Estimate) -> str:
+    if estimate.doubts:
+        return f"none for the whole job; {gib(estimate.upper_bound)} for the observed part"
+    return f"{gib(estimate.upper_bound)} for {estimate.bound.support.words(estimate.level)}"
+
+
+def _holds(estimate: Estimate) -> str:
+    parts = {name: size for name, size in estimate.breakdown.items() if name not in ("context", "other_processes") and size}
+    largest = sorted(parts, key=lambda name: -parts[name])[:_HOLDERS]
+    return ", ".join(f"{name.replace('_', ' ')} {gib(parts[name])}" for name in largest) or "nothing"
+
+
+def _where(estimate: Estimate) -> str:
+    at = estimate.peak_at
+    if at["step"] is None:
+        return "nowhere: no memory was requested"
+    rank = f"rank {estimate.fullest_rank}, " if estimate.ranks else ""
+    words = f"{rank}{step_words(at['step'])}, {at['phase']}"
+    inputs = f"; with {_cut(estimate.inputs_text, _INPUTS)}" if estimate.inputs_text else ""
+    name = at["module"] or at["op"]
+    room = WIDTH - NAME - len(words) - len(inputs) - 2
+    return f"{words}{f', {printable(name, room)}' if name else ''}{inputs}"
+
+
+def step_words(number: int | None) -> str:
+    """Return a step of `Estimate.peak_at` in words."""
+    return "no step" if number is None else f"step {number}" if number else "before step 1"
+
+
+def _assumes(estimate: Estimate) -> str:
+    """Return the assumption that matters most with its remedy, and the number of remarks that only `--details` shows."""
+    if estimate.doubts:
+        return _and_more(_of_doubt(estimate), len(estimate.doubts) - 1 + len(estimate.warnings))
+    parts = estimate.margin()
+    if not parts:
+        return _and_more("nothing that widens the bound", len(estimate.warnings))
+    most = max(parts, key=lambda part: part.saves_bytes)
+    what, remedy = _ASSUMED[most.part]
+    is_said = most.part == "context"
+    hidden = [one for one in estimate.warnings if not (is_said and one.startswith("context "))]
+    return _and_more(f"{what}: {remedy} saves {gib(most.saves_bytes)}", len(hidden))
+
+
+def _of_doubt(estimate: Estimate) -> str:
+    if estimate.unbounded_calls:
+        return "shapes depend on values: measure this job once on the card"
+    if estimate.course.ended:
+        return "the part after its end: repair the command, and run it again"
+    if estimate.course.not_reached:
+        return "the part not observed: follow the command further (--until end)"
+    return "the loop goes on like this: free what it keeps, or observe more --steps"
+
+
+def _and_more(words: str, count: int) -> str:
+    return words + (f" ({count} more: --details)" if count > 0 else "")
+
+
+def _cut(text: str, limit: int) -> str:
+    """Return text as one line without control characters; the end of a longer one is cut."""
+    text = " ".join(printable(text).split())
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."
