@@ -15,7 +15,8 @@ from vramcast.core.plain import from_plain, to_plain
 from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack, of_passport
 from vramcast.jobs.job import CHOICES, Job, KnownTraining
-from vramcast.jobs.targets import inlined, refusal
+from vramcast.jobs.optimizers import is_code
+from vramcast.jobs.targets import TRUST, inlined, refusal
 from vramcast.jobs.text import JobText
 
 SCHEMA = 1
@@ -92,6 +93,8 @@ class Workload(KnownTraining):
             )
         if not trust and (reason := refusal(self.target)):
             raise UsageError(f"'{self.name}' is not run: {reason}")
+        if not trust and is_code(self.optimizer or ""):
+            raise UsageError(f"'{self.name}' is not run: its optimizer is code: {TRUST}")
         return JobText(
             target=self.target, batch=self.batch, labels=self.labels or None, num_classes=self.num_classes,
             training=self.training(), alloc_conf=self.alloc_conf or "", stack=stack,

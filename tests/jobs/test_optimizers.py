@@ -15,7 +15,7 @@ from vramcast.tracer.program.model_program import build_optimizer
 
 SPELLINGS = (
     *optimizers.OPTIMIZERS,
-    *optimizers.SHORT_NAMES,
+    *(name for name, (of, _) in optimizers.SHORT_NAMES.items() if of in optimizers.OPTIMIZERS),
     *("sgd:momentum=0.5", "sgdm:momentum=0", "adam:amsgrad=true", "AdamW:amsgrad=false", "adam:fused=true"),
     *("rmsprop:momentum=0.9", "rmsprop:momentum=0.9,centered=true", "adagrad:lr_decay=0.1"),
 )
@@ -44,3 +44,34 @@ def test_parses_short_name_and_options() -> None:
     assert optimizers.parse("sgdm:momentum=0.5,nesterov=true") == ("sgd", {"momentum": 0.5, "nesterov": True})
     with pytest.raises(UsageError, match="'fused' is not key=value"):
         optimizers.parse("adam:fused")
+
+
+def test_parses_names_of_transformers_and_code() -> None:
+    assert optimizers.parse("adamw_torch_fused") == ("adamw", {"fused": True})
+    assert optimizers.parse("paged_adamw_8bit") == ("bitsandbytes.optim:AdamW", {"optim_bits": 8, "is_paged": True})
+    assert optimizers.parse("torch.optim:AdamW:betas=[0.8,0.9],fused=true") == (
+        "torch.optim:AdamW",
+        {"betas": [0.8, 0.9], "fused": True},
+    )
+    assert optimizers.is_code("prodigyopt:Prodigy")
+    assert not optimizers.is_code("adamw:fused=true")
+
+
+@pytest.mark.integration  # importing transformers takes longer than a unit test may
+def test_short_names_are_those_of_transformers() -> None:
+    known = {one.value for one in pytest.importorskip("transformers").training_args.OptimizerNames}
+    own = {"sgdm", "adamw8bit", "paged_adamw", "paged_lion", "lion"}
+    assert set(optimizers.SHORT_NAMES) - known == own
+
+
+def test_builds_class_of_package() -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+    built = build_optimizer(Job(device("t4"), training=Training(optimizer="torch.optim:SGD:momentum=0.5")), [weight])
+    assert built.defaults["momentum"] == 0.5
+    for stated, message in (
+        ("no_package_here:Adam", "needs the package no_package_here .*pip install no_package_here"),
+        ("torch.optim:Adamm", "torch.optim has no class Adamm"),
+        ("adamw8bits", "did you mean adamw8bit?"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            build_optimizer(Job(device("t4"), training=Training(optimizer=stated)), [weight])

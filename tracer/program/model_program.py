@@ -7,7 +7,9 @@ until the next step assigns them again.
 
 from __future__ import annotations
 
+import difflib
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -21,7 +23,7 @@ from vramcast.core.errors import JobError, UsageError
 from vramcast.jobs import optimizers, targets
 from vramcast.jobs.job import Batch, Job, Record, TensorSpec, map_batch
 from vramcast.jobs.sizes import Inputs
-from vramcast.tracer.program import meta_model
+from vramcast.tracer.program import adapters, meta_model
 from vramcast.tracer.program.task_inputs import by_scheme
 
 DATA_RANGE = "vramcast:data"  # around moving a batch to the device; the recorder looks for it
@@ -47,8 +49,12 @@ def build_model(job: Job) -> torch.nn.Module:
             model = model.to(torch.bfloat16 if job.training.precision == "bf16" else torch.float16)
         if job.training.channels_last:
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if job.adapter is not None and job.adapter.is_quantized:
+            model = adapters.quantized(model)
         if job.training.checkpointing:
             _enable_checkpointing(model)
+        if job.adapter is not None:
+            model = adapters.adapted(model, job.adapter)
     try:
         return model.train(job.training.mode == "train")
     except NotImplementedError:  # a module of torch.export keeps the mode of its export and rejects another
@@ -83,19 +89,38 @@ def build_optimizer(job: Job, parameters: Iterable[torch.nn.Parameter]) -> torch
         optimizer: torch.optim.Optimizer = made(trainable)
         return optimizer
     name, options = optimizers.parse(stated)
-    known: dict[str, Any] = {
+    make = _optimizer_of_package(stated, name) if ":" in name else _optimizer_of_torch(stated, name)
+    try:
+        found: torch.optim.Optimizer = make(trainable, lr=lr, **options)
+        return found
+    except TypeError as error:
+        raise UsageError(f"Optimizer '{stated}' does not take these options ({error}).") from None
+
+
+def _optimizer_of_torch(stated: str, name: str) -> Any:
+    known = {
         n.lower(): c
         for n, c in vars(torch.optim).items()
         if isinstance(c, type) and issubclass(c, torch.optim.Optimizer) and c is not torch.optim.Optimizer
     }
     if name not in known:
-        names = ", ".join(sorted([*known, *optimizers.SHORT_NAMES]))
-        raise UsageError(f"Optimizer '{stated}' is unknown: use one of {names}.")
+        names = sorted([*known, *optimizers.SHORT_NAMES])
+        close = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {close[0]}? Or " if close else ""
+        raise UsageError(f"Optimizer '{stated}' is unknown: {hint}use one of {', '.join(names)}, or module:Class.")
+    return known[name]
+
+
+def _optimizer_of_package(stated: str, place: str) -> Any:
+    module, _, name = place.partition(":")
     try:
-        found: torch.optim.Optimizer = known[name](trainable, lr=lr, **options)
-        return found
-    except TypeError as error:
-        raise UsageError(f"Optimizer '{stated}' does not take these options ({error}).") from None
+        found = getattr(importlib.import_module(module), name, None)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise UsageError(f"Optimizer '{stated}' needs the package {package} ({error}): pip install {package}.") from None
+    if not callable(found):
+        raise UsageError(f"Optimizer '{stated}': {module} has no class {name}.")
+    return found
 
 
 def first_float(output: Any) -> torch.Tensor | None:

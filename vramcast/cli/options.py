@@ -114,7 +114,7 @@ def add_job(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> No
         help="torchvision:NAME, timm:NAME, hf:ORG/NAME of the Hugging Face hub, hf:MODEL_TYPE, hf:CONFIG.json, "
         "diffusers:ORG/NAME, package.module:factory or file.py:factory",
     )
-    add_fields(parser, *SIZES, "batch", "labels", "num_classes", *(option.name for option in fields(Training)))
+    add_fields(parser, *SIZES, "batch", "labels", "num_classes", "lora", "qlora", *(option.name for option in fields(Training)))
 
 
 def add_fields(parser: argparse.ArgumentParser, *names: str) -> None:

@@ -219,11 +219,12 @@ def _optimizers(job: Job) -> Iterator[_Variant]:
     if not isinstance(stated, str):
         yield Row("another optimizer", "", reason="the job's optimizer is a callable, which has no name to change")
         return
-    name, _, options = stated.partition(":")
+    name, _, pairs = stated.partition(":")
+    known, options = optimizers.parse(stated)
     if optimizers.is_fusable(stated) and "fused" not in options:
-        kept = [pair for pair in options.split(",") if pair and not pair.startswith("foreach")]
+        kept = [pair for pair in pairs.split(",") if pair and not pair.startswith("foreach")]
         yield "fused optimizer", "rounding only", job.with_training(optimizer=f"{name}:{','.join([*kept, 'fused=true'])}")
-    if name.lower() != "sgd":
+    if known != "sgd" or options.get("momentum"):
         yield "SGD without momentum", "another optimizer: other convergence", job.with_training(optimizer="sgd")
 
 

@@ -18,6 +18,7 @@ from vramcast.core.units import INT64_MOST
 from vramcast.hardware.cards import DEVICES
 from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
+from vramcast.jobs.adapters import Adapter
 from vramcast.jobs.parallel import Parallel
 from vramcast.jobs.ranks import ALONE, Ranks, World
 from vramcast.jobs.sizes import Inputs, Sizes
@@ -323,8 +324,9 @@ class Training:
     The command line has an option for each field; the field's metadata holds its help.
 
     Attributes:
-        optimizer: A name of torch.optim in any case (`adamw`, `sgdm` = SGD with momentum 0.9, `adamw:fused=true`), or a
-            class or callable (params), pickled.
+        optimizer: A name of torch.optim in any case (`adamw`, `sgdm` = SGD with momentum 0.9, `adamw:fused=true`), a name of
+            transformers' TrainingArguments.optim (`paged_adamw_8bit`), a `module:Class`, or a class or callable (params),
+            pickled.
         lr: The learning rate, which does not change the memory.
         precision: fp32, bf16 or fp16 for the whole model; amp-bf16 or amp-fp16 for autocast.
         mode: train or infer.
@@ -344,7 +346,8 @@ class Training:
         default="adam",
         metadata={
             "metavar": "NAME",
-            "help": "an optimizer of torch.optim in any case, or sgdm; options after a colon: adamw:fused=true (default: adam)",
+            "help": "an optimizer of torch.optim in any case, sgdm, a name of transformers' TrainingArguments.optim "
+            "(paged_adamw_8bit), or module:Class; options after a colon: adamw:fused=true (default: adam)",
         },
     )
     lr: float = field(  # arbitrary: the value never matters
@@ -353,7 +356,9 @@ class Training:
     precision: Precision = field(
         default="fp32",
         metadata={
-            "help": "bf16 or fp16: the whole model; amp-bf16 or amp-fp16: autocast around a float32 model (default: fp32)"
+            "help": "bf16 or fp16: the whole model; amp-bf16 or amp-fp16: autocast around the model in its own type, as "
+            "bf16=True of transformers' Trainer. hf: models have the type of their checkpoint, or that of "
+            '?{"dtype":"float32"} (default: fp32)'
         },
     )
     mode: Mode = field(
@@ -470,6 +475,7 @@ class Job:
         num_classes: Number of classes of a torchvision, timm or Hugging Face model; None: the model's default.
         loss: A pickled callable (output, labels) or (output, batch); None: chosen by the kind of output.
         training: Training settings; for a command, only `steps` counts.
+        adapter: LoRA or QLoRA on an `hf:` target; None: the model as its target builds it.
         parallel: How a model is spread over ranks; None: a single rank. A command sets its own ranks.
         alloc_conf: PYTORCH_CUDA_ALLOC_CONF of the job, which overrides its own code and the caller's environment; None: their
             setting applies (`tracer/protocol/alloc_conf.py`).
@@ -490,6 +496,7 @@ class Job:
     num_classes: int | None = None
     loss: bytes | None = None
     training: Training = Training()
+    adapter: Adapter | None = None
     parallel: Parallel | None = None
     alloc_conf: str | None = ""
     stack: Stack | None = None
@@ -519,6 +526,8 @@ class Job:
             self._set("memory_bytes", whole("memory_bytes", self.memory_bytes, least=1))
         if self.parallel is not None:
             self._check_parallel(self.parallel)
+        if self.adapter is not None:
+            self._check_adapter(self.adapter)
         if "cudaMallocAsync" in (self.alloc_conf or ""):
             raise UsageError(
                 "alloc_conf selects backend:cudaMallocAsync, which leaves memory to the driver's pool: only PyTorch's own "
@@ -533,6 +542,18 @@ class Job:
             raise UsageError(f"parallel is '{parallel}': a command sets its own ranks. Omit the option.")
         if parallel.kind == "ddp" and self.training.mode == "infer":
             raise UsageError("parallel is 'ddp', which is for training: inference ranks run independently. Omit the option.")
+
+    def _check_adapter(self, adapter: Adapter) -> None:
+        if (self.target or "").partition(":")[0] != "hf":
+            raise UsageError(
+                f"{adapter.option} is for hf: targets, not for {self.target or 'a model object'}: wrap the model with peft in "
+                "its factory, and omit the option."
+            )
+        if adapter.is_quantized and self.parallel is not None and self.parallel.is_sharded:
+            raise UsageError(
+                f"--qlora with parallel (--parallel) {self.parallel} is not built here: 4-bit weights are sharded only with a "
+                "storage type of the script's own. Use --lora, or vramcast run -- and the script."
+            )
 
     @property
     def world(self) -> World:

@@ -14,6 +14,7 @@ from vramcast.hardware.cards import checked_card_bytes
 from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.hardware.stack import parse as parse_stack
+from vramcast.jobs.adapters import parse as parse_adapter
 from vramcast.jobs.commands.reading import read
 from vramcast.jobs.job import Command, Job, TensorSpec, Training, Until, current_folder, parse_batch
 from vramcast.jobs.parallel import parse as parse_parallel
@@ -22,7 +23,7 @@ from vramcast.jobs.sizes import SIZES, Sizes
 from vramcast.jobs.targets import REGISTRIES
 
 BUDGET_S: Final = 30.0  # arbitrary: most scripts evaluate a shortened first epoch in less
-_OF_A_MODEL: Final = ("target", "batch", "labels", *SIZES, "num_classes", "parallel")
+_OF_A_MODEL: Final = ("target", "batch", "labels", *SIZES, "num_classes", "lora", "qlora", "parallel")
 
 
 def _help(metavar: str, words: str, group: str = "the job") -> dict[str, str]:
@@ -70,6 +71,18 @@ class JobText:
         default=None, metadata=_help("N", "height and width of an image, in pixels (default: the model's own)")
     )
     training: Training = field(default_factory=Training)
+    lora: str | None = field(
+        default=None,
+        metadata=_help(
+            "r=N",
+            "train LoRA adapters on a frozen hf: TARGET, through peft: r=16, or "
+            "r=16,alpha=32,dropout=0.05,target=q_proj+v_proj (or target=all-linear); what you omit is peft's own default",
+        ),
+    )
+    qlora: str | None = field(
+        default=None,
+        metadata=_help("r=N", "the same, with the frozen linear layers in 4 bits (NF4, double quantization), by bitsandbytes"),
+    )
     parallel: str | None = field(
         default=None,
         metadata=_help(
@@ -165,6 +178,7 @@ class JobText:
             device,
             target=self.target,
             num_classes=self.num_classes,
+            adapter=parse_adapter(self.lora, self.qlora),
             **self._inputs(),
         )
 

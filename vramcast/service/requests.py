@@ -20,6 +20,7 @@ from vramcast.estimates.run_examples import decides_all
 from vramcast.estimates.run_examples import job_of as job_of_run
 from vramcast.hardware.cards import ENDING, device
 from vramcast.jobs.job import Job, Training
+from vramcast.jobs.optimizers import is_code
 from vramcast.jobs.targets import refusal
 from vramcast.jobs.text import JobText
 
@@ -122,6 +123,8 @@ class Question:
     @property
     def is_code(self) -> bool:
         """Return whether an answer runs code from its client."""
+        if self.kind == "target" and is_code(self.values.get("optimizer") or ""):
+            return True
         return self.kind == "command" or (self.kind == "target" and bool(_refusal(self.values["target"])))
 
     def key(self, answered_by: str) -> str:

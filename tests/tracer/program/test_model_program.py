@@ -181,7 +181,7 @@ def test_optimizer_by_name_and_options(make_job: MakeJob, given: str, class_name
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("adamm", "Optimizer 'adamm' is unknown: use one of .*adamw.*sgdm"),
+        ("adamm", "Optimizer 'adamm' is unknown: did you mean adam.*use one of .*adamw.*sgdm"),
         ("", "is unknown"),
         ("adam:fused", "'fused' is not key=value"),
         ("adam:fused=True", "is not key=value with a JSON value"),
