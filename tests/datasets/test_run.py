@@ -175,6 +175,13 @@ def test_workload_gives_measured_job() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ the journal
+def test_optimizer_of_untrusted_row_is_not_imported() -> None:
+    workload = Workload(name="x", family="zoo", target="torchvision:resnet18", batch=("2x3x8x8",), optimizer="torch.optim:Adam")
+    with pytest.raises(UsageError, match="its optimizer is code: pass --trust-targets"):
+        workload.job(device("t4"))
+    assert workload.job(device("t4"), trust=True).training.optimizer == "torch.optim:Adam"
+
+
 def test_last_line_counts_and_damaged_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"
     with Journal(path) as lines:

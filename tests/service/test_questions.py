@@ -101,6 +101,11 @@ def test_names_of_files_and_factories_are_code(target: str) -> None:
     assert read_question(body(target=target)).is_code
 
 
+def test_optimizer_of_a_package_is_code() -> None:
+    assert read_question(body(optimizer="torch.optim:Adam")).is_code
+    assert not read_question(body(optimizer="paged_adamw_8bit")).is_code
+
+
 def test_models_traces_and_runs_are_not_code() -> None:
     for text in (body(), b'{"trace": "AAAA"}', run("torchvision:resnet18")):
         assert not read_question(text).is_code

@@ -16,11 +16,13 @@ from vramcast.jobs.adapters import ALL_LINEAR, Adapter
 _TASKS: Final = {"ForSequenceClassification": "SEQ_CLS", "ForTokenClassification": "TOKEN_CLS"}
 
 
-def quantized(model: torch.nn.Module) -> torch.nn.Module:
+def quantized(model: torch.nn.Module, precision: str) -> torch.nn.Module:
     """Return a model of transformers with its linear layers as NF4 in double quantization, which the card's move makes.
 
-    The other 16-bit weights become float32, as in peft's `prepare_model_for_kbit_training`.
-
+    Args:
+        model: The model on the host.
+        precision: The job's precision. In bf16 or fp16, the other weights keep that type; otherwise they become float32, as in
+            peft's `prepare_model_for_kbit_training`, and so do the activations between the layers without autocast.
     Raises:
         UsageError: A package is missing.
     """
@@ -40,7 +42,9 @@ def quantized(model: torch.nn.Module) -> torch.nn.Module:
             )
             module.bias = weights[name].bias
     model.is_loaded_in_4bit = True  # type: ignore[assignment]  # what peft looks at
-    return peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)  # type: ignore[no-any-return]
+    if precision not in ("bf16", "fp16"):
+        model = peft.prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+    return model.requires_grad_(False)
 
 
 def _as_linear(module: torch.nn.Module) -> torch.Tensor:

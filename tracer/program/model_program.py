@@ -50,7 +50,7 @@ def build_model(job: Job) -> torch.nn.Module:
         if job.training.channels_last:
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if job.adapter is not None and job.adapter.is_quantized:
-            model = adapters.quantized(model)
+            model = adapters.quantized(model, job.training.precision)
         if job.training.checkpointing:
             _enable_checkpointing(model)
         if job.adapter is not None:

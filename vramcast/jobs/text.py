@@ -81,7 +81,11 @@ class JobText:
     )
     qlora: str | None = field(
         default=None,
-        metadata=_help("r=N", "the same, with the frozen linear layers in 4 bits (NF4, double quantization), by bitsandbytes"),
+        metadata=_help(
+            "r=N",
+            "the same, with the frozen linear layers in 4 bits (NF4, double quantization), by bitsandbytes; the other "
+            "weights are in float32 as peft prepares them, or in the type of --precision bf16 or fp16",
+        ),
     )
     parallel: str | None = field(
         default=None,

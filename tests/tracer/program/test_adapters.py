@@ -83,3 +83,14 @@ def test_quantized_weights_take_half_a_byte(need: Need, needs_null_gpu: None) ->
     norms, embeddings, adapters = 5 * 256 * 4, 2 * 1024 * 256 * 4, 2 * 2 * 4 * (256 + 256) * 4
     exact = LINEAR // 2 + LINEAR // 64 + norms + embeddings + adapters  # a byte of statistics for 64 weights
     assert exact <= estimate.breakdown["parameters"] <= exact * 1.03  # blocks of 512 bytes, and the second quantization
+
+
+@pytest.mark.parametrize(("precision", "kept"), [("bf16", torch.bfloat16), ("amp-bf16", torch.float32)])
+def test_precision_decides_type_of_unquantized_weights(
+    make_job: MakeJob, need: Need, precision: str, kept: torch.dtype
+) -> None:
+    need("peft")
+    need("bitsandbytes")
+    model: Any = model_program.build_model(make_job(target=LLAMA, adapter=parse(None, "r=4"), precision=precision))
+    assert model.get_input_embeddings().weight.dtype == kept
+    assert all("lora_" in name for name in trained(model))
