@@ -47,7 +47,7 @@ def test_wrong_sizes_name_the_next_step(text: JobText, message: str) -> None:
         ((), "8 x 512 tokens"),
         (("seq",), "8 x 512 tokens (default length)"),
         (("seq", "batch_size"), "8 x 512 tokens (default batch and length)"),
-        (("batch_size", "seq", "image_size"), "8 x 512 tokens (default batch, length and image size)"),
+        (("batch_size", "seq", "image_size"), "8 x 512 tokens (default batch, length and size)"),
     ],
 )
 def test_words_say_what_was_taken_by_default(defaults: tuple[str, ...], words: str) -> None:

@@ -14,6 +14,7 @@ from tests.estimates.test_verdict import DOUBTFUL, growth, sized
 from vramcast.estimates.bounds.support import Support
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
+from vramcast.hardware.cards import device as find_device
 from vramcast.report import draw_page, text
 from vramcast.report.answer import headline, lines
 from vramcast.report.card_bar import card_bar
@@ -79,9 +80,11 @@ def test_bar_has_peak_reach_and_rest(make: Make) -> None:
     assert len(text(make(2048), 30, signs="#+.").splitlines()[2]) <= 30
 
 
-def test_without_card_names_smallest_that_fits(make: Make) -> None:
+def test_without_card_names_smallest_with_room(make: Make) -> None:
     found = make(has_card=False)
-    assert headline(found).startswith("fits ")
+    named = find_device(headline(found).split()[2])
+    assert headline(found).startswith("room on ")
+    assert named.total_bytes >= found.upper_bound
     assert "--on CARD" in headline(found)
     assert "fits:" not in text(found)
     assert found.to_dict()["verdict"] is None

@@ -55,7 +55,7 @@ class Sizes:
         return f"{self.text} (default {listed})" if names else self.text
 
 
-_WORDS: Final = {"batch_size": "batch", "seq": "length", "image_size": "image size"}
+_WORDS: Final = {"batch_size": "batch", "seq": "length", "image_size": "size"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from vramcast.tracer.format.rank_facts import beside_bytes
 
 WIDTH: Final = 100  # spec: the longest line of an answer on a wide terminal
 NAME: Final = 9  # arbitrary: cells of a line's name
-_INPUTS: Final = 60  # arbitrary: characters of the inputs, which leave room for the module
+_INPUTS: Final = 66  # arbitrary: characters of the inputs, which leave room for the end of the module's path
 _HOLDERS: Final = 3  # arbitrary: categories that the answer names; `--details` has all
 # By part of the margin, the assumption and the step that removes it.
 _ASSUMED: Final = {
@@ -61,12 +61,13 @@ def _cards(estimate: Estimate) -> str:
     if estimate.doubts:
         return f"uncertain on every card: {estimate.doubts[0]}"
     by_size = sorted(DEVICES.values(), key=lambda card: card.total_bytes)
-    fitting = [card for card in by_size if estimate.fits(card.key)]
-    if not fitting:
-        return "fits no known card (--on CARD asks for a verdict)"
-    is_all = fitting == by_size[-len(fitting) :]
-    more = " and larger" if is_all else f" and {len(fitting) - 1} others"
-    return f"fits {fitting[0].key} ({gib(fitting[0].total_bytes)}){more} (--on CARD asks for a verdict)"
+    # The trace is of another card: the bound on a small card may be larger there than `fits` computes from this trace.
+    roomy = [card for card in by_size if card.total_bytes >= estimate.upper_bound and estimate.fits(card.key)]
+    if not roomy:
+        return "no known card has room (--on CARD asks for a verdict)"
+    is_all = roomy == by_size[-len(roomy) :]
+    more = " and larger" if is_all else f" and {len(roomy) - 1} others"
+    return f"room on {roomy[0].key} ({gib(roomy[0].total_bytes)}){more} (--on CARD asks for a verdict)"
 
 
 def lines(estimate: Estimate) -> tuple[Line, ...]:
@@ -108,9 +109,10 @@ def _where(estimate: Estimate) -> str:
     rank = f"rank {estimate.fullest_rank}, " if estimate.ranks else ""
     words = f"{rank}{step_words(at['step'])}, {at['phase']}"
     inputs = f"; with {_cut(estimate.inputs_text, _INPUTS)}" if estimate.inputs_text else ""
-    name = at["module"] or at["op"]
     room = WIDTH - NAME - len(words) - len(inputs) - 2
-    return f"{words}{f', {printable(name, room)}' if name else ''}{inputs}"
+    # A part of a module's path still says where; a part of an operator's name does not.
+    name = printable(at["module"], room) if at["module"] else at["op"] if len(at["op"] or "") <= room else None
+    return f"{words}{f', {name}' if name else ''}{inputs}"
 
 
 def step_words(number: int | None) -> str:

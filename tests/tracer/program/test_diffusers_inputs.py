@@ -62,7 +62,7 @@ def test_image_size_and_length_determine_latents_and_text() -> None:
     assert made.batch["encoder_hidden_states"].shape == (3, 154, 2048)
     added = made.batch["added_cond_kwargs"]
     assert (added["text_embeds"].shape, added["time_ids"].shape) == ((3, 1280), (3, 6))
-    assert made.sizes.words == "3 images of 512 x 512 with 154 tokens each"
+    assert made.sizes.words == "3 images of 512 x 512 with 154 tokens"
 
 
 def test_length_of_a_clip_is_its_number_of_images() -> None:

@@ -16,7 +16,7 @@ import torch
 from vramcast.core.errors import UsageError
 from vramcast.jobs.job import Job, TensorSpec
 from vramcast.jobs.sizes import Inputs, Sizes
-from vramcast.tracer.program.task_inputs.taken import Taken
+from vramcast.tracer.program.task_inputs.taken import Taken, several
 
 _CLIP_TOKENS: Final = 77  # spec: CLIP's text encoders: max_position_embeddings
 _T5_TOKENS: Final = 512  # spec: examples/dreambooth/train_dreambooth_lora_flux.py: --max_sequence_length
@@ -130,9 +130,9 @@ class _Denoiser:
         height, width = self.taken.image(height, width)
         n = self.taken.batch_size
         if self.is_video:
-            return f"{n} clips of {self.taken.take('seq', frames)} images of {height} x {width}"
+            return f"{several(n, 'clip')} of {self.taken.take('seq', frames)} images of {height} x {width}"
         tokens = self.taken.sizes.get("seq")
-        return f"{n} images of {height} x {width}" + (f" with {tokens} tokens each" if tokens else "")
+        return f"{several(n, 'image')} of {height} x {width}" + (f" with {tokens} tokens" if tokens else "")
 
     @property
     def tokens(self) -> int:

@@ -9,7 +9,7 @@ from vramcast.jobs.job import TensorSpec
 from vramcast.jobs.sizes import Inputs
 from vramcast.tracer.program.task_inputs.hf_model import HfModel
 from vramcast.tracer.program.task_inputs.hf_vision import image_size, with_other_size
-from vramcast.tracer.program.task_inputs.taken import integers
+from vramcast.tracer.program.task_inputs.taken import integers, several
 
 _PACKED_SIZE: Final = 448  # arbitrary: a model of any image size names none; 448 is a multiple of its patches
 
@@ -22,7 +22,7 @@ def two_encoders(of: HfModel) -> Inputs:
     batch |= with_other_size(of, of.config.vision_config)
     if of.is_training:
         batch["return_loss"] = True
-    return of.taken.inputs(batch, None, f"{n} images of {height} x {width} with {length} tokens")
+    return of.taken.inputs(batch, None, f"{several(n, 'image')} of {height} x {width} with {length} tokens")
 
 
 def language_model(of: HfModel) -> Inputs:
@@ -45,7 +45,7 @@ def language_model(of: HfModel) -> Inputs:
         batch["labels"] = of.tokens(n, length)
     if of.takes("mm_token_type_ids"):
         batch["mm_token_type_ids"] = integers((n, length), ([1] * tokens + [0] * (length - tokens)) * n)
-    words = f"{n} images of {height} x {width} with {length} tokens, {tokens} of them the image's"
+    words = f"{several(n, 'image')} of {height} x {width} with {length} tokens, {tokens} of them the image's"
     return of.taken.inputs(batch | with_other_size(of, vision), None, words)
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 from vramcast.jobs.job import TensorSpec
 from vramcast.jobs.sizes import Inputs
 from vramcast.tracer.program.task_inputs.hf_model import HfModel
+from vramcast.tracer.program.task_inputs.taken import several
 
 _IMAGE_SIZE: Final = 224  # spec: the size of transformers' image processors for ResNet, ConvNeXT and most others
 _DENSE_SIZE: Final = 512  # spec: SegformerImageProcessor.size
@@ -25,9 +26,9 @@ def inputs(of: HfModel) -> Inputs:
         if (frames := getattr(of.config, "num_frames", None)) is None:
             of.refuse("its configuration names no number of frames (num_frames)")
         clips = of.floats(n, frames, channels, height, width)
-        batch, words = {"pixel_values": clips}, f"{n} clips of {frames} images of {height} x {width}"
+        batch, words = {"pixel_values": clips}, f"{several(n, 'clip')} of {frames} images of {height} x {width}"
     else:
-        batch, words = {"pixel_values": of.floats(n, channels, height, width)}, f"{n} images of {height} x {width}"
+        batch, words = {"pixel_values": of.floats(n, channels, height, width)}, f"{several(n, 'image')} of {height} x {width}"
     if of.is_training:
         batch |= _labels(of, n, height, width)
     return of.taken.inputs(batch | with_other_size(of, of.config), None, words)

@@ -71,3 +71,8 @@ def floats(shape: tuple[int, ...], values: Iterable[float]) -> TensorSpec:
 def integers(shape: tuple[int, ...], values: Iterable[int]) -> TensorSpec:
     """Return a tensor of 64-bit integers with these values."""
     return TensorSpec(shape, "int64", content=array.array("q", values).tobytes())
+
+
+def several(n: int, what: str) -> str:
+    """Return a number of things in words: `1 image`, `8 images`."""
+    return f"{n} {what}{'' if n == 1 else 's'}"

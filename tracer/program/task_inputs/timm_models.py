@@ -9,7 +9,7 @@ import torch
 from vramcast.jobs.job import Job, TensorSpec
 from vramcast.jobs.sizes import Inputs, Sizes
 from vramcast.tracer.program import meta_model
-from vramcast.tracer.program.task_inputs.taken import Taken
+from vramcast.tracer.program.task_inputs.taken import Taken, several
 
 
 def inputs(model: torch.nn.Module, job: Job) -> Inputs:
@@ -26,4 +26,4 @@ def inputs(model: torch.nn.Module, job: Job) -> Inputs:
     if job.training.mode == "train" and found.num_classes:
         labels = TensorSpec((taken.batch_size,), "int64", high=found.num_classes)
     n = taken.batch_size
-    return taken.inputs(TensorSpec((n, channels, height, width)), labels, f"{n} images of {height} x {width}")
+    return taken.inputs(TensorSpec((n, channels, height, width)), labels, f"{several(n, 'image')} of {height} x {width}")

@@ -11,7 +11,7 @@ from vramcast.core.errors import UsageError
 from vramcast.jobs.job import Job, TensorSpec
 from vramcast.jobs.sizes import Inputs, Sizes
 from vramcast.jobs.targets import Target
-from vramcast.tracer.program.task_inputs.taken import Taken, floats
+from vramcast.tracer.program.task_inputs.taken import Taken, floats, several
 
 _FRAMES: Final = 16  # spec: torchvision, references/video_classification/train.py: --clip-len
 _FLOW_SIZE: Final = (368, 496)  # spec: torchvision, references/optical_flow/train.py: crops of FlyingChairs
@@ -68,14 +68,18 @@ def _classification(model: Any, job: Job, taken: Taken, weights: Any) -> Inputs:
             f"'torchvision:{Target.parse(job.target or '').name}?{{\"image_size\": {height}}}'."
         )
     n = taken.batch_size
-    return taken.inputs(TensorSpec((n, 3, height, width)), _labels(job, weights, n), f"{n} images of {height} x {width}")
+    return taken.inputs(
+        TensorSpec((n, 3, height, width)), _labels(job, weights, n), f"{several(n, 'image')} of {height} x {width}"
+    )
 
 
 def _segmentation(model: Any, job: Job, taken: Taken, weights: Any) -> Inputs:
     height, width = taken.image(*_own_size(weights))
     n = taken.batch_size
     return taken.inputs(
-        TensorSpec((n, 3, height, width)), _labels(job, weights, n, height, width), f"{n} images of {height} x {width}"
+        TensorSpec((n, 3, height, width)),
+        _labels(job, weights, n, height, width),
+        f"{several(n, 'image')} of {height} x {width}",
     )
 
 
@@ -83,7 +87,7 @@ def _video(model: Any, job: Job, taken: Taken, weights: Any) -> Inputs:
     height, width = taken.image(*_own_size(weights))
     n, frames = taken.batch_size, max(_FRAMES, weights.meta.get("min_temporal_size", 0))
     clips = TensorSpec((n, 3, frames, height, width))
-    return taken.inputs(clips, _labels(job, weights, n), f"{n} clips of {frames} images of {height} x {width}")
+    return taken.inputs(clips, _labels(job, weights, n), f"{several(n, 'clip')} of {frames} images of {height} x {width}")
 
 
 def _optical_flow(model: Any, job: Job, taken: Taken, weights: Any) -> Inputs:
@@ -91,7 +95,7 @@ def _optical_flow(model: Any, job: Job, taken: Taken, weights: Any) -> Inputs:
     n = taken.batch_size
     images = TensorSpec((n, 3, height, width))
     flow = TensorSpec((n, 2, height, width)) if job.training.mode == "train" else None
-    return taken.inputs((images, images), flow, f"{n} pairs of images of {height} x {width}")
+    return taken.inputs((images, images), flow, f"{several(n, 'pair')} of images of {height} x {width}")
 
 
 def _detection(model: Any, job: Job, taken: Taken, weights: Any) -> Inputs:
@@ -100,7 +104,7 @@ def _detection(model: Any, job: Job, taken: Taken, weights: Any) -> Inputs:
     height, width = taken.image(*(fixed[::-1] if fixed else _COCO_SIZE))
     n = taken.batch_size
     images = [TensorSpec((3, height, width)) for _ in range(n)]
-    text = f"{n} images of {height} x {width}"
+    text = f"{several(n, 'image')} of {height} x {width}"
     if job.training.mode == "infer":
         return taken.inputs((images,), None, text)
     boxes = [(width * k / 16, height * k / 16, width * (k + 8) / 16, height * (k + 8) / 16) for k in range(_OBJECTS)]
