@@ -35,7 +35,7 @@ def test_sweep_has_row_per_world_size(call: Call, job: list[str]) -> None:
 @pytest.mark.usefixtures("tracer")
 def test_checks_rank_and_finds_no_batch(call: Call, job: list[str]) -> None:
     parallel = ["--parallel", "hsdp:2x2", "--memory", "300MiB"]
-    code, out, _ = call("check", *job, *parallel)
+    code, out, _ = call("check", *job, *parallel, "--details")
     assert (code, "batch             per rank; all 4" in out) == (1, True)
     code, out, _ = call("sweep", *job, *parallel, "--max-batch", "--json")
     said = json.loads(out)

@@ -180,7 +180,7 @@ def test_shards_until_the_job_fits(found: tuple[Estimate, Advice], auto_tracer: 
     if auto_tracer != "nullgpu":
         assert "fake tracer runs one rank alone" in (one.reason or "")
         return
-    two = estimated(parallel="fsdp", world_size=2)
+    two = estimated(parallel="fsdp", world_size=2, level=found[0].level)
     assert (one.name, one.reserved, one.bound) == ("sharded over 2 cards (FSDP2)", two.reserved, two.upper_bound)
     assert [
         v[0] for v in advice._ranks(estimated(parallel="ddp", world_size=4), found[0].estimator) if isinstance(v, tuple)
@@ -386,8 +386,8 @@ def test_command_line_prints_advice_after_estimate(job: list[str], capsys: pytes
 
     assert main(job) == 0
     out = capsys.readouterr().out
-    assert out.startswith("[█")  # the bar of the card
-    assert out.index("process peak") < out.index("smallest card") < out.index("advice ") < out.index("note: 8-bit")
+    assert out.startswith("fits: ")
+    assert out.index("peak ") < out.index("assumes ") < out.index("advice ") < out.index("note: 8-bit")
 
 
 def test_json_lists_rows(job: list[str], capsys: pytest.CaptureFixture[str]) -> None:

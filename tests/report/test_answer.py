@@ -65,6 +65,13 @@ def test_reason_of_doubt_is_in_first_line(changes: dict[str, Any], reason: str) 
     assert first.startswith(f"uncertain: {reason[:30]}") or reason[:20] in first or first.endswith("...")
 
 
+@pytest.mark.parametrize("changes", [one for one in JOBS if "warnings" not in one])
+def test_long_first_line_keeps_its_beginning(changes: dict[str, Any]) -> None:
+    assert headline(sized(600 * MIB, **changes)).startswith(
+        ("uncertain", "does not fit: ", "fits: ", "room on ", "no known card")
+    )
+
+
 def test_counts_what_only_details_show(make: Make) -> None:
     plain, noted = make(), make(warnings=("one", "two", "context 1 MiB is assumed"))
     assert "--details" not in text(plain)

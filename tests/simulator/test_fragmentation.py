@@ -264,7 +264,7 @@ def test_report_is_json_and_readable() -> None:
     assert [segment["free_bytes"] for segment in said["segments"]] == [11 * MIB, 2 * MIB]
     assert said["segments"][0]["blocks"][0]["pinned_bytes"] == 11 * MIB
     lines = str(found).splitlines()
-    assert lines[0] == "fragmentation at row 6: step 0, forward"
+    assert lines[0] == "fragmentation at row 6: step 1, forward"
     assert "free             13.0 MiB   59% of reserved" in lines
     assert "  pinned         11.0 MiB   kept by live blocks in the same unit" in lines
     assert "  not pinned      2.0 MiB   released when memory runs short; 1 segments without blocks" in lines

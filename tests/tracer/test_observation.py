@@ -87,7 +87,7 @@ def test_estimates_recorded_observation() -> None:
     assert (estimate.allocated, estimate.reserved, estimate.tracer) == (38 * MIB, 50 * MIB, "fake")
     assert estimate.host_reads == 3
     assert estimate.unknown == ("values drawn for nonzero",)
-    assert estimate.peak_at == {"step": 0, "phase": "forward", "module": "layer", "op": "aten::mm"}
+    assert estimate.peak_at == {"step": 1, "phase": "forward", "module": "layer", "op": "aten::mm"}
     assert estimate.libraries == {"cublas"}
 
 

@@ -150,5 +150,5 @@ def _and_more(words: str, count: int) -> str:
 
 def _cut(text: str, limit: int) -> str:
     """Return text as one line without control characters; the end of a longer one is cut."""
-    text = " ".join(printable(text).split())
+    text = " ".join(printable(" ".join(text.split()), len(text)).split())
     return text if len(text) <= limit else f"{text[: limit - 3]}..."

@@ -100,7 +100,7 @@ def test_estimate_has_fast_and_slow_card(
     assert both.upper_bound >= fast.upper_bound
     assert fast.to_dict()["streams"]["slow"] is None
     assert any("--bracket" in text for text in fast.warnings)
-    assert "on a slow card" in str(both)
+    assert "on a slow card" in both.details()
 
 
 def test_synchronization_covers_newest_stream(probe: Callable[..., tuple[dict[str, Any], Result]]) -> None:
