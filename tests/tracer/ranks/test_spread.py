@@ -133,7 +133,7 @@ def test_model_matches_script(folder: Path, parallel: str, precision: str, ranks
     said = model.to_dict()
     assert (said["parallel"], said["world_size"], [one["rank"] for one in said["ranks"]]) == (parallel, 8, [0, 7][:ranks])
     assert said["sharding"][0]["module"] == "tokens"
-    assert "batch             per rank" in str(model)
+    assert "batch             per rank" in model.details()
 
 
 def test_names_optimizer_without_shard_support(folder: Path) -> None:
