@@ -29,7 +29,7 @@ from vramcast.core.units import gib
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.rules import SMALL_BYTES, SMALL_SEGMENT_BYTES
 from vramcast.simulator.settings import Settings
-from vramcast.tracer.format.trace import Action, BlockState, Category, Phase, Trace, place
+from vramcast.tracer.format.trace import Action, BlockState, Category, Phase, Trace, place, step_number
 
 OLDER: Final = "older than the trace"  # the name of blocks without an ALLOC in the trace
 _TOP: Final = 10  # arbitrary: rows of a table
@@ -50,7 +50,7 @@ class HeldBlock:
         size_bytes: Its request, rounded as the allocator rounds it.
         pinned_bytes: Free bytes attributed to it because it is the last to pin them.
         op: Operator that allocated it; None if unknown, as for module, step and phase.
-        step: -1 before the first step; None if the block is older than the trace.
+        step: As in a trace, from 0; -1 before the first step; None if the block is older than the trace.
         phase: Phase of the allocation; None if the block is older than the trace.
         end_row: Row at which its memory is free; None: it outlives the trace.
     """
@@ -217,7 +217,7 @@ def _words(block: HeldBlock) -> str:
     """Return a description of the block."""
     if block.is_older:
         return f"{gib(block.size_bytes)} {OLDER}"
-    when = f"step {block.step} {block.phase}" if block.step is not None and block.step >= 0 else str(block.phase)
+    when = f"step {step_number(block.step)} {block.phase}" if block.step is not None and block.step >= 0 else str(block.phase)
     names = [printable(name, _NAME_LIMIT) for name in (block.module, block.op) if name]
     return ", ".join([f"{gib(block.size_bytes)} {block.category} of {when}", *names])
 

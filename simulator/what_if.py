@@ -17,7 +17,7 @@ from vramcast.simulator.engine import play
 from vramcast.simulator.requests import Kind, Requests
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import OutOfMemory, simulate
-from vramcast.tracer.format.trace import Trace
+from vramcast.tracer.format.trace import Trace, step_number
 from vramcast.tracer.processes.thread_pool import n_processors
 
 _N_PROBES: Final = 32  # arbitrary: cards to try between the smallest and one that is never full
@@ -186,4 +186,4 @@ def _end(end: OutOfMemory | None) -> str:
     if end is None:
         return "runs"
     place = ", ".join(filter(None, (end.phase, end.module, end.op)))
-    return f"out of memory at step {end.step}, {place}, {gib(end.size_bytes)}"
+    return f"out of memory at step {step_number(end.step)}, {place}, {gib(end.size_bytes)}"

@@ -268,7 +268,7 @@ def test_report_is_json_and_readable() -> None:
     assert "free             13.0 MiB   59% of reserved" in lines
     assert "  pinned         11.0 MiB   kept by live blocks in the same unit" in lines
     assert "  not pinned      2.0 MiB   released when memory runs short; 1 segments without blocks" in lines
-    assert "   11.0 MiB    20.0 MiB      6.0 MiB      3   2.0 MiB activation of step 0 forward, m1, op1" in lines
+    assert "   11.0 MiB    20.0 MiB      6.0 MiB      3   2.0 MiB activation of step 1 forward, m1, op1" in lines
     assert "   11.0 MiB   m1" in lines
 
 
