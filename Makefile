@@ -29,7 +29,7 @@ $(foreach environment,$(VENV) $(VENV_LATER),$(if $(call foreign,$(environment)),
         unit-tests tests tests-later release-tests release-tests-later notebooks screenshots survey accuracy golden coverage seeded-faults clean
 
 demo: $(VENV)/.demo
-	$(BIN)/vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels 32:int64:1000 --on a100-40gb
+	$(BIN)/vramcast estimate torchvision:resnet50 --batch-size 32 --on a100-40gb
 
 # What `vramcast check` says of a repository whose branch makes a model deeper (docs/ci-gate.md).
 demo-gate: $(VENV)/.demo

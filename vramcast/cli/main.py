@@ -47,7 +47,7 @@ VERBS: Final = {
     "adopt": "Learn from your cluster's history, and deploy the result if it is no worse than the current artifact.",
     "serve": "Serve estimates, checks and observations over HTTP, for schedulers (docs/serving.md).",
     "devices": "List the known cards: the built-in ones and your site's (VRAMCAST_SITE).",
-    "models": "List the models of a registry that a TARGET can name: torchvision, timm or hf.",
+    "models": "List the models of a registry that a TARGET can name: torchvision, timm, hf or diffusers.",
     "doctor": "Report what is installed and which tracers work; fetch another cuDNN; measure this card's context.",
     "stub-checkpoint": "Write a checkpoint with real shapes and no weights, for scripts that call from_pretrained.",
 }

@@ -7,8 +7,7 @@ Each job is a table whose keys are the options of `vramcast check`:
 
     [tool.vramcast.jobs.resnet50]
     target = "torchvision:resnet50"
-    batch = "32x3x224x224"
-    labels = "32:int64:1000"
+    batch-size = 32
 
     [tool.vramcast.jobs.finetune]
     command = "torchrun --nproc_per_node=2 train.py --epochs 1"

@@ -1,6 +1,6 @@
 """Check whether a job fits on a card: exit code 0 fits, 1 does not fit, 4 uncertain.
 
-    vramcast check torchvision:vgg16 --batch 64x3x224x224 --labels 64:int64 --on rtx4060
+    vramcast check torchvision:resnet50 --batch-size 64 --on rtx4060
     vramcast check --on rtx4060 -- train.py --epochs 10
     vramcast check                                  # the jobs in pyproject.toml (docs/ci-gate.md)
     vramcast check --against origin/main --markdown comment.md

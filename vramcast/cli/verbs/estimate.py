@@ -1,9 +1,9 @@
 """Estimate the memory of a training job.
 
-vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --labels 32:int64:1000 --on a100-40gb
-vramcast estimate torchvision:vgg16 --batch 64x3x224x224 --labels 64:int64 --on rtx4060 --advise
-vramcast estimate timm:vit_base_patch16_224 --batch 64x3x224x224 --parallel fsdp --world-size 8
-vramcast estimate hf:gpt2 --batch input_ids=8x1024:int64:50257 --batch labels=8x1024:int64:50257
+vramcast estimate hf:meta-llama/Llama-3.1-8B --lora r=16 --batch-size 4 --seq 2048 --on h100
+vramcast estimate torchvision:vgg16 --batch-size 64 --on rtx4060 --advise
+vramcast estimate timm:vit_base_patch16_224 --parallel fsdp --world-size 8 --on a100-40gb
+vramcast estimate model.py:tagger --batch 32x256:int64:30000 --labels 32x256x10 --on t4
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Run an unmodified training command on the null GPU for --steps training steps and an evaluation, and estimate its memory.
 
-vramcast run --on rtx3090 --steps 3 -- train.py --epochs 10
+vramcast run --on rtx3090 -- python train.py --epochs 10
 vramcast run --on h100 -- torchrun --nproc_per_node=1 train.py --bf16
 """
 
