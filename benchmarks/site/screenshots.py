@@ -1,4 +1,4 @@
-"""The pictures of the documentation: the report page, a notebook's view of an estimate and of `%%vram`, and a terminal.
+"""The pictures of the documentation: the report page, a notebook's view of an estimate and of `%%vram`, and terminals.
 
     python -m benchmarks.site.screenshots [FOLDER]      # `make screenshots`; default: docs/pictures
 
@@ -11,11 +11,10 @@ import html
 import io
 import os
 import re
-import shlex
-import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -32,8 +31,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 MOST_BYTES: Final = 150_000  # arbitrary: for a picture, to keep the repository small
 _COLOURS: Final = (256, 128, 64, 32)  # arbitrary: a larger picture gets fewer
 _JOB: Final = (
-    "estimate", "hf:gpt2", "--batch", "input_ids=4x512:int64<50257", "--batch", "labels=4x512:int64<50257",
-    "--optimizer", "adamw", "--device", "rtx4060",
+    "estimate", "hf:gpt2", "--batch-size", "4", "--seq", "512", "--optimizer", "adamw", "--on", "rtx4060",
 )  # fmt: skip
 _CELLS: Final = (
     """import torch, vramcast
@@ -42,7 +40,7 @@ from torchvision.models import resnet50
 batch, labels = torch.zeros(32, 3, 224, 224), torch.zeros(32, dtype=torch.long)
 vramcast.estimate(resnet50(), batch, labels=labels, device="rtx4060")""",
     """%load_ext vramcast""",
-    """%%vram --device rtx4060
+    """%%vram --on rtx4060
 import torch
 model = torch.nn.TransformerEncoderLayer(1024, 16, batch_first=True).cuda()
 optimizer = torch.optim.AdamW(model.parameters())
@@ -52,15 +50,35 @@ for _ in range(3):
     optimizer.step()""",
 )
 
-_TYPED: Final = (
-    "vramcast estimate torchvision:vgg16 --batch 32x3x224x224 --labels '32:int64<1000' --device rtx4060",
-    "vramcast estimate torchvision:vgg61 --batch 32x3x224x224",
-)
+_CHECK: Final = "vramcast check hf:Qwen/Qwen2.5-0.5B --batch-size 4 --seq 1024 --on rtx4090"
+_MISTAKE: Final = "vramcast check resnet81 --on rtx4060"
 # The ECMA-48 colours of our terminal output, as a light terminal shows them.
 _SPANS: Final = {"31": "#b3261e", "32": "#1b7f3b", "33": "#9a6700", "2": "#8a8f98"}
 _TERMINAL: Final = """<!doctype html><meta charset="utf-8"><title>terminal</title>
-<style>pre {{ margin: 0; padding: 16px; font: 14px/1.45 'DejaVu Sans Mono', monospace; white-space: pre-wrap;
-background: #fbfbfa; color: #1f2328 }}</style><pre>{}</pre>"""
+<style>pre {{ margin: 0; padding: 16px; font: 14px/1.45 'DejaVu Sans Mono', monospace; width: {columns}ch;
+white-space: pre-wrap; word-break: break-all; background: #fbfbfa; color: #1f2328 }}</style><pre>{text}</pre>"""
+
+
+@dataclass(frozen=True, slots=True)
+class Terminal:
+    """A terminal with commands typed in it.
+
+    Attributes:
+        commands: The commands.
+        columns: Its width in characters.
+        environment: Variables that the commands see in addition to those of this process.
+    """
+
+    commands: tuple[str, ...]
+    columns: int = 100
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+TERMINALS: Final = {
+    "terminal": Terminal((_CHECK, "vramcast estimate torchvision:vgg16 --batch-size 32", _MISTAKE)),
+    "terminal-narrow": Terminal((_CHECK, _MISTAKE), columns=60),
+    "terminal-plain": Terminal((_CHECK,), environment={"NO_COLOR": "1"}),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +111,7 @@ def make(folder: Path) -> dict[str, int]:
     """
     written = {}
     with tempfile.TemporaryDirectory() as scratch, chromium() as browser:
-        report, notebook, terminal = (Path(scratch, f"{name}.html") for name in ("job", "notebook", "terminal"))
-        terminal.write_text(typed(_TYPED), encoding="utf-8")
+        report, notebook = (Path(scratch, f"{name}.html") for name in ("job", "notebook"))
         # The page shows this command: it must not name a temporary folder.
         if command_line([*_JOB, "--report", str(report)]) != 0:
             raise CannotEstimate("The job of the pictures has no estimate: its message is above.")
@@ -105,7 +122,7 @@ def make(folder: Path) -> dict[str, int]:
             Picture("report-dark", report, height=1290, scheme="dark"),
             Picture("report-modules", report, element="figure:has(.icicle)"),
             Picture("notebook", notebook),
-            Picture("terminal", terminal, element="pre"),
+            *(Picture(name, typed(one, Path(scratch, f"{name}.html")), element="pre") for name, one in TERMINALS.items()),
         ):
             png = small(shot(browser, picture))
             with atomic_write(folder / f"{picture.name}.png") as file:
@@ -147,24 +164,28 @@ def small(png: bytes) -> bytes:
     raise CannotEstimate(f"A picture with a palette of {_COLOURS[-1]} exceeds {MOST_BYTES:,} bytes: show less of the page.")
 
 
-def typed(commands: tuple[str, ...]) -> str:
-    """Return a page that looks like a terminal after these commands, with colours."""
-    environment = {**os.environ, "FORCE_COLOR": "1", "PYTHONPATH": str(ROOT)}
-    environment.pop("NO_COLOR", None)
-    shown = []
-    for command in commands:
-        words = [sys.executable, "-m", *shlex.split(command)]
-        done = subprocess.run(words, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=600, check=False)
-        shown.append(f"<b>$ {html.escape(command)}</b>\n{coloured(html.escape(done.stdout + done.stderr))}")
-    return _TERMINAL.format("\n".join(shown))
+def typed(terminal: Terminal, path: Path) -> Path:
+    """Write a page that looks like a terminal after its commands; return its path."""
+    import pexpect
+
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **terminal.environment}
+    text = ""
+    for command in terminal.commands:
+        shown = pexpect.run(
+            f"{sys.executable} -m {command}", dimensions=(50, terminal.columns), env=environment, cwd=ROOT, timeout=600
+        )
+        text += f"<b>$ {html.escape(command)}</b>\n{coloured(html.escape(shown.decode()))}"
+    path.write_text(_TERMINAL.format(columns=terminal.columns, text=text), encoding="utf-8")
+    return path
 
 
 def coloured(text: str) -> str:
-    """Return escaped text with spans in place of the colour codes."""
+    """Return escaped text of a terminal without its progress lines, and with spans in place of the colour codes."""
 
     def span(found: re.Match[str]) -> str:
         return "</span>" if found[1] == "0" else f'<span style="color:{_SPANS[found[1]]}">'
 
+    text = re.sub(r"[^\n]*\r\x1b\[K", "", text.replace("\r\n", "\n"))
     text = re.sub(r"\x1b\[(\d+)m", span, text)
     return re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", text)
 

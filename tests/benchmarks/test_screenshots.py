@@ -40,9 +40,13 @@ def test_turns_terminal_colours_into_spans() -> None:
     assert screenshots.coloured("a \x1b[31mb\x1b[0m\x1b[K") == 'a <span style="color:#b3261e">b</span>'
 
 
+def test_leaves_out_progress_lines() -> None:
+    assert screenshots.coloured("a\r\n\r\x1b[Ktracing ...\r\x1b[Ktracing ... 1 s\r\x1b[Kb\r\n") == "a\nb\n"
+
+
 def test_documents_have_all_pictures_of_command() -> None:
     here = {path.name for path in (DOCS / "pictures").glob("*.png")}
-    named = set(re.findall(r'Picture\("([\w-]+)"', Path(screenshots.__file__).read_text()))
+    named = {*re.findall(r'Picture\("([\w-]+)"', Path(screenshots.__file__).read_text()), *screenshots.TERMINALS}
     assert here == {f"{name}.png" for name in named}
     pages = "".join((DOCS / name).read_text() for name in ("views.md", "start.md"))
     shown = set(re.findall(r"\]\(pictures/([\w-]+\.png)\)", pages))

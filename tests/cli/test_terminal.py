@@ -56,6 +56,16 @@ def test_width_is_that_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (terminal.width_of(Screen()), terminal.width_of(io.StringIO())) == (61, 100)
 
 
+def test_wraps_at_words_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "24")
+    said = "did you mean timm:resnet51q, or another-name-of-a-model-that-is-long?"
+    assert terminal.wrapped(said, Screen()).splitlines() == [
+        "did you mean", "timm:resnet51q, or", "another-name-of-a-model-that-is-long?",
+    ]  # fmt: skip
+    assert terminal.wrapped(said, io.StringIO()) == said
+    assert terminal.wrapped(said, None) == said
+
+
 def test_progress_line_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)

@@ -15,7 +15,8 @@ from vramcast.estimates.bounds.support import Support
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import device as find_device
-from vramcast.report import draw_page, text
+from vramcast.jobs.sizes import Sizes
+from vramcast.report import details, draw_page, text
 from vramcast.report.answer import headline, lines
 from vramcast.report.card_bar import card_bar
 from vramcast.views import style
@@ -76,6 +77,15 @@ def test_counts_what_only_details_show(make: Make) -> None:
     plain, noted = make(), make(warnings=("one", "two", "context 1 MiB is assumed"))
     assert "--details" not in text(plain)
     assert text(noted).splitlines()[-1].endswith("(2 more: --details)")
+    assert "(2 more below)" in draw_page(noted)
+
+
+def test_long_inputs_leave_room_for_the_module(make: Make) -> None:
+    sizes = Sizes(8, 77, 1024, defaults=("batch_size", "seq", "image_size"), text="8 images of 1024 x 1024 with 77 tokens each")
+    found = make(names=("x", "transformer_blocks.11.attn.dropout", "aten::y"))
+    found = replace(found, job=replace(found.job, sizes=sizes))
+    assert "11.attn.dropout; with 8 images of 1024 x 1024 with 77 tokens each\n" in text(found)
+    assert "(default batch, length and size)" in details(found, 200)
 
 
 def test_bar_has_peak_reach_and_rest(make: Make) -> None:

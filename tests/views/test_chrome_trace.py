@@ -60,7 +60,7 @@ def test_slices_are_steps_and_phases(job_trace: Trace) -> None:
 
 def test_marks_peaks(process_trace: Trace) -> None:
     marks = {event["name"]: event["ts"] for event in drawn(process_trace) if event["ph"] == "i"}
-    assert marks == {"live peak 11.0 MiB": 5, "process peak 30.0 MiB": 13}
+    assert marks == {"allocated peak 11.0 MiB": 5, "process peak 30.0 MiB": 13}
 
 
 def test_ranks_are_processes(job_trace: Trace) -> None:

@@ -21,7 +21,7 @@ from vramcast.cli import streams, values
 from vramcast.cli.help_text import ADVANCED, ANSWER, Formatter, group_or_options, overview
 from vramcast.cli.signals import end_orderly
 from vramcast.cli.suggestions import hint
-from vramcast.cli.terminal import painted
+from vramcast.cli.terminal import painted, wrapped
 from vramcast.core.errors import CannotEstimate, JobError, OutputError, VramcastError
 from vramcast.core.text import one_line, shorten
 from vramcast.core.units import MIB, gib
@@ -125,10 +125,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with a one-line message."""
         meant = hint(message, self.options, VERBS)
-        self.exit(
-            2,
-            f"vramcast: {one_line(message, _LONGEST_LINE, ' | ')}{meant} (see {self.prog} --help)\n",
-        )
+        text = f"vramcast: {one_line(message, _LONGEST_LINE, ' | ')}{meant} (see {self.prog} --help)"
+        self.exit(2, f"{wrapped(text, sys.stderr)}\n")
 
 
 class _Program(Parser):
@@ -258,7 +256,9 @@ def _split(given: Sequence[str]) -> tuple[list[str], list[str] | None]:
 
 def _failed(error: BaseException, text: str, code: int, *, is_json: bool, hint: str = "") -> int:
     """Report an error on stderr, and with --json on stdout; return the exit code."""
-    streams.say(f"{painted('vramcast:', 'red', sys.stderr)} {one_line(text, _LONGEST_LINE, ' | ')}{hint}")
+    name = "vramcast:"
+    words = wrapped(f"{name} {one_line(text, _LONGEST_LINE, ' | ')}{hint}", sys.stderr)
+    streams.say(f"{painted(name, 'red', sys.stderr)}{words.removeprefix(name)}")
     if is_json and code != 2 and sys.stdout is not None:
         message = {"schema": 1, "error": type(error).__name__, "message": shorten(text, _LONGEST_MESSAGE)}
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -44,6 +45,13 @@ def painted(text: str, colour: Colour, stream: TextIO | None) -> str:
 def width_of(stream: TextIO) -> int:
     """Return the columns of a terminal, or those of an answer if the stream is none."""
     return shutil.get_terminal_size((_WIDTH, 24)).columns if stream.isatty() else _WIDTH
+
+
+def wrapped(text: str, stream: TextIO | None) -> str:
+    """Return a text wrapped at words to the columns of a terminal; unchanged if the stream is none."""
+    if stream is None or not stream.isatty():
+        return text
+    return "\n".join(textwrap.wrap(text, width_of(stream), break_long_words=False, break_on_hyphens=False))
 
 
 def _shows(text: str, stream: TextIO) -> bool:

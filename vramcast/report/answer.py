@@ -12,7 +12,7 @@ from vramcast.tracer.format.rank_facts import beside_bytes
 
 WIDTH: Final = 100  # spec: the longest line of an answer on a wide terminal
 NAME: Final = 9  # arbitrary: cells of a line's name
-_INPUTS: Final = 66  # arbitrary: characters of the inputs, which leave room for the end of the module's path
+_MODULE: Final = 20  # arbitrary: characters of the module for which inputs of any length leave room
 _HOLDERS: Final = 3  # arbitrary: categories that the answer names; `--details` has all
 # By part of the margin, the assumption and the step that removes it.
 _ASSUMED: Final = {
@@ -70,14 +70,14 @@ def _cards(estimate: Estimate) -> str:
     return f"room on {roomy[0].key} ({gib(roomy[0].total_bytes)}){more} (--on CARD asks for a verdict)"
 
 
-def lines(estimate: Estimate) -> tuple[Line, ...]:
-    """Return the lines below the headline and the bar."""
+def lines(estimate: Estimate, elsewhere: str = ": --details") -> tuple[Line, ...]:
+    """Return the lines below the headline and the bar; `elsewhere` ends the count of the remarks that are not among them."""
     found = (
         ("peak", _peak(estimate)),
         ("bound", _bound(estimate)),
         ("holds", _holds(estimate)),
         ("where", _where(estimate)),
-        ("assumes", _assumes(estimate)),
+        ("assumes", _assumes(estimate, elsewhere)),
     )
     return tuple(Line(name, _cut(words, WIDTH - NAME)) for name, words in found)
 
@@ -85,7 +85,7 @@ def lines(estimate: Estimate) -> tuple[Line, ...]:
 def _peak(estimate: Estimate) -> str:
     context, beside = estimate.context, beside_bytes(estimate.trace)
     words = f"{gib(estimate.process)} = reserved {gib(estimate.reserved)} + CUDA context {gib(context.bytes - beside)}"
-    words += " (assumed)" if context.assumed else ""
+    words += f" (assumed{'' if estimate.has_card else f', on {estimate.job.device.key}'})" if context.assumed else ""
     words += f" + other processes {gib(beside)}" if beside else ""
     return words + (f", fullest of {estimate.world_size} ranks" if estimate.world_size > 1 else "")
 
@@ -108,10 +108,14 @@ def _where(estimate: Estimate) -> str:
         return "nowhere: no memory was requested"
     rank = f"rank {estimate.fullest_rank}, " if estimate.ranks else ""
     words = f"{rank}{step_words(at['step'])}, {at['phase']}"
-    inputs = f"; with {_cut(estimate.inputs_text, _INPUTS)}" if estimate.inputs_text else ""
-    room = WIDTH - NAME - len(words) - len(inputs) - 2
+    name = at["module"] or at["op"] or ""
+    inputs = f"; with {estimate.inputs_text}" if estimate.inputs_text else ""
+    room = WIDTH - NAME - len(words) - 2
+    if len(name) + len(inputs) > room:
+        inputs = inputs.partition(" (default")[0]  # the details have all of it
+    room = max(room - len(inputs), _MODULE)
     # A part of a module's path still says where; a part of an operator's name does not.
-    name = printable(at["module"], room) if at["module"] else at["op"] if len(at["op"] or "") <= room else None
+    name = printable(at["module"], room) if at["module"] else name if len(name) <= room else ""
     return f"{words}{f', {name}' if name else ''}{inputs}"
 
 
@@ -120,18 +124,18 @@ def step_words(number: int | None) -> str:
     return "no step" if number is None else f"step {number}" if number else "before step 1"
 
 
-def _assumes(estimate: Estimate) -> str:
-    """Return the assumption that matters most with its remedy, and the number of remarks that only `--details` shows."""
+def _assumes(estimate: Estimate, elsewhere: str) -> str:
+    """Return the assumption that matters most with its remedy, and the number of further remarks."""
     if estimate.doubts:
-        return _and_more(_of_doubt(estimate), len(estimate.doubts) - 1 + len(estimate.warnings))
+        return _and_more(_of_doubt(estimate), len(estimate.doubts) - 1 + len(estimate.warnings), elsewhere)
     parts = estimate.margin()
     if not parts:
-        return _and_more("nothing that widens the bound", len(estimate.warnings))
+        return _and_more("nothing that widens the bound", len(estimate.warnings), elsewhere)
     most = max(parts, key=lambda part: part.saves_bytes)
     what, remedy = _ASSUMED[most.part]
     is_said = most.part == "context"
     hidden = [one for one in estimate.warnings if not (is_said and one.startswith("context "))]
-    return _and_more(f"{what}: {remedy} saves {gib(most.saves_bytes)}", len(hidden))
+    return _and_more(f"{what}: {remedy} saves {gib(most.saves_bytes)}", len(hidden), elsewhere)
 
 
 def _of_doubt(estimate: Estimate) -> str:
@@ -144,8 +148,8 @@ def _of_doubt(estimate: Estimate) -> str:
     return "the loop goes on like this: free what it keeps, or observe more --steps"
 
 
-def _and_more(words: str, count: int) -> str:
-    return words + (f" ({count} more: --details)" if count > 0 else "")
+def _and_more(words: str, count: int, elsewhere: str) -> str:
+    return words + (f" ({count} more{elsewhere})" if count > 0 else "")
 
 
 def _cut(text: str, limit: int) -> str:

@@ -124,6 +124,8 @@ def _places(estimate: Estimate) -> Iterator[str]:
         yield f"allocator         {estimate.alloc_conf.value}   by the {estimate.alloc_conf.source}"
     parts = ", ".join(f"{name.replace('_', ' ')} {gib(size)}" for name, size in estimate.breakdown.items() if size)
     yield f"at the peak       {parts}"
+    if estimate.inputs_text:
+        yield f"inputs            {estimate.inputs_text}"
     at = estimate.peak_at
     place = f"{at['module'] or 'outside of modules'}, {at['op'] or 'no operator'}"
     yield f"peak in           {step_words(at['step'])}, {at['phase']}, {place}"

@@ -34,7 +34,7 @@ def answer(estimate: Estimate) -> Answer:
     first, verdict = headline(estimate), estimate.verdict
     colour = _COLOURS[verdict.value] if estimate.has_card else "doubt"
     sentences = tuple(_sentences(estimate, verdict)) if estimate.has_card else ()
-    return Answer(f"{first[0].upper()}{first[1:]}", colour, lines(estimate), sentences)
+    return Answer(f"{first[0].upper()}{first[1:]}", colour, lines(estimate, " below"), sentences)
 
 
 def _sentences(estimate: Estimate, verdict: Verdict) -> Iterator[str]:
@@ -58,7 +58,7 @@ def _sentences(estimate: Estimate, verdict: Verdict) -> Iterator[str]:
 def margin(estimate: Estimate) -> Table:
     """Return the parts of the margin between peak and bound; no rows if no bound holds."""
     parts = () if estimate.doubts else estimate.margin()
-    rows = [(one.part, gib(one.size_bytes), one.because, one.remedy, f"-{gib(one.saves_bytes)}") for one in parts]
+    rows = [(one.part, gib(one.size_bytes), one.because, one.remedy, gib(one.saves_bytes)) for one in parts]
     columns = ("part", "size", "cause", "remedy", "saves up to")
     return Table("Parts of the margin", columns, rows)
 

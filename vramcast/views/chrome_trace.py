@@ -49,7 +49,7 @@ def _events(trace: Trace, name: str, card_bytes: int | None) -> Iterator[dict[st
             "args": {"step": step_number(span.step)},
         }
     live, process = curves.peak_of_live(trace), curves.peak_of_process(trace)
-    for kind, size_bytes, row in (("live", live.live_bytes, live.row), ("process", process.process_bytes, process.row)):
+    for kind, size_bytes, row in (("allocated", live.live_bytes, live.row), ("process", process.process_bytes, process.row)):
         if row >= 0:
             yield {"ph": "i", "s": "p", "name": f"{kind} peak {gib(size_bytes)}", "tid": 0, "ts": row}
     if card_bytes is not None:
