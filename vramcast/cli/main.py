@@ -11,6 +11,7 @@ import argparse
 import importlib
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Collection, Sequence
@@ -124,9 +125,15 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with a one-line message."""
-        meant = hint(message, self.options, VERBS)
+        meant = hint(message, self.options, VERBS) or self._form_of(message)
         text = f"vramcast: {one_line(message, _LONGEST_LINE, ' | ')}{meant} (see {self.prog} --help)"
         self.exit(2, f"{wrapped(text, sys.stderr)}\n")
+
+    def _form_of(self, message: str) -> str:
+        """Return how to write an option without its value, as the end of the message that says so; "" for other messages."""
+        option = re.match(r"argument (--[\w-]+)\S*: expected one argument$", message)
+        action = self._option_string_actions.get(option[1]) if option else None
+        return f": write {option[1]} {action.metavar}" if option and action and isinstance(action.metavar, str) else ""
 
 
 class _Program(Parser):

@@ -159,6 +159,7 @@ def _unknown(key: str, by_name: Mapping[str, str]) -> str:
     close = difflib.get_close_matches(wanted, by_name, 1)
     if close and _number(close[0]) == _number(wanted) and _ending(close[0]) == _ending(wanted):
         hint = f"Did you mean '{by_name[close[0]]}'? "
+        wanted = close[0]
     else:
         hint = ""
     # A generation (rtx40..), or else a line of cards (rtx), or else all.
@@ -172,7 +173,7 @@ def _unknown(key: str, by_name: Mapping[str, str]) -> str:
     return (
         f"Device '{shorten(key)}' is not known. {hint}Known: {', '.join(known)} (vramcast devices lists all). For another "
         f"card, give the closest one and its own memory (--on {closest} --memory 12GiB), or a file, card.toml, with a [[card]] "
-        f'of key = "{shorten(wanted) or "mine"}", like = "{closest}" and memory = "12GiB".'
+        f'of key = "{shorten(squeezed(key)) or "mine"}", like = "{closest}" and memory = "12GiB".'
     )
 
 

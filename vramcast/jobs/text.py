@@ -196,6 +196,11 @@ class JobText:
         if self.batch and given:
             raise UsageError(f"--batch gives each tensor, and {', '.join(given)} asks for the usual ones: omit one of them.")
         scheme = (self.target or "").partition(":")[0]
+        number = self.batch[0] if len(self.batch) == 1 else ""
+        if number.isdecimal() and scheme in REGISTRIES:
+            raise UsageError(
+                f"--batch {number} is a tensor of {number} numbers: for {number} samples, write --batch-size {number}."
+            )
         if self.batch or scheme not in REGISTRIES:
             if given:
                 raise UsageError(
