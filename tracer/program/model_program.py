@@ -41,7 +41,10 @@ def build_model(job: Job) -> torch.nn.Module:
         model = meta_model.loads(job.model) if job.model is not None else targets.build(job.target or "", job.num_classes)
         if not isinstance(model, torch.nn.Module):
             if not callable(model):
-                raise UsageError(f"The model is a {type(model).__name__}: pass an nn.Module or a callable that returns one.")
+                by_name = ", or run vramcast estimate, which takes names" if isinstance(model, str) else ""
+                raise UsageError(
+                    f"The model is a {type(model).__name__}: pass an nn.Module or a callable that returns one{by_name}."
+                )
             model = model()
         if not isinstance(model, torch.nn.Module):
             raise UsageError(f"The model's factory returned a {type(model).__name__}: it must return an nn.Module.")
