@@ -85,7 +85,8 @@ def _run(row: dict[str, str], task: dict[str, str], instance: dict[str, str]) ->
     if is_missing(row["job_name"]) or is_missing(row["worker_name"]):
         raise DatasetError("The row has no job_name or worker_name, which pai_sensor_table has in each row.")
     # A task's status counts only if the instance's own is unknown.
-    status = PAI.get(word_of(instance.get("status") or task.get("status", "")), "unknown")
+    word = word_of(instance.get("status") or task.get("status", ""))
+    status = PAI.get(word, "unknown")
     gpu = task.get("gpu_type", "")
     return Run(
         id=f"pai-{digest(row['job_name'], row['task_name'], row['worker_name'], row['gpu_name'])}",
@@ -103,7 +104,7 @@ def _run(row: dict[str, str], task: dict[str, str], instance: dict[str, str]) ->
         measurement=Measurement(
             status=status,
             process_bytes=peak,
-            censored=status in ("error", "killed"),
+            censored=bool(word) and status != "ok",
             message="" if planned is None or not planned % 100 > 0 else f"requested {planned:g} % of a card",
         ),
     )

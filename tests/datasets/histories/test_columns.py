@@ -124,6 +124,8 @@ def test_every_program_has_the_same_words_for_the_same_end() -> None:
     assert {status_of(word) for word in ("COMPLETED", "Succeeded", "finished", "FINISHED", "done")} == {"ok"}
     assert {status_of(word) for word in ("OOMKilled", "OUT_OF_MEMORY", "CANCELLED by 7", "crashed", "Evicted")} == {"killed"}
     assert status_of("CUDA out of memory") == "oom"
+    assert status_of("killed by signal") == "unknown"  # only Slurm's "CANCELLED by 7" loses its end
+    assert {"PENDING", "SCHEDULED", "STARTERROR"} < WORDS.keys()
     assert "TERMINATED" not in WORDS  # a good end in one program, any end in another
 
 

@@ -149,6 +149,12 @@ def test_pai_notes_unit_and_rejects_damaged_rows(tmp_path: Path) -> None:
     assert found.runs[0].measurement.status == "unknown"
 
 
+def test_pai_peak_of_undocumented_status_is_a_lower_bound(tmp_path: Path) -> None:
+    (tmp_path / "pai_instance_table.csv").write_bytes(samples.PAI_INSTANCE.replace(b"Failed", b"Interrupted"))
+    first = reading("pai", samples.PAI, tmp_path, "pai_sensor_table.csv").runs[0]
+    assert (first.measurement.status, first.measurement.censored) == ("unknown", True)
+
+
 def test_snapshot_gives_peaks_and_failed_request(tmp_path: Path) -> None:
     found = reading("snapshot", samples.SNAPSHOT, tmp_path)
     (run,) = found.runs

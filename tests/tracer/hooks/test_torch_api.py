@@ -41,7 +41,6 @@ OTHERS = {
     "_Unpickler": "pickle",
 }
 ENDINGS = {
-    "_BY",
     "_bytes",
     "_gib",
     "_mb",
