@@ -10,6 +10,7 @@ A column is recognized by its name and the unit in it. Where two columns could b
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 import statistics
@@ -220,13 +221,15 @@ def parsed(text: str) -> dict[str, str]:
     return {field.strip(): column.strip() for field, _, column in pairs}
 
 
-def line_of(chosen: Mapping[str, str]) -> str:
+def line_of(chosen: dict[str, str]) -> str:
     """Return the option that repeats a choice.
 
     Example:
         >>> line_of({"peak_mib": "Max Mem"})
         "--columns 'peak_mib=Max Mem'"
     """
+    if any("," in column for column in chosen.values()):
+        return f"--columns columns.json, a file with {json.dumps(chosen)}"
     text = ",".join(f"{field}={column}" for field, column in chosen.items())
     return "--columns '" + text.replace("'", "'\\''") + "'"
 
@@ -245,7 +248,8 @@ def suggested(columns: Columns, rows: Sequence[Mapping[str, str]]) -> dict[str, 
     held = {of_unit(name)[0] for name in columns.known.values()}
     found: dict[str, str] = {}
     if "peak" in columns.missing and (own := _best(cells, _SIZE_NAMES["process"], _size_like)):
-        found[f"peak{_guessed_unit(own, cells[own])}"] = own
+        unit = guessed_unit(own, cells[own])
+        found[f"peak_{unit}" if unit else "peak"] = own
     if "status" not in held and (own := _best(cells, _NAMES["status"], _status_like, found.values())):
         found["status"] = own
     if "gpu" not in held and (own := _best(cells, _NAMES["gpu"], _card_like, found.values())):
@@ -286,12 +290,18 @@ def _text_like(own: str, cells: Sequence[str]) -> bool:
     return sum(bool(re.search(r"[A-Za-z]{2}", cell)) for cell in cells) >= _MOSTLY * len(cells)
 
 
-def _guessed_unit(own: str, cells: Sequence[str]) -> str:
-    """Return the unit that bare numbers of this size probably have, as a suffix; "" if the name or the cells say it."""
-    if _stem(own)[1] in _SUFFIX or not all(re.fullmatch(r"[0-9.]+", cell.strip()) for cell in cells):
+def guessed_unit(own: str, cells: Sequence[str]) -> str:
+    """Return the unit that bare numbers of this size probably have; "" if the column's name or its cells have one.
+
+    Example:
+        >>> guessed_unit("Max Mem", ["4530", "8530"]), guessed_unit("Max Mem (GB)", ["4.5"]), guessed_unit("Mem", ["4530 MiB"])
+        ('mib', '', '')
+    """
+    bare = [cell.strip() for cell in cells if not is_missing(cell)]
+    if _stem(own)[1] in _SUFFIX or not all(re.fullmatch(r"[0-9.]+", cell) for cell in bare):
         return ""
     try:
-        middle = statistics.median(float(cell) for cell in cells)
-    except ValueError:
-        return "_mib"
-    return "_bytes" if middle >= 16 * MIB else "_gib" if middle < 192 else "_mib"  # arbitrary: cards have 0.5 to 192 GiB
+        middle = statistics.median(float(cell) for cell in bare)
+    except ValueError:  # no cells, or 1.2.3
+        return "mib"
+    return "bytes" if middle >= 16 * MIB else "gib" if middle < 192 else "mib"  # arbitrary: cards have 0.5 to 192 GiB

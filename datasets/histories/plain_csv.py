@@ -108,16 +108,15 @@ def _opened(path: str | os.PathLike[str]) -> tuple[list[str], Iterator[tuple[int
     return [name.strip() for name in header], rows
 
 
-def beginning(path: str | os.PathLike[str], columns: Mapping[str, str] | None = None) -> tuple[Columns, dict[str, str]]:
-    """Return what a table's columns hold, and suggestions for missing fields, from its first rows."""
+def beginning(path: str | os.PathLike[str]) -> tuple[Columns, list[dict[str, str]]]:
+    """Return what a table's columns hold, and its first rows, by its own columns."""
     header, rows = _opened(path)
-    known = recognized(header, COLUMNS, columns)
     first = (dict(zip(header, cells, strict=True)) for _, cells in islice(rows, _LOOKED_AT) if len(cells) == len(header))
-    return known, suggested(known, [*first])
+    return recognized(header, COLUMNS), [*first]
 
 
 def _incomplete(path: str | os.PathLike[str], known: Columns) -> str:
-    _, found = beginning(path)
+    found = suggested(known, beginning(path)[1])
     wanted = {"name": "the job", "peak": "its peak"}
     missing = " and ".join(wanted[one] for one in known.missing)
     others = ", ".join(f"'{name[:40]}'" for name in known.ignored[:_SHOWN]) or "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ pytest.importorskip("xgboost")
 from tests.adoption.conftest import COLUMNS
 from vramcast.adoption import pipeline
 from vramcast.adoption.artifact_store import Folder, digest_of
+from vramcast.cli import column_questions
 from vramcast.cli.main import main
 from vramcast.datasets.journal import read_runs
 from vramcast.estimates import run_examples
@@ -182,6 +184,20 @@ def test_remembers_jobs_that_cannot_be_estimated(
     seeded = adopted(capsys, str(first), "--out", out, "--seed", "1")
     assert seeded["left_out"] == {"cannot be estimated: JobError": 7} or seeded["runs"] == 61
     assert len(asked) == 8
+
+
+def test_person_maps_columns_on_a_terminal(
+    tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Path(history("first.csv", 60))
+    first.write_text(first.read_text().replace("process_bytes", "Höchster Speicher", 1))
+    out = ["--out", str(tmp_path / "site")]
+    assert "--columns 'peak_mib=COLUMN'" in refused(capsys, str(first), *out)
+    monkeypatch.setattr(column_questions, "is_interactive", lambda: True)
+    monkeypatch.setattr("sys.stdin", io.StringIO("Höchster Speicher\n\n"))
+    assert adopted(capsys, str(first), *out, "--dry-run")["runs"] == 60
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert "no column" in refused(capsys, str(first), *out)  # no answer
 
 
 def test_omits_rows_with_untrusted_code(

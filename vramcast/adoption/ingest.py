@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from vramcast.core.errors import DatasetError
 from vramcast.core.files import sha256_of
-from vramcast.datasets.histories import column_names, format_detection, job_rules
+from vramcast.datasets.histories import format_detection, job_rules
 from vramcast.datasets.histories.formats import find
 from vramcast.datasets.journal import Reading, Rejected, counted_reasons, read_runs, shown_reasons
 from vramcast.datasets.run import Run, with_config, with_source
@@ -55,9 +56,9 @@ class Intake:
         return list(dict.fromkeys(note for account in self.accounts.values() for note in account["notes"]))
 
 
-def contents(files: Sequence[str], format_name: str | None, rules: str | None, columns: str | None = None) -> dict[str, str]:
+def contents(files: Sequence[str], format_name: str | None, rules: str | None, columns: Mapping[str, str]) -> dict[str, str]:
     """Return a digest of each history's content and of the way it is read; "" for a history that is not one file."""
-    chosen = json.dumps(column_names.parsed(columns)) if columns else ""
+    chosen = json.dumps(dict(columns)) if columns else ""
     how = f"{format_name} {sha256_of(rules) if rules else ''}{chosen}"
     return {file: f"{digest} {how}" if (digest := sha256_of(file)) else "" for file in files}
 
@@ -66,7 +67,7 @@ def read_files(
     files: Sequence[str],
     format_name: str | None = None,
     rules: str | None = None,
-    columns: str | None = None,
+    columns: Mapping[str, str] = MappingProxyType({}),
     *,
     seen: Mapping[str, str],
     known: Mapping[str, dict[str, Any]],
@@ -78,7 +79,7 @@ def read_files(
         files: Histories of any format that `vramcast import` supports, and sets of runs.
         format_name: Format of all of them; None: detected from their beginning.
         rules: A file of `--join`.
-        columns: The choice of `--columns`.
+        columns: The choice of columns, for tables.
         seen: `contents` of the files.
         known: Accounts of files whose runs are in the store, by content; they are not read again.
         progress: Called with a line about each file.
@@ -93,7 +94,7 @@ def read_files(
             found.accounts[file] = known[seen[file]]
             progress(f"{file}: read before")
             continue
-        name = format_name or ("csv" if columns else format_detection.format_of(file))
+        name = format_name or format_detection.format_of(file, columns)
         reading = _read(file, name, columns)
         if not reading.runs and reading.rejected:
             first = reading.rejected[0]
@@ -118,11 +119,11 @@ def read_files(
     return found
 
 
-def _read(file: str, name: str, columns: str | None) -> Reading:
+def _read(file: str, name: str, columns: Mapping[str, str]) -> Reading:
     if (Path(file).is_dir() or Path(file).suffix == ".parquet") and name == format_detection.SET:
         return read_set(file)
     form = find(name)
-    return form.read(file, columns=column_names.parsed(columns)) if columns and form.takes_columns else form.read(file)
+    return form.read(file, columns=columns) if columns and form.takes_columns else form.read(file)
 
 
 def _settled(run: Run, file: Path) -> Run:

@@ -8,9 +8,9 @@ a difference completes the deployment.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
@@ -48,7 +48,7 @@ class AdoptOptions:
     out: str
     format_name: str | None = None
     rules: str | None = None
-    columns: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
     jobs: int = 1
     engine: str = "local"
     scheduler: str | None = None

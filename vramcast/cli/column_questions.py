@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from vramcast.cli.streams import say
+from vramcast.cli.terminal import is_interactive
 from vramcast.datasets.histories import column_names, plain_csv
 
 _UNITS = ("mib", "gib", "bytes")
@@ -22,16 +23,19 @@ def add_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def completed(path: str | os.PathLike[str], chosen: Mapping[str, str]) -> dict[str, str]:
-    """Return the choice of columns, completed by a person's answers for required fields.
+def answered(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Return a person's choice of columns for a table in which a required one is not recognized; {} for any other table.
 
     Without a terminal nothing is asked, and the reader names what is missing.
     """
-    columns, suggested = plain_csv.beginning(path, chosen)
-    if not columns.missing or not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
-        return dict(chosen)
+    if not is_interactive():
+        return {}
+    columns, rows = plain_csv.beginning(path)
+    if not columns.missing:
+        return {}
     say(f"{os.fspath(path)} has columns of other names: {', '.join(columns.ignored)}")
-    answers = dict(chosen)
+    suggested = column_names.suggested(columns, rows)
+    answers: dict[str, str] = {}
     wanted = {"name": "model", "peak": "peak"}
     fields = [wanted[one] for one in columns.missing] + [
         one for one in suggested if one not in ("model",) and one[:4] != "peak"
@@ -40,17 +44,15 @@ def completed(path: str | os.PathLike[str], chosen: Mapping[str, str]) -> dict[s
         name = next((one for one in suggested if one.partition("_")[0] == field), field)
         answer = _asked(f"column of the {field}", suggested.get(name, ""), columns.ignored)
         if answer:
-            answers[_with_unit(name, answer) if field == "peak" else field] = answer
+            answers[_with_unit(answer, rows) if field == "peak" else field] = answer
     say(f"to answer the same without questions: {column_names.line_of(answers)}")
     return answers
 
 
-def _with_unit(name: str, column: str) -> str:
-    """Return the field of a peak with the unit that a person confirms, if the suggestion had to guess it."""
-    unit = name.partition("_")[2]
-    if not unit:
-        return name
-    return f"peak_{_asked(f'unit of {column}', unit, _UNITS) or unit}"
+def _with_unit(column: str, rows: Sequence[Mapping[str, str]]) -> str:
+    """Return the field of a peak with the unit that a person confirms, if the column does not name one."""
+    unit = column_names.guessed_unit(column, [row[column] for row in rows])
+    return f"peak_{_asked(f'unit of {column}', unit, _UNITS) or unit}" if unit else "peak"
 
 
 def _asked(what: str, default: str, known: list[str] | tuple[str, ...]) -> str:

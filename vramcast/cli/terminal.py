@@ -42,6 +42,11 @@ def painted(text: str, colour: Colour, stream: TextIO | None) -> str:
     return f"\x1b[{_CODES[colour]}m{text}\x1b[0m" if text and has_colours(stream) else text
 
 
+def is_interactive() -> bool:
+    """Return whether a person can be asked: both stdin and stdout are terminals."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+
+
 def width_of(stream: TextIO) -> int:
     """Return the columns of a terminal, or those of an answer if the stream is none."""
     return shutil.get_terminal_size((_WIDTH, 24)).columns if stream.isatty() else _WIDTH

@@ -142,20 +142,45 @@ def test_complaints_are_grouped_by_kind(tmp_path: Path, capsys: pytest.CaptureFi
     assert said["rejected_places"]["process_mib is not a size"] == "jobs.csv:2, 3, 4, ..."
 
 
-@pytest.mark.integration
-def test_terminal_is_asked_and_prints_the_line_to_reuse(tmp_path: Path) -> None:
-    (tmp_path / "jobs.csv").write_text(OTHER)
+def on_terminal(*arguments: str, answers: bytes = b"") -> tuple[int, str]:
+    """Run a command on a terminal; return its exit code and what it showed."""
     terminal, its_end = pty.openpty()
-    command = [sys.executable, "-m", "vramcast", "import", "csv", str(tmp_path / "jobs.csv")]
-    with subprocess.Popen(command, stdin=its_end, stdout=its_end, stderr=its_end) as child:
+    with subprocess.Popen(
+        [sys.executable, "-m", "vramcast", *arguments], stdin=its_end, stdout=its_end, stderr=its_end
+    ) as child:
         os.close(its_end)
-        os.write(terminal, b"\n" * 6)
+        os.write(terminal, answers)
         said = b""
         with suppress(OSError):  # the child closed the terminal
             while part := os.read(terminal, 4096):
                 said += part
     os.close(terminal)
-    assert child.returncode == 0
-    assert b"column of the peak [Highest Mem]" in said
-    assert b"--columns 'model=Net,peak_mib=Highest Mem,status=How it ended'" in said
-    assert b"2 runs from 1 files of csv" in said
+    return child.returncode, said.decode()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("verb", "code", "end"),
+    [(("import", "csv"), 0, "2 runs from 1 files of csv"), (("adopt", "--dry-run", "--out", "none"), 2, "1 status killed")],
+)
+def test_terminal_is_asked_and_prints_the_line_to_reuse(verb: tuple[str, ...], code: int, end: str, tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text(OTHER)
+    found, said = on_terminal(*verb, str(tmp_path / "jobs.csv"), answers=b"\n" * 6)
+    assert found == code
+    assert "column of the peak [Highest Mem]" in said
+    assert "--columns 'model=Net,peak_mib=Highest Mem,status=How it ended'" in said
+    assert end in said
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("verb", [("import", "csv"), ("adopt", "--dry-run", "--out", "none")])
+def test_terminal_is_not_asked_with_a_mapping(verb: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "jobs.csv").write_text(OTHER)
+    found, said = on_terminal(*verb, str(tmp_path / "jobs.csv"), "--columns", "peak_mib=Highest Mem")
+    assert found == 2
+    assert "column of the" not in said
+    assert "no column that is known to hold the job" in " ".join(said.split())
+
+
+def test_column_with_comma_needs_a_file() -> None:
+    assert column_names.line_of({"peak_mib": "Mem, max"}) == '--columns columns.json, a file with {"peak_mib": "Mem, max"}'

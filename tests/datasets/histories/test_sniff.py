@@ -41,7 +41,15 @@ def test_detects_prometheus_and_pickles(tmp_path: Path) -> None:
     assert format_of("set.parquet") == "runs"
 
 
-@pytest.mark.parametrize("text", ["hello\n", "a,b,c\n1,2,3\n", '{"a": 1}\n', "JobID|x\ngres/gpumem=1|JS1:abc\n"])
+def test_other_table_is_csv(tmp_path: Path) -> None:
+    """Its reader names the columns that are missing."""
+    (tmp_path / "a").write_text("a,b,c\n1,2,3\n")
+    assert format_of(tmp_path / "a") == "csv"
+    (tmp_path / "b").write_text(CASES["series"])
+    assert format_of(tmp_path / "b", {"peak": "memory.used [MiB]", "name": "index"}) == "csv"
+
+
+@pytest.mark.parametrize("text", ["hello\n", '{"a": 1}\n', "JobID|x\ngres/gpumem=1|JS1:abc\n"])
 def test_unknown_beginning_asks_for_format(tmp_path: Path, text: str) -> None:
     (tmp_path / "file").write_text(text)
     with pytest.raises(UsageError, match="--format"):

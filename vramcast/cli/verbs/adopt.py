@@ -12,13 +12,17 @@ rejected, and the current one stays; 3: another process adopts into DIR, or it c
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
 from vramcast.cli import column_questions, learning_options, values
 from vramcast.cli.streams import answer_as, say
-from vramcast.core.errors import UsageError
+from vramcast.core.errors import UsageError, VramcastError
 from vramcast.core.extras import needed
+from vramcast.datasets.histories.column_names import parsed
+from vramcast.datasets.histories.format_detection import format_of
 from vramcast.datasets.histories.formats import FORMATS
 from vramcast.estimates.bounds.learned import named
 
@@ -66,11 +70,21 @@ def main(options: argparse.Namespace) -> int:
     if options.scheduler and options.engine != "dask":
         raise UsageError("--scheduler requires --engine dask: add it, or leave out --scheduler.")
     asked = {one.name: getattr(options, one.name) for one in fields(pipeline.AdoptOptions)}
+    columns = parsed(options.columns) if options.columns else _answered(options.files, options.format_name)
     against = str(named(options.against)) if options.against else None
-    wanted = pipeline.AdoptOptions(**{**asked, "files": tuple(options.files), "against": against})
+    wanted = pipeline.AdoptOptions(**{**asked, "files": tuple(options.files), "columns": columns, "against": against})
     facts = pipeline.adopt(wanted, lambda line: say(f"vramcast: {line}"))
     answer_as(options.json, facts, lambda: _text(facts))
     return _REFUSED if facts["reasons"] and not facts["nothing_new"] else 0
+
+
+def _answered(files: Sequence[str], format_name: str | None) -> dict[str, str]:
+    """Return a person's choice of columns for the first table that needs one; all tables are read with it."""
+    for file in files:
+        with suppress(VramcastError):  # the adoption itself reports it
+            if (format_name or format_of(file)) == "csv" and (columns := column_questions.answered(file)):
+                return columns
+    return {}
 
 
 def _text(facts: dict[str, Any]) -> str:

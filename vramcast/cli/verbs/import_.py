@@ -64,7 +64,7 @@ def main(options: argparse.Namespace, known: Mapping[str, Format] = FORMATS) -> 
     notes: list[str] = []
     for file in options.files:
         if chosen.takes_columns:
-            columns = extra["columns"] = column_questions.completed(file, columns)
+            columns = extra["columns"] = columns or column_questions.answered(file)
         with progress(f"reading {file}"):
             reading: Reading = chosen.read(file, **extra)
         runs += [run if run.passport.source else with_source(run, Path(file).name) for run in reading.runs]
