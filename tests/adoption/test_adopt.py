@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("xgboost")
 
 from tests.adoption.conftest import COLUMNS
+from tests.cli.conftest import validator
 from vramcast.adoption import pipeline
 from vramcast.adoption.artifact_store import Folder, digest_of
 from vramcast.cli import column_questions
@@ -24,6 +25,7 @@ from vramcast.learner import artifact
 from vramcast.learner.residual import ResidualQuantiles
 
 History = Callable[..., str]
+SCHEMA = validator("adopt")
 
 
 @pytest.fixture(autouse=True)
@@ -37,6 +39,8 @@ def adopted(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) 
     capsys.readouterr()
     assert main(["adopt", *arguments, "--json"]) == code
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    wrong = [f"{error.json_path}: {error.message}" for error in SCHEMA.iter_errors(found)]
+    assert not wrong
     return found
 
 

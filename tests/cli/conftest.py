@@ -22,6 +22,7 @@ OF_VERB = {
     "plan": "plan",
     "replay": "replay",
     "evaluate": "evaluate",
+    "adopt": "adopt",
 }
 
 

@@ -52,10 +52,12 @@ class Verdict:
     Attributes:
         reasons: Reasons to reject the new artifact; empty: it may be deployed.
         figures: The compared metrics, for `adopted.json`.
+        worse: Reasons that count unless a user wants the new artifact all the same: another one is better.
     """
 
     reasons: list[str] = field(default_factory=list)
     figures: dict[str, Any] = field(default_factory=dict)
+    worse: list[str] = field(default_factory=list)
 
 
 def by_model(scored: Iterable[Scored]) -> dict[str, OfModel]:
@@ -106,7 +108,7 @@ def promise(models: Mapping[str, OfModel]) -> list[str]:
     for level in LEVELS:
         name = f"{level:g}"
         n = sum(name in one.held for one in models.values())
-        least = level - _SPREADS * math.sqrt(level * (1 - level) / n) if n >= models_needed(level) else 0.0
+        least = _least(level, n) if n >= models_needed(level) else 0.0
         if found.get(name, 1.0) < least:
             reasons.append(
                 f"the bound at {name} covers {100 * found[name]:.1f} % of the runs of {n} models; at least "
@@ -128,12 +130,15 @@ def narrower(new: Mapping[str, OfModel], old: Mapping[str, OfModel]) -> list[str
     ]
 
 
-def compared(new: Mapping[str, OfModel], old: Mapping[str, OfModel], where: str) -> Verdict:
+def compared(
+    new: Mapping[str, OfModel], old: Mapping[str, OfModel], where: str, other: str = "the current artifact"
+) -> Verdict:
     """Return whether the new artifact is worse than the old one on models that both were evaluated on.
 
     Args:
         new, old: Performance by model, on the same runs.
         where: Name of these runs for readers.
+        other: Name of the old artifact for readers.
     """
     shared = [model for model in sorted(new) if model in old]
     figures: dict[str, Any] = {"models": len(shared)}
@@ -147,10 +152,10 @@ def compared(new: Mapping[str, OfModel], old: Mapping[str, OfModel], where: str)
         )
         if len(change) < _FEWEST:
             continue
-        if figures["coverage"][name] < level and float(change.mean()) < -_chance(change):
+        if figures["coverage"][name] < _least(level, len(change)) and float(change.mean()) < -_chance(change):
             reasons.append(
-                f"on {where} the bound at {name} covers {100 * figures['coverage'][name]:.1f} %, that of the current "
-                f"artifact {100 * figures['coverage_present'][name]:.1f} %"
+                f"on {where} the bound at {name} covers {100 * figures['coverage'][name]:.1f} %, that of {other} "
+                f"{100 * figures['coverage_present'][name]:.1f} %"
             )
     losses = np.array(
         [(ours[m].pinball, theirs[m].pinball) for m in shared if None not in (ours[m].pinball, theirs[m].pinball)]
@@ -161,10 +166,15 @@ def compared(new: Mapping[str, OfModel], old: Mapping[str, OfModel], where: str)
         allowed = WORSE if len(losses) >= _FEWEST else _FAR_WORSE - 1
         if mine > (1 + allowed) * its and mine - its > _chance(losses[:, 0] - losses[:, 1]):
             reasons.append(
-                f"on {where} its quantile loss is {100 * mine:.2f} % of the peak, that of the current artifact "
+                f"on {where} its quantile loss is {100 * mine:.2f} % of the peak, that of {other} "
                 f"{100 * its:.2f} %: more than {100 * allowed:g} % worse"
             )
     return Verdict(reasons, figures)
+
+
+def _least(level: float, models: int) -> float:
+    """Return the least coverage of a true bound at `level` that chance explains on this many models."""
+    return level - _SPREADS * math.sqrt(level * (1 - level) / models)
 
 
 def _chance(change: npt.NDArray[np.float64]) -> float:

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import joblib
 
-from vramcast.adoption import ingest, sample, verdict
+from vramcast.adoption import ingest, next_step, sample, verdict
 from vramcast.adoption import report as findings
 from vramcast.adoption.artifact_store import Folder, as_json
+from vramcast.adoption.shipped_artifact import Comparison
 from vramcast.adoption.verdict import Judged
 from vramcast.core.errors import ArtifactError, DatasetError
 from vramcast.core.files import digest, sha256_of
@@ -32,6 +33,7 @@ from vramcast.estimates import run_examples
 from vramcast.learner import artifact, cross_validation, dask_engine, model_cards, training
 from vramcast.learner.model import Learned
 
+Keep: TypeAlias = Literal["better", "new", "old"]
 SCHEMA: Final = 1
 _FOLDS: Final = 3  # arbitrary: folds of the models for the evaluation; each takes a whole training
 # measured: `benchmarks.speed.adoption --engine dask`: 4,000 rows take 20 minutes and more on two workers, and half a minute
@@ -42,7 +44,11 @@ _EVERY_S: Final = 5.0  # arbitrary: interval between two lines of progress
 
 @dataclass(frozen=True, slots=True)
 class AdoptOptions:
-    """The options of an adoption; see `vramcast adopt --help`."""
+    """The options of an adoption; see `vramcast adopt --help`.
+
+    Attributes:
+        keep: Which artifact to keep: the new one unless another is better on the jobs held out, or the new, or the old one.
+    """
 
     files: tuple[str, ...]
     out: str
@@ -57,7 +63,7 @@ class AdoptOptions:
     folds: int = training.FOLDS
     most: int = sample.MOST
     against: str | None = None
-    replace: bool = False
+    keep: Keep = "better"
     dry_run: bool = False
 
     def parameters(self, rows: int) -> dict[str, Any]:
@@ -66,7 +72,7 @@ class AdoptOptions:
 
     def settings(self) -> str:
         """Return a digest of the settings that decide the artifact: if it changes, the same history is adopted again."""
-        chosen = (self.engine, self.trust, self.seed, self.folds, self.most, self.against, self.replace, self.jobs)
+        chosen = (self.engine, self.trust, self.seed, self.folds, self.most, self.against, self.keep, self.jobs)
         return digest(json.dumps(chosen), *run_examples.decides_all(), _learners_code(), digits=64)
 
 
@@ -104,12 +110,18 @@ class _Clock:
             self.progress(f"{name}{f': {detail}' if detail else ''}")
 
 
-def adopt(wanted: AdoptOptions, progress: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
+def adopt(
+    wanted: AdoptOptions,
+    progress: Callable[[str], None] = lambda line: None,
+    ask: Callable[[Comparison, list[str]], bool] | None = None,
+) -> dict[str, Any]:
     """Return the facts of this adoption, which are those of `adopted.json`.
 
     Args:
         wanted: The options.
         progress: Called with lines of progress.
+        ask: Called before an artifact is deployed that is worse than another one, or has wider bounds than the shipped one:
+            with the comparison and the reasons why it is worse; returns whether to deploy it.
     Returns:
         The facts, among them `promoted`, `nothing_new`, and the `reasons` to reject a new artifact.
     Raises:
@@ -120,14 +132,21 @@ def adopt(wanted: AdoptOptions, progress: Callable[[str], None] = lambda line: N
     folder = Folder(wanted.out)
     older = artifact.load(wanted.against) if wanted.against else None  # reported before hours of tracing
     with nullcontext() if wanted.dry_run else folder.locked():
-        return _Adoption(wanted, folder, older, _Clock(progress)).done()
+        return _Adoption(wanted, folder, older, _Clock(progress), ask).done()
 
 
 class _Adoption:
     """An adoption in progress."""
 
-    def __init__(self, wanted: AdoptOptions, folder: Folder, older: Learned | None, clock: _Clock) -> None:
-        self.wanted, self.folder, self.older, self.clock = wanted, folder, older, clock
+    def __init__(
+        self,
+        wanted: AdoptOptions,
+        folder: Folder,
+        older: Learned | None,
+        clock: _Clock,
+        ask: Callable[[Comparison, list[str]], bool] | None,
+    ) -> None:
+        self.wanted, self.folder, self.older, self.clock, self.ask = wanted, folder, older, clock, ask
         self.last = folder.last()
         # Whether the store is unchanged since the last adoption.
         self.is_stored = bool(self.last.get("store")) and self.last["store"] == sha256_of(folder.store)
@@ -218,8 +237,8 @@ class _Adoption:
         if not found.examples:
             why = ", ".join(f"{count} {reason}" for reason, count in found.left_out.items())
             raise DatasetError(
-                f"None of {len(runs)} runs can be learned from: {why}. Runs need a target, a batch and a peak; --join gives "
-                "rules that map a job's script to a model."
+                f"None of {len(runs)} runs can be learned from: {why}. Runs need a target, a batch and a peak: "
+                f"{next_step.for_left_out(found.left_out) or 'see docs/histories.md'}."
             )
         chosen = sample.chosen(found.examples, wanted.most)
         clock.begin("training", f"{len(chosen):,} of {len(found.examples):,} runs, {len({e.group for e in chosen}):,} models")
@@ -228,7 +247,9 @@ class _Adoption:
         scored = cross_validation.cross_validated(chosen, wanted.parameters(len(chosen)), folds=_FOLDS, seed=wanted.seed)
         clock.begin("comparing")
         judged = Judged(learned, runs, found.examples, chosen, scored)
-        found_worse = verdict.verdict(judged, self.folder, self.older, replaces=wanted.replace)
+        decided, shipped = verdict.verdict(judged, self.folder, self.older), verdict.against_shipped(judged)
+        worse = [*decided.worse, *shipped.reasons]
+        keep = self._keep(decided.reasons, worse, shipped)
         facts: dict[str, Any] = {
             "schema": SCHEMA,
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -244,10 +265,14 @@ class _Adoption:
             "examples": len(found.examples),
             "learned_from": len(chosen),
             "judged": len(judged.everything),
-            "gate": found_worse.figures,
+            "gate": {**decided.figures, **({"replaced_though": worse} if worse and keep == "new" else {})},
+            "shipped": shipped.plain(),
+            "keep": keep,
+            "worse": worse,
             "requests": findings.cost_facts(judged.everything, judged.seconds),
             "notes": taken.notes,
-            "reasons": found_worse.reasons,
+            "next": next_step.next_step(judged, found.left_out, shipped.models_like or len(judged.models)),
+            "reasons": [*decided.reasons, *(worse if keep == "better" else [])],
             "promoted": False,
             "artifact": "",
         }
@@ -256,13 +281,19 @@ class _Adoption:
             return {**facts, "seconds": clock.seconds}
         return self._kept(judged, taken, facts)
 
+    def _keep(self, reasons: list[str], worse: list[str], shipped: Comparison) -> Keep:
+        """Return the artifact to keep: as wanted, or as a person answers if another one is better or narrower."""
+        if self.wanted.keep != "better" or self.ask is None or reasons or self.wanted.dry_run:
+            return self.wanted.keep
+        return self.wanted.keep if not (worse or shipped.wider) else "new" if self.ask(shipped, worse) else "old"
+
     def _kept(self, judged: Judged, taken: ingest.Intake, facts: dict[str, Any]) -> dict[str, Any]:
         """Write the artifact, the report and the facts, in this order; then deploy it if the gate permits."""
         self.clock.begin("writing")
         made_of = {"sources": f"{len(judged.runs)} runs, {len(judged.chosen)} of them learned from"}
         digest = self.folder.keep(judged.learned, model_cards.card_text(judged.learned, Path(self.wanted.out).name, made_of))
         facts["reasons"] += verdict.damaged(self.folder, digest, judged)
-        facts |= {"promoted": not facts["reasons"], "artifact": digest}
+        facts |= {"promoted": not facts["reasons"] and facts["keep"] != "old", "artifact": digest}
         if facts["promoted"]:
             self.folder.write(self.folder.judged(digest), as_json(judged.plain()))
         else:

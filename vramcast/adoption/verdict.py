@@ -7,15 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
-from vramcast.adoption import gate, sample
+from vramcast.adoption import gate, sample, shipped_artifact
 from vramcast.adoption.artifact_store import Folder
+from vramcast.adoption.shipped_artifact import Comparison
 from vramcast.core.errors import ArtifactError, DatasetError
 from vramcast.core.plain import from_plain, json_value, to_plain
 from vramcast.datasets.run import Run
 from vramcast.learner import cross_validation, stacks
 from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.learner.examples import Example
-from vramcast.learner.model import Learned
+from vramcast.learner.model import Learned, Subject
 from vramcast.learner.stacks import StackContext
 
 _COMPARED: Final = 20  # arbitrary: runs that compare an artifact read back from disk with the written one
@@ -96,14 +97,13 @@ def said_of_all(
     return sample.said_of_all([one for one in said if one is not None], examples)
 
 
-def verdict(judged: Judged, folder: Folder, against: Learned | None = None, *, replaces: bool = False) -> gate.Verdict:
+def verdict(judged: Judged, folder: Folder, against: Learned | None = None) -> gate.Verdict:
     """Return the reasons to reject the new artifact, and the compared metrics.
 
     Args:
         judged: The new artifact.
         folder: Folder of the current artifact.
         against: Another artifact that the new one must not be worse than.
-        replaces: Whether it may be worse than these.
     """
     promised = gate.by_model(gate.promised(judged.everything))
     reasons = gate.promise(promised)
@@ -135,9 +135,21 @@ def verdict(judged: Judged, folder: Folder, against: Learned | None = None, *, r
         compared = gate.compared(*_on_new_models(judged, against, ()), "all runs (for --against)")
         figures["against"] = compared.figures
         worse += compared.reasons
-    if replaces and worse:
-        return gate.Verdict(reasons, {**figures, "replaced_though": worse})
-    return gate.Verdict([*reasons, *worse], figures)
+    return gate.Verdict(reasons, figures, worse)
+
+
+def against_shipped(judged: Judged) -> Comparison:
+    """Return the comparison of the new artifact with the shipped one; an empty one if nothing can be compared."""
+    try:
+        shipped = shipped_artifact.load()
+    except ArtifactError:
+        return Comparison()
+    covered = [example for example in judged.chosen if shipped_artifact.is_covered(shipped, example)]
+    contexts = {**stacks.learn(judged.chosen), **shipped.contexts}
+    theirs = said_of_all(shipped, covered, judged.examples, contexts)
+    by_id = {example.id: example for example in judged.examples}
+    like = [(judged.learned.models_like(one), shipped.models_like(one)) for one in map(Subject.of, covered)]
+    return shipped_artifact.compared(judged.everything, shipped_artifact.as_estimated(theirs, by_id, contexts), like)
 
 
 def _on_new_models(

@@ -5,8 +5,9 @@
     vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --artifact models/site
 
 HISTORY is a file in any format of `vramcast import`, or a set of runs. DIR gets the artifact, and DIR/adopted the runs, the
-estimates, report.html and adopted.json (docs/adopting.md). Exit code 0: deployed, or nothing is new; 1: the new artifact is
-rejected, and the current one stays; 3: another process adopts into DIR, or it cannot be written.
+estimates, report.html and adopted.json (docs/adopting.md). The new artifact is compared with the current one and with the
+shipped one; --keep says which to keep. Exit code 0: deployed, or nothing is new; 1: the new artifact is rejected, and the
+current one stays; 3: another process adopts into DIR, or it cannot be written.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import argparse
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields
-from typing import Any
 
-from vramcast.cli import column_questions, learning_options, values
+from vramcast.cli import adoption_text, column_questions, learning_options, values
 from vramcast.cli.streams import answer_as, say
+from vramcast.cli.terminal import is_interactive
 from vramcast.core.errors import UsageError, VramcastError
 from vramcast.core.extras import needed
 from vramcast.datasets.histories.column_names import parsed
@@ -58,8 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--against", metavar="DIR", help="compare with this artifact too, in addition to the one in --out")
     parser.add_argument(
-        "--replace", action="store_true", help="deploy even if it is worse than the current one, but never if it is damaged"
+        "--keep",
+        choices=("better", "new", "old"),
+        default="better",
+        help="which artifact to keep: the new one unless the current or the shipped one is better on the jobs held out "
+        "(better; a terminal asks), the new one even if it is worse, but never if it is damaged (new), or the old one (old)",
     )
+    parser.add_argument("--replace", dest="keep", action="store_const", const="new", help="the same as --keep new")
     parser.add_argument("--dry-run", action="store_true", help="report what would be done; only the estimates are kept")
 
 
@@ -73,8 +79,9 @@ def main(options: argparse.Namespace) -> int:
     columns = parsed(options.columns) if options.columns else _answered(options.files, options.format_name)
     against = str(named(options.against)) if options.against else None
     wanted = pipeline.AdoptOptions(**{**asked, "files": tuple(options.files), "columns": columns, "against": against})
-    facts = pipeline.adopt(wanted, lambda line: say(f"vramcast: {line}"))
-    answer_as(options.json, facts, lambda: _text(facts))
+    asks = is_interactive() and not options.json
+    facts = pipeline.adopt(wanted, lambda line: say(f"vramcast: {line}"), adoption_text.wants_new if asks else None)
+    answer_as(options.json, facts, lambda: adoption_text.answer(facts))
     return _REFUSED if facts["reasons"] and not facts["nothing_new"] else 0
 
 
@@ -85,27 +92,3 @@ def _answered(files: Sequence[str], format_name: str | None) -> dict[str, str]:
             if (format_name or format_of(file)) == "csv" and (columns := column_questions.answered(file)):
                 return columns
     return {}
-
-
-def _text(facts: dict[str, Any]) -> str:
-    if facts["nothing_new"]:
-        return f"nothing new since {facts['time']}: {facts['runs']:,} runs"
-    lines = [
-        f"{facts['runs']:,} runs, {facts['new_runs']:,} of them new; {facts['examples']:,} can be evaluated, "
-        f"{facts['learned_from']:,} were learned from"
-    ]
-    places = facts.get("rejected_places", {})
-    lines += [f"rejected {count:,}: {why} ({places.get(why, '')})" for why, count in facts["rejected_by_reason"].items()]
-    lines += [f"left out {count:,}: {reason}" for reason, count in facts["left_out"].items()]
-    held = ", ".join(f"{100 * share:.1f} % at {level}" for level, share in facts["gate"]["coverage"].items())
-    lines.append(f"coverage on models held out: {held or 'no run'}")
-    requests = facts["requests"]
-    for policy, cost in requests["policies"].items() if requests["runs"] else ():
-        hours = cost["requested_gib_hours"] + cost["again_gib_hours"]
-        lines.append(f"requesting {policy}: {hours:,.0f} GiB-hours, {cost['deaths']:,} deaths")
-    lines += [f"not deployed: {reason}" for reason in facts["reasons"]]
-    if facts["promoted"]:
-        lines.append(f"artifact {facts['artifact']} is deployed in {facts['out']}")
-    elif facts["dry_run"]:
-        lines.append("dry run: nothing was deployed")
-    return "\n".join(lines)
