@@ -14,6 +14,7 @@ pytest.importorskip("xgboost")
 from tests.adoption.test_adopt import adopted
 from tests.adoption.test_gate import scored
 from vramcast.adoption import pipeline, shipped_artifact
+from vramcast.adoption.artifact_store import Folder
 from vramcast.adoption.shipped_artifact import Comparison, as_estimated, compared
 from vramcast.cli import adoption_text
 from vramcast.cli.main import main
@@ -106,6 +107,22 @@ def test_answer_says_what_is_kept_and_what_to_do(
     said = capsys.readouterr().out
     for part in ("against the shipped artifact, on 60 runs of 8 models held out:", "are below the bound (shipped", "next: "):
         assert part in said
+
+
+def test_report_has_no_costs_without_durations(
+    tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline.AdoptOptions, "parameters", lambda self, rows: {"n_estimators": 4})
+    first = Path(history("first.csv", 60))
+    first.write_text(first.read_text().replace(",3600", ","))
+    facts = adopted(capsys, str(first), "--out", str(tmp_path / "site"))
+    assert facts["requests"]["left_out"] == {"their duration is not known": 60}
+    page = Folder(tmp_path / "site").report.read_text()
+    costs = page[page.index("Cost of request policies") : page.index("Jobs that would have died")]
+    assert "Nothing to show." in costs
+    assert "60 runs are left out: their duration is not known" in costs
+    assert "saved" not in costs
+    assert "<td>0</td>" not in page[page.index("By card:") : page.index("By family:")]
 
 
 def test_nothing_to_compare_is_said(asked: list[Job]) -> None:

@@ -68,7 +68,7 @@ def cost_facts(runs: Sequence[Scored], seconds: Mapping[str, float]) -> dict[str
 
 
 def _requests(found: Costs) -> Table:
-    whole = found.policies[0].requested_gib_hours or 1.0
+    whole = found.policies[0].requested_gib_hours
     rows = [
         [
             one.policy,
@@ -79,12 +79,11 @@ def _requests(found: Costs) -> Table:
             f"{100 * (1 - (one.requested_gib_hours + one.again_gib_hours) / whole):.1f} %",
         ]
         for one in found.policies
+        if whole  # without a known duration, there is no cost
     ]
     left = "; ".join(f"{n:,} runs are left out: {reason}" for reason, n in found.left_out.items())
-    note = (
-        f"{found.runs:,} runs, which used {found.used_gib_hours:,.0f} GiB-hours. A job that dies runs again with the whole "
-        f"card. {left}"
-    )
+    used = f", which used {found.used_gib_hours:,.0f} GiB-hours" if whole else ""
+    note = f"{found.runs:,} runs{used}. A job that dies runs again with the whole card. {left}"
     columns = ("request", "GiB-hours requested", "of them unused", "deaths", "GiB-hours of second attempts", "saved")
     return Table("Cost of request policies", columns, rows, note)
 
@@ -123,7 +122,7 @@ def _groups(runs: Sequence[Scored], seconds: Mapping[str, float], name: str, gro
                 f"{len(own):,}",
                 f"{len(models):,}",
                 *(f"{100 * held[key]:.1f} %" if (key := f"{level:g}") in held else "-" for level in LEVELS),
-                *(f"{_over_gib_hours(own, seconds, level):,.0f}" for level in LEVELS),
+                *(_over(own, seconds, level) for level in LEVELS),
             ]
         )
     columns = (
@@ -135,12 +134,11 @@ def _groups(runs: Sequence[Scored], seconds: Mapping[str, float], name: str, gro
     return Table(f"By {name}: the {len(largest)} largest of {len(members):,}", columns, rows, note)
 
 
-def _over_gib_hours(runs: Sequence[Scored], seconds: Mapping[str, float], level: float) -> float:
-    known = (run for run in runs if level in run.bounds and not run.is_lower_bound and run.id in seconds)
-    return (
-        sum(
-            max(min(run.bounds[level], run.card_bytes or run.bounds[level]) - run.measured_bytes, 0) * seconds[run.id] / 3600
-            for run in known
-        )
-        / GIB
+def _over(runs: Sequence[Scored], seconds: Mapping[str, float], level: float) -> str:
+    """Return the GiB-hours above the measured peaks of the runs with a duration; "-" if there are none."""
+    known = [run for run in runs if level in run.bounds and not run.is_lower_bound and run.id in seconds]
+    over = (
+        max(min(run.bounds[level], run.card_bytes or run.bounds[level]) - run.measured_bytes, 0) * seconds[run.id] / 3600
+        for run in known
     )
+    return f"{sum(over) / GIB:,.0f}" if known else "-"

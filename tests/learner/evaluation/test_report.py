@@ -134,6 +134,9 @@ def test_charts_stay_inside_their_frame(runs: list[Scored], name: str) -> None:
     for polygon in chart.iter("polygon"):
         corners = [tuple(map(float, corner.split(","))) for corner in polygon.attrib["points"].split()]
         assert all(0 <= x <= width and 0 <= y <= height for x, y in corners)
+    for label in (text for text in chart.iter("text") if text.attrib.get("text-anchor") == "middle" and "x" in text.attrib):
+        half = 3.5 * len(label.text or "")  # a character of 12 px is about 7 wide
+        assert half <= float(label.attrib["x"]) <= width - half
 
 
 def test_page_is_well_formed_and_loads_nothing(tmp_path: Path) -> None:

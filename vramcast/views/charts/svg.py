@@ -15,7 +15,8 @@ from vramcast.views.charts.page import render
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-LEFT: Final = 78  # arbitrary: in the drawing's units, like the next two
+LEFT: Final = 78  # arbitrary: in the drawing's units, like the next three
+_BESIDE: Final = 28  # room for half of the last label of the x axis, such as "1024 GiB"
 _TOP: Final = 12
 _TOP_MARKED: Final = 40  # includes room for the names of shades and marks
 _WIDE: Final = 700  # arbitrary: units; a wider drawing scrolls on a small screen, others shrink
@@ -46,6 +47,7 @@ def draw(chart: Chart, *, pointed: bool = False) -> Markup:
         label="; ".join(filter(None, (chart.title, axes, ", ".join(by_name), chart.description))),
         left=LEFT,
         right=LEFT + chart.width,
+        beside=_BESIDE,
         top=top,
         bottom=frame.bottom,
         paint=lambda colour: f"var(--{colour})" if colour in ON_WHITE else colour,
