@@ -16,11 +16,13 @@ from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack, of_passport
 from vramcast.jobs.job import CHOICES, Job, KnownTraining
 from vramcast.jobs.optimizers import is_code
-from vramcast.jobs.targets import TRUST, inlined, refusal
+from vramcast.jobs.sizes import SIZES
+from vramcast.jobs.targets import REGISTRIES, TRUST, inlined, refusal
 from vramcast.jobs.text import JobText
 
 SCHEMA = 1
 DRY_RUN = "vramcast measure --dry-run"  # the passport's `measured_by` for rows that must never pass for measurements
+_OF_IMAGES = ("torchvision", "timm")
 Status = Literal["ok", "oom", "error", "killed", "timeout", "unknown"]
 
 
@@ -41,7 +43,7 @@ class Workload(KnownTraining):
         cap_bytes: The allocator's limit in this run (`set_per_process_memory_fraction`), which simulates a smaller card.
         user: The user who submitted it, if a history has it.
         gpus: Number of cards that the peaks are summed over; None: unknown.
-        batch_size: Used if the tensors themselves are unknown.
+        batch_size, seq, image_size: Used if the tensors themselves are unknown, for a model of a registry.
     The other fields are those of `Job` and `Training`; None: unknown.
     """
 
@@ -55,6 +57,8 @@ class Workload(KnownTraining):
     batch: tuple[str, ...] = ()
     labels: str | None = None
     batch_size: int | None = None
+    seq: int | None = None
+    image_size: int | None = None
     num_classes: int | None = None
     alloc_conf: str | None = None
     cap_bytes: int | None = None
@@ -68,7 +72,7 @@ class Workload(KnownTraining):
                 raise DatasetError(
                     f"workload.{what} is {value!r}, but must be {wanted}.", kind=f"workload.{what} is not {wanted}"
                 )
-        for what, count in (("steps", self.steps), ("gpus", self.gpus), ("batch_size", self.batch_size)):
+        for what, count in (("steps", self.steps), ("gpus", self.gpus), *((one, getattr(self, one)) for one in SIZES)):
             if count is not None and count < 1:
                 raise DatasetError(
                     f"workload.{what} is {count}, but must be at least 1, or null if it is unknown.",
@@ -87,7 +91,7 @@ class Workload(KnownTraining):
         Raises:
             UsageError: It has no target or no batch, so nothing can be run; or its target is not trusted.
         """
-        if self.target is None or not self.batch:
+        if self.target is None or not self.has_inputs:
             raise UsageError(
                 f"'{self.name}' has no target and batch: only the peaks of this run are known, so it cannot be run again."
             )
@@ -96,9 +100,27 @@ class Workload(KnownTraining):
         if not trust and is_code(self.optimizer or ""):
             raise UsageError(f"'{self.name}' is not run: its optimizer is code: {TRUST}")
         return JobText(
-            target=self.target, batch=self.batch, labels=self.labels or None, num_classes=self.num_classes,
+            target=self.target, batch=self.batch, labels=self.labels or None, num_classes=self.num_classes, **self._sizes,
             training=self.training(), alloc_conf=self.alloc_conf or "", stack=stack,
         ).job(device)  # fmt: skip
+
+    @property
+    def has_inputs(self) -> bool:
+        """Whether the inputs are known: as tensors, or by sizes."""
+        return bool(self.batch or self._sizes)
+
+    @property
+    def _sizes(self) -> dict[str, int | None]:
+        """The sizes from which a registry's model gets its inputs; {}: the tensors are known, or a size that matters is not.
+
+        A default would be a guess: the batch size is needed, and the length of a text. A registry of image models knows the
+        image size of each.
+        """
+        scheme = (self.target or "").partition(":")[0]
+        has_length = scheme in _OF_IMAGES or self.seq is not None or self.image_size is not None
+        if self.batch or self.batch_size is None or scheme not in REGISTRIES or not has_length:
+            return {}
+        return {name: getattr(self, name) for name in SIZES}
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,11 +29,13 @@ PEAKS: Final = ("process", "reserved", "allocated", "device")
 _NAMES: Final[dict[str, tuple[str, ...]]] = {
     "id": ("id", "job_id", "jobid", "run_id", "job"),
     "name": (
-        *("name", "model", "model_name", "network", "architecture", "arch"),
+        *("model", "model_name", "network", "architecture", "arch", "name"),
         *("job_name", "jobname", "run_name", "mlflow_runname"),
     ),
     "user": ("user", "username", "user_name", "owner", "mlflow_user"),
     "batch_size": ("batch_size", "batchsize", "bs"),
+    "seq": ("seq", "seq_len", "seq_length", "sequence_length", "max_seq_length", "max_seq_len", "context_length"),
+    "image_size": ("image_size", "img_size", "imgsz", "resolution"),
     "optimizer": ("optimizer", "optim"),
     "precision": ("precision", "dtype"),
     "gpu": ("gpu", "gpu_name", "gpu_type", "gpu_model", "card", "accelerator"),

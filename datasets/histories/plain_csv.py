@@ -38,6 +38,7 @@ from vramcast.datasets.histories.statuses import WORDS, status_of, word_of
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 from vramcast.jobs.job import TensorSpec, parse_batch
+from vramcast.jobs.targets import REGISTRIES
 
 _WHERE: Final = {
     field.name: part for part in (Measurement, Passport, Workload) for field in fields(part) if field.name != "vramcast"
@@ -157,6 +158,8 @@ def _run(row: dict[str, str], identity: str) -> Run:
         or not (is_missing(row.get("status", "")) or measured["status"] == "ok")
         or near_capacity(peak, values[Passport].get("gpu_total_bytes"))
     )
+    if values[Workload].get("name", "").partition(":")[0] in REGISTRIES:
+        values[Workload].setdefault("target", values[Workload]["name"])
     workload = from_plain(Workload, values[Workload], "row")
     try:
         if workload.batch:
@@ -179,6 +182,8 @@ def _value(column: str, cell: str) -> tuple[str, Any]:
                 kind=f"{column} has no unit: name the column {column}_mib, or say --columns '{column}_mib=...'",
             )
         return name, size_bytes(cell, column, unit or 1)
+    if column == "image_size" and (square := re.fullmatch(r"(?:[13]x)?(\d+)x\1", cell)):
+        cell = square[1]
     if column in _COUNTS:
         value = whole(cell, column)
         # 0 bytes of a card means not measured: unknown.

@@ -64,7 +64,7 @@ def test_durations_are_asked_for_last() -> None:
     [
         (",ok,", ",,", "--columns status=COLUMN"),
         ("torchvision:model", "", "--join"),
-        (",8x3x32x32,", ",,", "batch"),
+        (",8x3x32x32,", ",,", "--columns batch_size=COLUMN"),
     ],
 )
 def test_refusal_names_the_missing_column(

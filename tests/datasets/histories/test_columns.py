@@ -19,6 +19,8 @@ from vramcast.datasets.histories import column_names, plain_csv
 from vramcast.datasets.histories.format_detection import format_of
 from vramcast.datasets.histories.statuses import WORDS, status_of
 from vramcast.datasets.journal import Reading
+from vramcast.hardware.cards import device
+from vramcast.jobs.sizes import Sizes
 
 NATURAL = """job_id,user,Model,Batch Size,GPU,Max Memory (MiB),State,elapsed,Learning Rate
 1,ada,resnet50,32,NVIDIA A100,4530,COMPLETED,1-00:00:10,0.1
@@ -82,6 +84,24 @@ def test_batch_may_be_a_number(tmp_path: Path) -> None:
     found = reading("n,bb,p\na,32,1\n", tmp_path, model="n", batch="bb", peak_gib="p")
     assert found.runs[0].workload.batch_size == 32
     assert found.runs[0].workload.batch == ()
+
+
+def test_model_of_a_registry_is_the_target_and_sizes_give_its_inputs(tmp_path: Path) -> None:
+    text = """Name,Model,Batch Size,img_size,seq_len,VRAM (GiB),State
+lake-1,torchvision:resnet18,8,3x64x64,,2,finished
+lake-2,hf:bert,8,,128,2,finished
+lake-3,hf:bert,8,,,2,finished
+lake-4,resnet18,8,64,,2,finished
+"""
+    first, second, third, fourth = (run.workload for run in reading(text, tmp_path).runs)
+    assert (first.name, first.target, first.image_size) == ("torchvision:resnet18",) * 2 + (64,)
+    card = device("a100-40gb")
+    assert first.job(card).sizes == Sizes(batch_size=8, image_size=64)
+    assert second.job(card).sizes == Sizes(batch_size=8, seq=128)
+    assert (third.target, third.has_inputs) == ("hf:bert", False)  # the length of a text is not guessed
+    assert (fourth.name, fourth.target) == ("resnet18", None)  # which library's?
+    with pytest.raises(UsageError, match="no target and batch"):
+        third.job(card)
 
 
 def test_missing_columns_give_one_error_with_a_line_to_use(tmp_path: Path) -> None:
