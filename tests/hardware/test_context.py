@@ -232,7 +232,7 @@ def test_errors_name_accepted_values() -> None:
         context_bytes("t4", 12, {"cublas", "cufft"})
     with pytest.raises(UsageError, match="CUDA 0 does not exist"):
         context_bytes("t4", 0, {"cublas"})
-    with pytest.raises(UsageError, match=r"Device .* is not known"):
+    with pytest.raises(UsageError, match=r"Card .* is not known"):
         context_bytes("rtx4091", 12, {"cublas"})
 
 

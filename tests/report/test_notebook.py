@@ -96,7 +96,7 @@ def test_cell_has_imports_of_earlier_cells(shell: Any, capsys: pytest.CaptureFix
     ("line", "words"),
     [
         ("--devise t4", "unrecognized arguments: --devise"),
-        ("--device nope", "Device 'nope' is not known"),
+        ("--device nope", "Card 'nope' is not known"),
         ("--report job.pdf", "use .html"),
         ("'--device", "No closing quotation"),
         ("--json", "to_dict()"),

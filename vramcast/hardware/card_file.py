@@ -17,10 +17,10 @@ import hashlib
 import re
 import tomllib
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from vramcast.core.checks import number, whole
 from vramcast.core.errors import UsageError
@@ -28,6 +28,7 @@ from vramcast.core.text import shorten, shown
 from vramcast.core.units import parse_bytes
 from vramcast.hardware.device import LIMITS, SMALLEST_BYTES, Device, Peak, squeezed
 
+T = TypeVar("T")
 _MOST_TEXT: Final = 100  # arbitrary: characters of a name or a version
 _MOST_MIB: Final = 2**16  # arbitrary: 64 GiB, a hundred times any context
 _MOST_TFLOPS: Final = 10**6  # arbitrary: hundreds of times any card's
@@ -149,12 +150,12 @@ def parsed(data: bytes, path: Path, known: Mapping[str, Mapping[str, Any]]) -> C
             raise UsageError(f"'{path}' has '{shorten(kind, _MOST_TEXT)}': only [[context]] and [[card]] are known.")
         for i, row in enumerate(rows):
             place = f"'{path}', [[{kind}]] {i + 1}"
-            if kind == "context":
-                contexts.append(_context(_Fields(place, row), str(path)))
-                continue
             try:
-                table = _completed(place, row, like)
-                card = _card(_Fields(place, table))
+                if kind == "context":
+                    contexts.append(_context(_Fields(place, row), str(path)))
+                    continue
+                table, errors = _completed(row, like)
+                card = _card(_Fields(place, table, errors))
             except UsageError as error:
                 wrong.append(str(error))
                 continue
@@ -168,23 +169,44 @@ def parsed(data: bytes, path: Path, known: Mapping[str, Mapping[str, Any]]) -> C
     return CardFile(path, cards, tuple(contexts), hashlib.sha256(data).hexdigest(), own, names)
 
 
+class _Absent(Exception):
+    """A required field is missing, which `_Fields.require` has noted."""
+
+
 class _Fields:
-    def __init__(self, place: str, row: Mapping[str, Any]) -> None:
+    """The fields of a table; wrong ones are noted, and `end` raises for all of them."""
+
+    def __init__(self, place: str, row: Mapping[str, Any], wrong: Iterable[str] = ()) -> None:
         self.place = place
+        self.wrong = list(wrong)
         self._row = dict(row)
+        self._absent: set[str] = set()
+
+    def noted(self, read: Callable[[], T], instead: T) -> T:
+        """Return what `read` returns; if it raises, note the error and return `instead`."""
+        try:
+            return read()
+        except UsageError as error:
+            self.wrong.append(str(error))
+        except _Absent:
+            pass
+        return instead
 
     def take(self, name: str, default: Any = None) -> Any:
         """Return a field's value; a field without a default is required."""
+        if name in self._absent:
+            raise _Absent
         if name not in self._row and default is None:
-            raise UsageError(f"{self.place}: the field {name} is missing.")
+            raise UsageError(f"the field {name} is missing.")
         return self._row.pop(name, default)
 
     def require(self, *names: str) -> None:
-        """Raise if fields are missing; the message names all of them."""
+        """Note the fields that are missing."""
         if missing := [name for name in names if name not in self._row]:
-            raise UsageError(
-                f"{self.place}: the field {', '.join(missing)} is missing: add it, or inherit from a related card of "
-                'vramcast devices: like = "rtx3090".'
+            self._absent |= set(missing)
+            self.wrong.append(
+                f"the field {', '.join(missing)} is missing: add it, or inherit from a related card of vramcast devices: "
+                'like = "rtx3090".'
             )
 
     def several(self, name: str, default: Any = None) -> list[Any]:
@@ -194,40 +216,50 @@ class _Fields:
 
     def text(self, name: str, default: str | None = None, pattern: str = r"[ -~]+", what: str = "printable text") -> str:
         """Return a text; the default is not checked."""
-        value = self.take(name, default)
-        return value if value == default and default is not None else self._matching(name, value, pattern, what)
+
+        def read() -> str:
+            value = self.take(name, default)
+            return value if value == default and default is not None else _matching(name, value, pattern, what)
+
+        return self.noted(read, "")
 
     def texts(
         self, name: str, default: list[str] | None = None, pattern: str = r"[ -~]+", what: str = "printable text"
     ) -> tuple[str, ...]:
         """Return one text or several."""
-        return tuple(self._matching(name, one, pattern, what) for one in self.several(name, default))
-
-    def _matching(self, name: str, value: Any, pattern: str, what: str) -> str:
-        if not isinstance(value, str) or len(value) > _MOST_TEXT or not re.fullmatch(pattern, value):
-            raise UsageError(f"{self.place}: {name} is {shown(value)}: {what} of at most {_MOST_TEXT} characters is expected.")
-        return value
+        return self.noted(lambda: tuple(_matching(name, one, pattern, what) for one in self.several(name, default)), ())
 
     def some(self, name: str, known: tuple[str, ...], advice: str = "", default: list[str] | None = None) -> tuple[str, ...]:
         """Return some of the known names."""
-        value = self.take(name, default)
-        if not isinstance(value, list) or not all(one in known for one in value):
-            names = f"{', '.join(map(repr, known[:-1]))} and {known[-1]!r}"
-            raise UsageError(f"{self.place}: {name} is {shown(value)}: a list of {names} is expected{advice}.")
-        return tuple(value)
+
+        def read() -> tuple[str, ...]:
+            value = self.take(name, default)
+            if not isinstance(value, list) or not all(one in known for one in value):
+                names = f"{', '.join(map(repr, known[:-1]))} and {known[-1]!r}"
+                raise UsageError(f"{name} is {shown(value)}: a list of {names} is expected{advice}.")
+            return tuple(value)
+
+        return self.noted(read, ())
 
     def whole(self, name: str, least: int, most: int, default: int | None = None) -> int:
         """Return a whole number."""
-        return whole(f"{self.place}: {name}", self.take(name, default), least=least, most=most)
+        return self.noted(lambda: whole(name, self.take(name, default), least=least, most=most), least)
 
     def number(self, name: str, most: float, default: float | None = None) -> float:
         """Return a non-negative number."""
-        return number(f"{self.place}: {name}", self.take(name, default), least=0, most=most)
+        return self.noted(lambda: number(name, self.take(name, default), least=0, most=most), 0.0)
 
     def end(self) -> None:
-        """Raise for a field that was not taken."""
-        if self._row:
-            raise UsageError(f"{self.place}: the field {shown(next(iter(self._row)))} is unknown.")
+        """Raise for all wrong fields, and for those that were not taken."""
+        unknown = [f"the field {shown(name)} is unknown." for name in self._row]
+        if self.wrong or unknown:
+            raise UsageError(f"{self.place}: {' '.join(self.wrong + unknown)}")
+
+
+def _matching(name: str, value: Any, pattern: str, what: str) -> str:
+    if not isinstance(value, str) or len(value) > _MOST_TEXT or not re.fullmatch(pattern, value):
+        raise UsageError(f"{name} is {shown(value)}: {what} of at most {_MOST_TEXT} characters is expected.")
+    return value
 
 
 # ------------------------------------------------------------------------------------------------ contexts
@@ -242,11 +274,11 @@ def _context(fields: _Fields, file: str) -> ContextRow:
         torch=fields.texts("torch", [], pattern=r"\d+\.\d+[\w.+-]*", what="a version such as 2.11.0"),
         driver=fields.text("driver", ""),
         cuda=fields.whole("cuda", 0, _MOST_CUDA, 0),
-        seen=tuple(number(f"{fields.place}: seen_mib", one) for one in fields.several("seen_mib", [])),
+        seen=fields.noted(lambda: tuple(number("seen_mib", one) for one in fields.several("seen_mib", [])), ()),
     )
-    if not 0 < interval.low_mib <= size <= interval.high_mib:
-        raise UsageError(
-            f"{fields.place}: size_mib is {size:g} between low_mib {interval.low_mib:g} and high_mib {interval.high_mib:g}: "
+    if not fields.wrong and not 0 < interval.low_mib <= size <= interval.high_mib:
+        fields.wrong.append(
+            f"size_mib is {size:g} between low_mib {interval.low_mib:g} and high_mib {interval.high_mib:g}: "
             "positive numbers in ascending order are expected."
         )
     fields.end()
@@ -254,49 +286,59 @@ def _context(fields: _Fields, file: str) -> ContextRow:
 
 
 # ------------------------------------------------------------------------------------------------ cards
-def _completed(place: str, row: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the fields of a card, with missing ones from the card that it is like."""
+def _completed(row: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> tuple[Mapping[str, Any], list[str]]:
+    """Return the fields of a card, with missing ones from the card that it is like; and errors."""
+    said = {name: value for name, value in row.items() if name not in ("like", "memory")}
+    wrong = []
     if "memory" in row:
-        memory = row["memory"]
-        if "total_bytes" in row or not isinstance(memory, str):
-            raise UsageError(f'{place}: memory is {shown(memory)}: a size such as "12GiB" is expected, and no total_bytes.')
-        row = {name: value for name, value in row.items() if name != "memory"} | {"total_bytes": parse_bytes(memory)}
+        try:
+            said["total_bytes"] = _memory_bytes(row)
+        except UsageError as error:
+            wrong.append(str(error))
+            said["total_bytes"] = SMALLEST_BYTES
     if "like" not in row:
-        return row
+        return said, wrong
     like = row["like"]
     if not isinstance(like, str) or like not in known:
-        raise UsageError(
-            f"{place}: like is {shown(like)}: the key of a card above this one, or in the list of `vramcast devices`, is "
-            "expected."
+        wrong.append(
+            f"like is {shown(like)}: the key of a card above this one, or in the list of `vramcast devices`, is expected."
         )
-    said = {name: value for name, value in row.items() if name != "like"}
+        like = next(iter(known), None)  # any card: its fields are not missing
     if "key" not in said and isinstance(said.get("name"), str):
         said["key"] = squeezed(said["name"])
-    copied = {name: value for name, value in known[like].items() if name not in _OWN}
-    assumed = [name for name in known[like].get("assumed", []) if name not in said]
+    inherited = known.get(like, {})
+    copied = {name: value for name, value in inherited.items() if name not in _OWN}
+    assumed = [name for name in inherited.get("assumed", []) if name not in said]
     own = said.get("assumed", [])
     if "compute_capability" in said:  # its dependent numbers are not inherited then
         copied = {name: value for name, value in copied.items() if name not in _CARD_LIMITS}
-    return {**copied, **said, "assumed": [*assumed, *own] if isinstance(own, list) else own}
+    return {**copied, **said, "assumed": [*assumed, *own] if isinstance(own, list) else own}, wrong
+
+
+def _memory_bytes(row: Mapping[str, Any]) -> int:
+    memory = row["memory"]
+    if "total_bytes" in row or not isinstance(memory, str):
+        raise UsageError(f'memory is {shown(memory)}: a size such as "12GiB" is expected, and no total_bytes.')
+    return parse_bytes(memory)
 
 
 def _card(fields: _Fields) -> Device:
     fields.require("key", "name", "compute_capability", *_CARD_NUMBERS)
     key = fields.text("key", pattern=r"[a-z0-9][a-z0-9._-]*", what="a name of lower-case letters, digits and -")
     name = fields.text("name", pattern=r"[ -:<>-~]+", what="printable text without ; and =")
-    capability = _capability(fields)
+    capability = fields.noted(lambda: _capability(fields), next(iter(LIMITS)))
     limits = LIMITS.get(capability)
+    if limits is None:
+        fields.require(*_CARD_LIMITS)
     numbers = {field: fields.whole(field, least, most) for field, (least, most) in _CARD_NUMBERS.items()}
     for field, (least, most) in _CARD_LIMITS.items():
         numbers[field] = fields.whole(field, least, most, None if limits is None else getattr(limits, field))
     aliases = fields.texts("aliases", [])
     assumed = fields.some("assumed", (*_CARD_NUMBERS, *_CARD_LIMITS, _PEAK), default=[])
-    peak = _peak(fields, assumed=_PEAK in assumed)
+    peak = fields.noted(lambda: _peak(fields, assumed=_PEAK in assumed), None)
+    if not fields.wrong and numbers["shared_per_block_optin_bytes"] > numbers["shared_per_sm_bytes"]:
+        fields.wrong.append("shared_per_block_optin_bytes is more than shared_per_sm_bytes, which a block shares.")
     fields.end()
-    if numbers["shared_per_block_optin_bytes"] > numbers["shared_per_sm_bytes"]:
-        raise UsageError(
-            f"{fields.place}: shared_per_block_optin_bytes is more than shared_per_sm_bytes, which a block shares."
-        )
     of_device = tuple(field for field in assumed if field != _PEAK)
     return Device(
         key=key, name=name, compute_capability=capability, assumed=of_device, aliases=aliases, peak=peak, **numbers
@@ -307,17 +349,17 @@ def _capability(fields: _Fields) -> tuple[int, int]:
     said = fields.take("compute_capability")
     version = re.fullmatch(r"(\d{1,2})\.(\d)", str(said)) if isinstance(said, str | float) else None
     if version is None:
-        raise UsageError(f'{fields.place}: compute_capability is {shown(said)}: a version such as "9.0" is expected.')
+        raise UsageError(f'compute_capability is {shown(said)}: a version such as "9.0" is expected.')
     return int(version[1]), int(version[2])
 
 
 def _peak(fields: _Fields, *, assumed: bool) -> Peak | None:
     said = fields.take(_PEAK, {})
     if not isinstance(said, dict):
-        raise UsageError(f"{fields.place}: {_PEAK} is {shown(said)}: a table {{ fp32 = 1, tf32 = 1, half = 1 }} is expected.")
+        raise UsageError(f"{_PEAK} is {shown(said)}: a table {{ fp32 = 1, tf32 = 1, half = 1 }} is expected.")
     if not said:
         return None
-    of_unit = _Fields(f"{fields.place}: {_PEAK}", said)
+    of_unit = _Fields(_PEAK, said)
     fp32, tf32, half = (of_unit.number(unit, _MOST_TFLOPS) for unit in ("fp32", "tf32", "half"))
     of_unit.end()
     return Peak(fp32, tf32, half, assumed)

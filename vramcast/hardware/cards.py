@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import os
-import re
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +17,7 @@ from vramcast.core.errors import UsageError
 from vramcast.core.text import shorten, shown
 from vramcast.core.units import gib, parse_bytes
 from vramcast.hardware.card_file import CardFile, parsed
+from vramcast.hardware.card_names import CardName, unknown
 from vramcast.hardware.device import SMALLEST_BYTES, Device, squeezed
 
 SITE_VARIABLE: Final = "VRAMCAST_SITE"
@@ -127,8 +126,8 @@ def device(key: str) -> Device:
     """Return a card by name.
 
     Args:
-        key: A key of `DEVICES` or of the site's cards, an alias (`a100`, `rtx 4090`) or torch's name of the card, in any case;
-            or the path of a file with one card (`my-card.toml`).
+        key: A key of `DEVICES` or of the site's cards, or another name of the card, in any case (`a100`, `rtx 4090`,
+            `NVIDIA A100-SXM4-80GB`, Slurm's `gpu:a100:2`); or the path of a file with one card (`my-card.toml`).
 
     Returns:
         The card, with its size in bytes and its properties.
@@ -150,40 +149,12 @@ def device(key: str) -> Device:
     for file in files:
         if squeezed_key in file.names:
             return file.cards[file.names[squeezed_key]]
-    raise UsageError(_unknown(key, {name: key for file in reversed(files) for name, key in file.names.items()}))
-
-
-def _unknown(key: str, by_name: Mapping[str, str]) -> str:
-    """Return a message for an unknown card; it suggests only cards of the same number: an RTX 4060 Ti is no RTX 4060."""
-    wanted = squeezed(key)
-    close = difflib.get_close_matches(wanted, by_name, 1)
-    if close and _number(close[0]) == _number(wanted) and _ending(close[0]) == _ending(wanted):
-        hint = f"Did you mean '{by_name[close[0]]}'? "
-        wanted = close[0]
-    else:
-        hint = ""
-    # A generation (rtx40..), or else a line of cards (rtx), or else all.
-    line = re.match(r"[a-z]*", wanted)[0]  # type: ignore[index]
-    starts = (f"{line}{_number(wanted)[:-2]}", line, "")
-    family = next(
-        found for start in starts if (found := [key for name, key in by_name.items() if name.startswith(start)]) or not start
-    )
-    known = list(dict.fromkeys(family))
-    closest = next(iter(difflib.get_close_matches(wanted, known, 1, cutoff=0)), known[0])
-    return (
-        f"Device '{shorten(key)}' is not known. {hint}Known: {', '.join(known)} (vramcast devices lists all). For another "
-        f"card, give the closest one and its own memory (--on {closest} --memory 12GiB), or a file, card.toml, with a [[card]] "
-        f'of key = "{shorten(squeezed(key)) or "mine"}", like = "{closest}" and memory = "12GiB".'
-    )
-
-
-def _number(name: str) -> str:
-    return next(iter(re.findall(r"\d+", name)), "")
-
-
-def _ending(name: str) -> str:
-    """Return the variant that a card's name ends with: ti, super, laptop and so on."""
-    return next((one for one in ("tisuper", "ti", "super", "laptop", "mobile", "maxq") if name.endswith(one)), "")
+    cards = [card for file in reversed(files) for card in file.cards.values()]  # a site's card may have an inherited name
+    name = CardName.of(key)
+    found = next((card for card in cards if name.means(card)), None)
+    if found is None:
+        raise UsageError(unknown(key, cards))
+    return found
 
 
 # ------------------------------------------------------------------------------------------------ sizes
