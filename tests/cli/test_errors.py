@@ -48,7 +48,7 @@ WRONG = [
     ("estimate", ("{models}:mlp", *BATCH, "--precision", "fp8"), ("fp8", "bf16")),
     ("estimate", ("{models}:mlp", *BATCH, "--mode", "test"), ("test", "infer")),
     ("estimate", ("{models}:mlp", *BATCH, "--zero-grad", "never"), ("never", "step-start")),
-    ("estimate", ("{models}:mlp", *BATCH, "--level", "2"), ("2.0", "between 0 and 1")),
+    ("estimate", ("{models}:mlp", *BATCH, "--level", "2"), ("it is 2", "between 1e-06 and 0.999999")),
     ("estimate", ("{models}:mlp", *BATCH, "--level", "high"), ("high", "--help")),
     ("estimate", ("{models}:mlp", *BATCH, "--steps", "0"), ("0", "at least 1")),
     ("estimate", ("{models}:mlp", *BATCH, "--checkpointing"), ("no switch", "without --checkpointing")),
@@ -64,12 +64,10 @@ WRONG = [
     *((verb, ("x:y", *BATCH, option, ""), (option, "empty"))
       for verb, options in {
           "check": ("--memory", "--labels", "--device", "--on", "--artifact", "--snapshot", "--plot", "--cards", "--stack",
-                    "--optimizer", "--precision"),
+                    "--optimizer", "--precision", "--level", "--steps", "--timeout", "--num-classes", "--lr"),
           "plan": ("--limit", "--out", "--chart", "--link", "--device-index"),
           "sweep": ("--batch-sizes",),
       }.items() for option in options),
-    *(("check", ("x:y", *BATCH, option, ""), (option, "''"))
-      for option in ("--level", "--steps", "--timeout", "--num-classes", "--lr")),
     ("estimate", ("", *BATCH), ("TARGET", "empty")),
     ("estimate", ("x:y", "--batch", ""), ("--batch", "empty")),
     ("replay", ("",), ("SNAPSHOT", "empty")),

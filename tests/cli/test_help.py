@@ -58,6 +58,11 @@ def test_imports_only_the_given_verb(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert [verb for verb in VERBS if verb not in shown] == []
 
 
+def test_no_words_print_the_help_as_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "vramcast estimate" in capsys.readouterr().err
+
+
 def test_rejects_abbreviated_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["devices", "--js"]) == 2
     assert "unrecognized arguments: --js: did you mean --json?" in capsys.readouterr().err
@@ -85,9 +90,9 @@ def test_lists_models_by_pattern(tracer: object, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
-        (["estimat"], "did you mean estimate?"),
+        (["estimat"], "did you mean vramcast estimate?"),
         (["estimate", "torchvision:resnet18", "--devise", "t4"], "did you mean --device?"),
-        (["estimate", "torchvision:resnet18", "--batch", "1x3x64x64", "--device", "a10o"], "Did you mean 'a10"),
+        (["estimate", "torchvision:resnet18", "--batch", "1x3x64x64", "--device", "rxt4090"], "Did you mean 'rtx4090'"),
     ],
 )
 def test_suggests_correction_of_misspelled_word(words: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import shlex
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vramcast.cli.main import VERBS, parser
-from vramcast.cli.suggestions import OTHER_NAMES
+from vramcast.cli.suggestions import OTHER_NAMES, OTHER_VERBS
 from vramcast.jobs.job import CHOICES, DTYPE_BYTES, SYNONYMS, TensorSpec, Training
 from vramcast.jobs.registry_names import installed_names
 
@@ -48,8 +51,27 @@ def test_there_are_forty_mistakes() -> None:
 def test_suggested_options_exist() -> None:
     options = set(parser(VERBS).options)
     meant = {found.split()[0] for found in OTHER_NAMES.values() if found.startswith("--")}
-    assert meant - options <= {"--batch-size", "--seq", "--image-size"}  # of the same release
+    assert meant <= options
     assert set(parser(["estimate"]).options).isdisjoint(OTHER_NAMES)
+    assert {verb for verb in OTHER_VERBS.values() if not verb.startswith("--")} <= VERBS.keys()
+
+
+def test_all_wrong_values_are_reported_at_once(call: Call) -> None:
+    given = {"--on": "rtx4091", "--memory": "banana", "--stack": "foo", "--lr": "-1", "--steps": "0", "--level": "7"}
+    given |= {"--batch-size": "x", "--lora": "q=3", "--labels": "9,9", "--precision": "bf61", "--colour": "red"}
+    code, out, err = call("estimate", "hf:gpt2", *(word for pair in given.items() for word in pair))
+    lines = err.splitlines()
+    assert (code, out) == (2, "")
+    assert len(lines) == len(given)
+    assert all(line.startswith("vramcast: ") for line in lines)
+    assert [option for option, line in zip(given, lines, strict=True) if option not in line] == []
+    assert lines[-1].endswith("(see vramcast estimate --help)")
+
+
+@given(st.lists(st.sampled_from(["estimate", "check", "--on", "t4", "--memory", "1", "x:y", "run", "--", "-1", "--steps"])))
+def test_any_words_are_parsed_or_wrong_usage(words: list[str]) -> None:
+    with suppress(SystemExit):
+        assert parser(VERBS).parse_args(words).verb in VERBS
 
 
 def test_synonyms_lead_to_known_values() -> None:

@@ -124,7 +124,7 @@ def test_missing_packages_error_names_extra(
 @pytest.mark.parametrize("options", [["--folds", "1"], ["--trials", "-1"], ["--jobs", "0"]])
 def test_rejects_wrong_numbers(tmp_path: Path, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "runs.jsonl", "--out", str(tmp_path / "mine"), *options]) == 2
-    assert f"argument {options[0]}: it is {options[1]}: at least " in capsys.readouterr().err
+    assert f"vramcast: {options[0]}: it is {options[1]}: at least " in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------ evaluate

@@ -189,7 +189,7 @@ def test_rejects_wrong_job_value(name: str, value: object, words: str) -> None:
         ("steps", True, "a whole number is expected"),
         ("steps", 10**19, "at most"),
         ("lr", math.nan, "a finite number is expected"),
-        ("lr", -1, "between 0 and inf"),
+        ("lr", -1, "at least 0 is needed"),
         ("checkpointing", "no", "use True or False"),
     ],
 )

@@ -108,8 +108,9 @@ def _optimizer_of_torch(stated: str, name: str) -> Any:
     }
     if name not in known:
         names = sorted([*known, *optimizers.SHORT_NAMES])
-        close = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean {close[0]}? Or " if close else ""
+        close = difflib.get_close_matches(name, names, n=6)
+        close.sort(key=lambda one: one not in optimizers.OPTIMIZERS)  # the most used first
+        hint = f"did you mean {' or '.join(close[:2])}? Or " if close else ""
         raise UsageError(f"Optimizer '{stated}' is unknown: {hint}use one of {', '.join(names)}, or module:Class.")
     return known[name]
 

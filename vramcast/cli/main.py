@@ -21,7 +21,7 @@ from vramcast._version import __version__
 from vramcast.cli import streams, values
 from vramcast.cli.help_text import ADVANCED, ANSWER, Formatter, group_or_options, overview
 from vramcast.cli.signals import end_orderly
-from vramcast.cli.suggestions import hint
+from vramcast.cli.suggestions import explained, meant_command, unrecognized
 from vramcast.cli.terminal import painted, wrapped
 from vramcast.core.errors import CannotEstimate, JobError, OutputError, VramcastError
 from vramcast.core.text import one_line, shorten
@@ -109,6 +109,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         self.options: list[str] = []
+        self._wrong: list[str] = []
         super().__init__(
             **settings, formatter_class=Formatter, allow_abbrev=False
         )  # a new option must not change what an abbreviation meant
@@ -123,15 +124,35 @@ class Parser(argparse.ArgumentParser):
             streams.say(message, end="")
         raise _ParserEnd(status)
 
-    def error(self, message: str) -> NoReturn:
-        """Exit with a one-line message."""
-        meant = hint(message, self.options, VERBS) or self._form_of(message)
-        text = f"vramcast: {one_line(message, _LONGEST_LINE, ' | ')}{meant} (see {self.prog} --help)"
-        self.exit(2, f"{wrapped(text, sys.stderr)}\n")
+    def _get_values(self, action: argparse.Action, texts: list[str]) -> Any:
+        """Return the values of an argument; unlike argparse, note a wrong one and continue, to report all at once."""
+        try:
+            return super()._get_values(action, texts)  # type: ignore[misc]
+        except argparse.ArgumentError as error:
+            if action.nargs == argparse.PARSER:  # the verb: nothing is known about the rest
+                raise
+            self._wrong.append(str(error))
+            return action.default
+
+    def parse_known_args(self, *given: Any, **settings: Any) -> tuple[argparse.Namespace, list[str]]:  # type: ignore[override]
+        """Parse a verb's arguments; unlike argparse, reject unknown ones here, where their verb is known."""
+        found, unknown = super().parse_known_args(*given, **settings)
+        if unknown:
+            self.error(unrecognized(unknown, self.options, takes_command=hasattr(found, "command")))
+        if self._wrong:
+            self.error()
+        return found, unknown
+
+    def error(self, message: str = "") -> NoReturn:
+        """Exit with a line for each wrong argument, and for the message."""
+        wrong = [one.removeprefix("argument ") for one in (*self._wrong, message) if one]
+        lines = [one_line(explained(one), _LONGEST_LINE, " | ") + self._form_of(one) for one in wrong]
+        lines[-1] += f" (see {self.prog} --help)"
+        self.exit(2, "".join(f"{wrapped(f'vramcast: {line}', sys.stderr)}\n" for line in lines))
 
     def _form_of(self, message: str) -> str:
         """Return how to write an option without its value, as the end of the message that says so; "" for other messages."""
-        option = re.match(r"argument (--[\w-]+)\S*: expected one argument$", message)
+        option = re.match(r"(?:argument )?(--[\w-]+)\S*: expected one argument$", message)
         action = self._option_string_actions.get(option[1]) if option else None
         return f": write {option[1]} {action.metavar}" if option and action and isinstance(action.metavar, str) else ""
 
@@ -207,6 +228,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _start_ahead(given)
         known = parser(_verb_of(given))
         try:
+            if not given:
+                known.exit(2, known.format_help())
+            if not given[0].startswith("-") and given[0] not in VERBS:
+                known.error(meant_command(given, VERBS))
             own_words, command = _split(given)
             options = known.parse_args(own_words)
         except _ParserEnd as end:

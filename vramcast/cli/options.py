@@ -16,10 +16,14 @@ from vramcast.cli import values, what_if_options
 from vramcast.cli.help_text import ADVANCED, ANSWER, CARD, JOB, group
 from vramcast.cli.streams import answer, say
 from vramcast.cli.terminal import painted, width_of
-from vramcast.hardware.cards import DEFAULT, device
+from vramcast.core.checks import number, whole
+from vramcast.hardware.cards import DEFAULT, checked_card_bytes, device
 from vramcast.hardware.stack import parse as parse_stack
-from vramcast.jobs.job import TRACERS, Job, Training, canonical
-from vramcast.jobs.sizes import SIZES
+from vramcast.jobs import optimizers
+from vramcast.jobs.adapters import parse as parse_adapter
+from vramcast.jobs.job import TRACERS, Job, TensorSpec, Training, canonical, parse_batch
+from vramcast.jobs.ranks import parse_ranks
+from vramcast.jobs.sizes import SIZES, Sizes
 from vramcast.jobs.targets import resolved
 from vramcast.jobs.text import JobText
 from vramcast.views import DRAWINGS, PAGES, charts
@@ -31,7 +35,18 @@ if TYPE_CHECKING:
 
 HINTS: Final[dict[str, Any]] = {**get_type_hints(Training), **get_type_hints(JobText)}
 _FIELDS: Final = {one.name: (one, HINTS[one.name]) for one in (*fields(Training), *fields(JobText))}
-_READ: Final = {"stack": values.checked(parse_stack), "alloc_conf": str}  # may be empty: torch's defaults
+# Readers of the fields that are texts in a `Job` too, so that the command line reports all wrong ones at once.
+_READ: Final[dict[str, Callable[[str], object]]] = {
+    "alloc_conf": str,  # may be empty: torch's defaults
+    "batch": values.valid(lambda text: parse_batch([text])),
+    "labels": values.valid(TensorSpec.parse),
+    "lora": values.valid(lambda text: parse_adapter(text, None)),
+    "memory": values.valid(checked_card_bytes),
+    "optimizer": values.valid(optimizers.parse),
+    "qlora": values.valid(lambda text: parse_adapter(None, text)),
+    "ranks": values.valid(parse_ranks),
+    "stack": values.checked(parse_stack),
+}
 RANKS: Final = ("world_size", "nproc_per_node", "ranks")  # for commands
 
 
@@ -42,6 +57,7 @@ def add_output(parser: argparse.ArgumentParser, tracers: Collection[str] = TRACE
         "--device",
         dest="device",
         metavar="CARD",
+        type=values.valid(device),
         help="the card, which a verdict needs: rtx4090, a100-40gb and so on (vramcast devices lists all), or a file, card.toml",
     )
     add_fields(parser, "memory", "alloc_conf", "stack")
@@ -57,12 +73,12 @@ def add_output(parser: argparse.ArgumentParser, tracers: Collection[str] = TRACE
     )
     group(parser, ANSWER).add_argument(
         "--level",
-        type=float,
+        type=values.level,
         metavar="P",
         help="confidence level of the upper bound (default: what the measured models support, up to 0.99)",
     )
     advanced.add_argument(
-        "--timeout", dest="timeout_s", type=float, default=1800.0, metavar="SECONDS",
+        "--timeout", dest="timeout_s", type=values.positive, default=1800.0, metavar="SECONDS",
         help="time limit for all runs of the job together (default: 1800)",
     )  # fmt: skip
 
@@ -123,18 +139,27 @@ def add_fields(parser: argparse.ArgumentParser, *names: str) -> None:
         option, hint = _FIELDS[name]
         kinds = {hint, *get_args(hint)}
         settings: dict[str, Any] = {"default": option.default, **option.metadata}
+        if get_origin(hint) is tuple:
+            settings |= {"default": None, "action": "append"}
         if name in _READ:
             settings["type"] = _READ[name]
         elif get_origin(hint) is Literal:
             settings |= {"choices": get_args(hint), "type": values.checked(partial(canonical, name))}
-        elif get_origin(hint) is tuple:
-            settings |= {"default": None, "action": "append"}
         elif bool in kinds:
             settings["action"] = argparse.BooleanOptionalAction if option.default else "store_true"
         elif str not in kinds:
-            settings["type"] = int if int in kinds else float
+            settings["type"] = values.checked(partial(_number, name, int if int in kinds else float))
         title = settings.pop("group", JOB)
         group(parser, title).add_argument(f"--{name.replace('_', '-')}", **settings)
+
+
+def _number(name: str, kind: type[int] | type[float], text: str) -> object:
+    """Return the number of a field of `JobText`, `Training` or `Sizes`, checked by its class if it is not `JobText`."""
+    value = values.as_number(kind, text)
+    for owner in (Training, Sizes):
+        if name in {one.name for one in fields(owner)}:
+            return getattr(owner(**{name: value}), name)
+    return whole("it", value) if kind is int else number("it", value)
 
 
 def add_course(parser: argparse.ArgumentParser) -> None:

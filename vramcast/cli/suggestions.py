@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection
+import shlex
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Final
+
+from vramcast.core.errors import UsageError
+from vramcast.core.text import shorten
+from vramcast.hardware.cards import device
+from vramcast.jobs.commands.launchers import BY_WORDS, find
+from vramcast.jobs.job import SYNONYMS
+from vramcast.jobs.registry_names import meant_targets
 
 # Options by the names that other tools give them; the right side may have a value.
 OTHER_NAMES: Final = {
+    "-b": "--batch-size",
+    "-d": "--on",
+    "-v": "--verbose",
     "--accelerator": "--on",
     "--amp": "--precision amp-bf16",
     "--autocast": "--precision amp-bf16",
@@ -31,23 +43,29 @@ OTHER_NAMES: Final = {
     "--html": "--report",
     "--image-resolution": "--image-size",
     "--img-size": "--image-size",
+    "--imgsz": "--image-size",
     "--inference": "--mode infer",
     "--input-shape": "--batch",
     "--learning-rate": "--lr",
+    "--length": "--seq",
     "--mixed-precision": "--precision amp-bf16",
     "--max-length": "--seq",
+    "--max-seq-len": "--seq",
     "--max-seq-length": "--seq",
     "--micro-batch-size": "--batch-size",
+    "--n-gpu": "--world-size",
     "--n-gpus": "--world-size",
     "--ngpus": "--world-size",
     "--nproc": "--world-size",
     "--num-gpus": "--world-size",
+    "--opt": "--optimizer",
     "--optim": "--optimizer",
     "--per-device-train-batch-size": "--batch-size",
     "--quantile": "--level",
     "--resolution": "--image-size",
     "--seq-len": "--seq",
     "--seq-length": "--seq",
+    "--seqlen": "--seq",
     "--sequence-length": "--seq",
     "--shape": "--batch",
     "--strategy": "--parallel",
@@ -57,31 +75,93 @@ OTHER_NAMES: Final = {
 _OF_PYTHON: Final = dict.fromkeys(  # what only the Python function takes
     ("--loss", "--criterion", "--loss-fn"), "loss= of vramcast.estimate in Python; here --labels selects the usual loss"
 )
-_UNKNOWN_VERB: Final = re.compile(r"argument VERB: invalid choice: '([^']*)'")
-_WRONG_VALUE: Final = re.compile(r"argument \S+: invalid choice: '([^']*)' \(choose from (.*)\)")
-_UNKNOWN_OPTIONS: Final = re.compile(r"(?<!\S)--[\w-]+")
+# Verbs by the names that people try first.
+OTHER_VERBS: Final = {
+    "cards": "devices",
+    "fit": "check",
+    "fits": "check",
+    "gpus": "devices",
+    "help": "--help",
+    "info": "doctor",
+    "memory": "estimate",
+    "predict": "estimate",
+    "profile": "run",
+    "trace": "run",
+    "version": "--version",
+}
+_LEAST_LIKENESS: Final = 0.7  # arbitrary: --js is like --json, --lr is not like --plot
+_WRONG_VALUE: Final = re.compile(r"\S+: invalid choice: '([^']*)' \(choose from (.*)\)")
+_OPTION: Final = re.compile(r"--?[A-Za-z][\w-]*(?==|$)")
+_SHAPE: Final = re.compile(r"\d+(x\d+)+(:.*)?")
+_STARTS_SCRIPTS: Final = re.compile(r".*\.py|python[\d.]*|uv|sbatch|srun")
+_HISTORY: Final = re.compile(r".*\.(pickle|pkl|npz)(\.gz)?")
 
 
-def hint(message: str, options: Collection[str], verbs: Collection[str]) -> str:
-    """Return what is meant by the wrong words in a message of argparse, as the end of that message; "" if nothing is close.
+def explained(message: str) -> str:
+    """Return a message of argparse about a value, with the value that was meant, if one is close."""
+    wrong = _WRONG_VALUE.match(message)
+    if wrong is None:
+        return message
+    known = {one: one for one in re.findall(r"[\w-]+", wrong[2])}
+    known |= {other: value for one in SYNONYMS.values() for other, value in one.items() if value in known}
+    given = wrong[1].lower()
+    close = [one for one in known if given in one] or difflib.get_close_matches(given, known, 2)
+    return message + _asked(list(dict.fromkeys(known[one] for one in close))[:2])
+
+
+def unrecognized(words: Sequence[str], options: Collection[str], *, takes_command: bool) -> str:
+    """Return a message for unknown words after a verb, with the option that was meant, if one is close.
 
     Args:
-        message: The message.
+        words: The words.
         options: Options of the verb.
+        takes_command: Whether the verb takes a command, which has options of its own.
+    """
+    wrong = [found[0] for word in words if (found := _OPTION.match(word))]
+    meant = {word: found for word in wrong if (found := meant_option(word, options))}
+    if not wrong and (found := _meant_argument(words[0], options)):
+        meant = {words[0]: found}
+    message = f"unrecognized arguments: {' '.join(words)}"
+    if len(wrong) > 1:
+        message += "".join(f"; {word}: did you mean {found}?" for word, found in meant.items())
+    else:
+        message += _asked(list(meant.values()))
+    if takes_command and wrong:
+        message = f"{message.removesuffix('?')}{'?' if meant else '.'} Options of the script follow it: -- train.py {wrong[0]}"
+    return message
+
+
+def _meant_argument(word: str, options: Collection[str]) -> str:
+    """Return the option that is missing before an argument; "" if none is meant."""
+    if "--batch" in options and _SHAPE.fullmatch(word):
+        return f"--batch {word}"
+    if "--on" in options:
+        with suppress(UsageError):
+            device(word)
+            return f"--on {word}"
+    return ""
+
+
+def meant_command(words: Sequence[str], verbs: Collection[str]) -> str:
+    """Return a message for a command line without a verb, with the verb that was meant, if one is close.
+
+    Args:
+        words: The words of the command line; the first is no verb.
         verbs: The verbs.
     """
-    if unknown := _UNKNOWN_VERB.search(message):
-        return _asked(difflib.get_close_matches(unknown[1], verbs, 1))
-    if wrong := _WRONG_VALUE.search(message):
-        known = re.findall(r"[\w-]+", wrong[2])
-        return _asked([one for one in known if wrong[1].lower() in one] or difflib.get_close_matches(wrong[1], known, 2))
-    if not message.startswith("unrecognized arguments: "):
-        return ""
-    wrongs = _UNKNOWN_OPTIONS.findall(message)
-    meant = {wrong: found for wrong in wrongs if (found := meant_option(wrong, options))}
-    if len(wrongs) == 1:
-        return _asked(list(meant.values()))
-    return "".join(f"; {wrong}: did you mean {found}?" for wrong, found in meant.items())
+    first, all_words = words[0], shorten(shlex.join(words))
+    verb = OTHER_VERBS.get(first) or next(iter(difflib.get_close_matches(first, verbs, 1)), "")
+    if _STARTS_SCRIPTS.fullmatch(first) or find(words, BY_WORDS):
+        meant = [f"vramcast run -- {all_words}"]
+    elif _HISTORY.fullmatch(first):
+        meant = [f"vramcast replay {all_words}"]
+    elif ":" in first:
+        meant = [f"vramcast estimate {all_words}"]
+    elif verb:
+        meant = [f"vramcast {verb}"]
+    else:
+        meant = [f"vramcast estimate {shorten(shlex.join([target, *words[1:]]))}" for target in meant_targets(first)[:1]]
+    return f"'{shorten(first)}' is not a verb" + (_asked(meant) or f": use {', '.join(verbs)}")
 
 
 def meant_option(wrong: str, options: Collection[str]) -> str:
@@ -92,7 +172,7 @@ def meant_option(wrong: str, options: Collection[str]) -> str:
     found = OTHER_NAMES.get(spelt)
     if found is not None and (not found.startswith("--") or found.split()[0] in options):
         return found
-    return _OF_PYTHON.get(spelt) or next(iter(difflib.get_close_matches(spelt, options, 1)), "")
+    return _OF_PYTHON.get(spelt) or next(iter(difflib.get_close_matches(spelt, options, 1, _LEAST_LIKENESS)), "")
 
 
 def _asked(meant: list[str]) -> str:

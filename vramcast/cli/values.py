@@ -33,23 +33,34 @@ def checked(parse: Callable[[str], object]) -> Callable[[str], object]:
     return read
 
 
+def valid(check: Callable[[str], object]) -> Callable[[str], object]:
+    """Return a reader of a text that `check` accepts; the value is the text itself, and `check` raises a UsageError."""
+
+    def read(given: str) -> str:
+        check(given)
+        return given
+
+    return checked(read)
+
+
 def count(least: int, most: int = _MOST) -> Callable[[str], object]:
     """Return a reader for a whole number between two limits."""
-    return checked(lambda given: whole("it", _read(int, given), least=least, most=most))
+    return checked(lambda given: whole("it", as_number(int, given), least=least, most=most))
 
 
 def positive(given: str) -> object:
     """Return a number of seconds or milliseconds above 0."""
-    return checked(lambda given: number("it", _read(float, given), least=_LEAST_SECONDS, most=_MOST_SECONDS))(given)
+    return checked(lambda given: number("it", as_number(float, given), least=_LEAST_SECONDS, most=_MOST_SECONDS))(given)
 
 
 def level(given: str) -> object:
     """Return the level of a bound, a number between 0 and 1."""
-    return checked(lambda given: number("it", _read(float, given), least=_LEAST_LEVEL, most=1 - _LEAST_LEVEL))(given)
+    return checked(lambda given: number("it", as_number(float, given), least=_LEAST_LEVEL, most=1 - _LEAST_LEVEL))(given)
 
 
-def _read(kind: type[int] | type[float], given: str) -> object:
+def as_number(kind: type[int] | type[float], given: str) -> object:
+    """Return the number in a text; the text itself if there is none, which a check of the number rejects by its type."""
     try:
         return kind(given)
     except ValueError:
-        return given  # rejected later by its type
+        return given

@@ -65,7 +65,8 @@ def number(name: str, value: object, *, least: float = -math.inf, most: float = 
     if not math.isfinite(found):
         raise UsageError(f"{name} is {shown(value)}: a finite number is expected.")
     if not least <= found <= most:
-        raise UsageError(f"{name} is {found:g}: it must be between {least:g} and {most:g}.")
+        expected = f"at least {least:g} is needed" if most == math.inf else f"it must be between {least:g} and {most:g}"
+        raise UsageError(f"{name} is {found:g}: {expected}.")
     return found
 
 

@@ -72,7 +72,9 @@ class Target:
 def _meant(text: str) -> str:
     """Return a question for a text without a registry; "" if it resembles no model."""
     if text.endswith(".py"):
-        return f"did you mean a factory in it, {text}:factory, or the script itself, vramcast run -- {text}? Else "
+        return (
+            f"did you mean a factory in it, {text}:factory, or the script itself, vramcast run -- {text} (or check --)? Else "
+        )
     meant = registry_names.meant_targets(text)
     return f"did you mean {', '.join(meant)}? Else " if meant else ""
 
