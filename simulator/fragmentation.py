@@ -50,7 +50,7 @@ class HeldBlock:
         size_bytes: Its request, rounded as the allocator rounds it.
         pinned_bytes: Free bytes attributed to it because it is the last to pin them.
         op: Operator that allocated it; None if unknown, as for module, step and phase.
-        step: As in a trace, from 0; -1 before the first step; None if the block is older than the trace.
+        step: Counted from 1, and 0 before the first; None if the block is older than the trace.
         phase: Phase of the allocation; None if the block is older than the trace.
         end_row: Row at which its memory is free; None: it outlives the trace.
     """
@@ -217,7 +217,7 @@ def _words(block: HeldBlock) -> str:
     """Return a description of the block."""
     if block.is_older:
         return f"{gib(block.size_bytes)} {OLDER}"
-    when = f"step {step_number(block.step)} {block.phase}" if block.step is not None and block.step >= 0 else str(block.phase)
+    when = f"step {block.step} {block.phase}" if block.step else str(block.phase)
     names = [printable(name, _NAME_LIMIT) for name in (block.module, block.op) if name]
     return ", ".join([f"{gib(block.size_bytes)} {block.category} of {when}", *names])
 
@@ -428,7 +428,7 @@ def _held_blocks(trace: Trace, blocks: _LiveBlocks, pinned: _Int64) -> list[Held
     columns = (trace.op, trace.module, trace.category, trace.step, trace.phase)
     rows = zip(begun.tolist(), *(column[begun].tolist() for column in columns), strict=True)
     said = {
-        begin: (ops[op], modules[module], categories[category], step, phases[phase])
+        begin: (ops[op], modules[module], categories[category], step_number(step), phases[phase])
         for begin, op, module, category, step, phase in rows
     }
     older = (None, None, categories[Category.UNKNOWN], None, None)

@@ -31,6 +31,7 @@ from vramcast.tracer.format.trace import (
     Phase,
     Trace,
     columns_of,
+    step_number,
 )
 
 _ACTIONS = {
@@ -52,10 +53,16 @@ class OutOfMemory:
 
     row: int  # of the simulated trace
     size_bytes: int
-    step: int
+    step: int  # counted from 1; 0 before the first
     phase: str
     op: str | None
     module: str | None
+
+    @property
+    def place(self) -> str:
+        """The place in the job, in words: step, phase, module, operator."""
+        when = f"step {self.step}" if self.step else "before step 1"
+        return ", ".join(filter(None, (when, self.phase, self.module, self.op)))
 
 
 @brief
@@ -102,12 +109,12 @@ class Simulation:
         trace, row = self.trace, int(self.requests.source[self.outcome.stopped_at])
         if row < 0:  # a block older than the trace
             size_bytes = int(self.requests.size_bytes[self.outcome.stopped_at])
-            return OutOfMemory(row, size_bytes, -1, Phase.BUILD.name.lower(), None, None)
+            return OutOfMemory(row, size_bytes, 0, Phase.BUILD.name.lower(), None, None)
         operator = trace.operator_at(row)
         return OutOfMemory(
             row,
             int(trace.size_bytes[row]),
-            int(trace.step[row]),
+            step_number(int(trace.step[row])),
             Phase(trace.phase[row]).name.lower(),
             operator.name or None,
             operator.module or None,

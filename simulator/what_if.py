@@ -17,7 +17,7 @@ from vramcast.simulator.engine import play
 from vramcast.simulator.requests import Kind, Requests
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import OutOfMemory, simulate
-from vramcast.tracer.format.trace import Trace, step_number
+from vramcast.tracer.format.trace import Trace
 from vramcast.tracer.processes.thread_pool import n_processors
 
 _N_PROBES: Final = 32  # arbitrary: cards to try between the smallest and one that is never full
@@ -183,7 +183,4 @@ def case_table(cases: Sequence[Case]) -> str:
 
 
 def _end(end: OutOfMemory | None) -> str:
-    if end is None:
-        return "runs"
-    place = ", ".join(filter(None, (end.phase, end.module, end.op)))
-    return f"out of memory at step {step_number(end.step)}, {place}, {gib(end.size_bytes)}"
+    return "runs" if end is None else f"out of memory: {end.place}, {gib(end.size_bytes)}"

@@ -35,7 +35,7 @@ from vramcast.core.extras import needed
 from vramcast.core.plain import to_plain
 from vramcast.simulator.planning.swap_schedule import Link, Schedule, Scheduler, find_link
 from vramcast.simulator.planning.swap_timeline import Candidates, Int64s, Timeline
-from vramcast.tracer.format.trace import Trace
+from vramcast.tracer.format.trace import Trace, step_number
 
 Floats = npt.NDArray[np.float64]
 NAMES: Final = ("DOA", "AOA", "WDOA", "SWDOA")
@@ -85,7 +85,7 @@ class SwapPlan:
         waits: Where operators wait, by row.
         link: The link that carries the copies.
         time_source: Source of operator times: `roofline DEVICE`, or `recorded` for the trace's own clock.
-        step: Number of the planned step in the trace.
+        step: The planned step, counted from 1.
         step_ms: Its duration without swapping.
         peak_live_bytes: Its peak without swapping.
     """
@@ -291,7 +291,7 @@ class _Planner:
             waits=tuple(waits),
             link=self.link,
             time_source=line.source,
-            step=line.step,
+            step=step_number(line.step),
             step_ms=line.period_us / 1000,
             peak_live_bytes=int(line.load_bytes.max()),
         )

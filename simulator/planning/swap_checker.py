@@ -59,7 +59,7 @@ def check(trace: Trace, plan: SwapPlan) -> SwapCheck:
     figures.
     """
     faults: list[str] = []
-    operators, blocks, rows = _read(trace, plan.step)
+    operators, blocks, rows = _read(trace, plan.step - 1)
     overhead_us = _lay_out(operators, plan, faults)
     period_us = operators[-1].end_us
     for move in plan.schedule:

@@ -19,7 +19,7 @@ from vramcast.tracer.format.trace import Action, Trace
 Call = Callable[..., tuple[int, str, str]]
 MIB = 2**20
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-KEYS = {"schema", "peak_live", "pool", "caching", "swap"}
+KEYS = {"schema", "device", "peak_live", "pool", "caching", "swap"}
 POOL_KEYS = {"bytes", "ratio", "algorithm", "seconds"}
 SWAP_KEYS = {"limit", "feasible", "moved_bytes", "overhead_ms", "schedule"}
 
@@ -174,10 +174,12 @@ def test_job_gets_both_plans(call: Call, job: list[str], tmp_path: Path, needs_n
     assert set(said) == KEYS
     assert set(said["swap"]) == SWAP_KEYS
     assert (said["swap"]["limit"], said["swap"]["feasible"], said["swap"]["overhead_ms"]) == (None, True, 0.0)
+    assert said["device"] == "a100-40gb"
     assert said["peak_live"] <= said["pool"]["bytes"] <= said["caching"]["bytes"]
     plan = json.loads((tmp_path / "plan.json").read_text())
     prove(plan)
     assert plan["swap"]["schedule"] == said["swap"]["schedule"]
+    assert plan["swap"]["step"] == 3  # counted from 1: the last of three
 
 
 def test_keeps_limit_or_exits_1(call: Call, job: list[str], needs_null_gpu: None) -> None:
@@ -199,6 +201,12 @@ def test_keeps_limit_or_exits_1(call: Call, job: list[str], needs_null_gpu: None
     assert "pool" in out
 
 
+def test_default_card_is_named(call: Call, job: list[str], auto_tracer: str) -> None:
+    code, out, err = call("plan", *job[: job.index("--device")], "--tracer", "fake", "--pool", "--json")
+    assert (code, json.loads(out)["device"]) == (0, "h200")
+    assert "no card is named, so the plan is for NVIDIA H200" in err
+
+
 def test_slower_link_never_costs_less(call: Call, job: list[str], needs_null_gpu: None) -> None:
     pytest.importorskip("optuna")
     peak = json.loads(call("plan", *job, "--pool", "--json")[1])["peak_live"]
@@ -210,9 +218,10 @@ def test_slower_link_never_costs_less(call: Call, job: list[str], needs_null_gpu
 
 
 def test_other_tracer_gets_pool_without_swap(call: Call, job: list[str], auto_tracer: str) -> None:
-    code, out, _ = call("plan", *job, "--tracer", "fake", "--json")
+    code, out, err = call("plan", *job, "--tracer", "fake", "--json")
     said = json.loads(out)
     assert code == 0
+    assert "no card is named" not in err
     assert said["swap"] is None
     assert said["pool"]["bytes"] >= said["peak_live"] > 0
     code, out, err = call("plan", *job, "--tracer", "fake", "--swap")

@@ -96,7 +96,7 @@ def test_last_block_pins_segment() -> None:
 
 def test_block_has_begin_and_end() -> None:
     parameter, activation, _ = fragmentation(history(DRAWING), 6).segments[0].blocks
-    assert (parameter.op, parameter.module, parameter.category, parameter.step) == ("op1", "m1", "activation", 0)
+    assert (parameter.op, parameter.module, parameter.category, parameter.step) == ("op1", "m1", "activation", 1)
     assert (parameter.phase, parameter.end_row, parameter.size_bytes) == ("forward", None, 2 * MIB)
     assert (activation.address, activation.end_row, activation.is_older) == (LARGE + 2 * MIB, 8, False)
 

@@ -132,10 +132,10 @@ def test_reports_where_memory_runs_out() -> None:
     (case,) = what_if(trace, [Settings()], [100 * MIB])
     end = case.out_of_memory
     assert end is not None
-    assert (end.row, end.size_bytes, end.step, end.op, end.module) == (1, 50 * MIB, 2, "aten::mm", "layer1.conv")
+    assert (end.row, end.size_bytes, end.step, end.op, end.module) == (1, 50 * MIB, 3, "aten::mm", "layer1.conv")
     assert case.to_dict()["out_of_memory"]["module"] == "layer1.conv"
     assert case.to_dict()["runs"] is False
-    assert "out of memory at step 3" in case_table([case])
+    assert "out of memory: step 3" in case_table([case])
     assert "layer1.conv" in case_table([case])
 
 

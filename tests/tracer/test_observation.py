@@ -112,7 +112,7 @@ def test_unfitting_job_runs_on_unlimited_card() -> None:
     tiny = Estimator(tracer=RecordedTracer(answer)).estimate_job(
         dataclasses.replace(JOB, memory_bytes=estimate.context.bytes + 35 * MIB)
     )
-    assert tiny.out_of_memory == "CUDA out of memory. Tried to allocate 30.00 MiB in step 0, forward, layer, aten::mm."
+    assert tiny.out_of_memory == "CUDA out of memory. Tried to allocate 30.00 MiB in step 1, forward, layer, aten::mm."
     assert tiny.reserved == estimate.reserved
     assert len(asked) == 2  # a tracer without an allocator of its own is not called twice
 

@@ -23,7 +23,7 @@ from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate
 from vramcast.simulator.trace_edits import first_row, with_context
 from vramcast.simulator.what_if import min_feasible
-from vramcast.tracer.format.trace import Trace, step_number
+from vramcast.tracer.format.trace import Trace
 from vramcast.tracer.nullgpu.cudnn.libraries import choose, installed_stack
 from vramcast.tracer.observation import Observation, Tracer
 from vramcast.tracer.protocol.run_options import RunOptions
@@ -155,8 +155,7 @@ def _answered(job: Job, seen: Observation, cuda_major: int, *, limited: bool) ->
         played = simulate(trace, _settings(seen, stack), Card(job.total_bytes) if limited else Card())
         trace, allocated, reserved, full = played.replayed(), played.allocated, played.reserved, None
         if (end := played.out_of_memory) is not None:
-            place = ", ".join(filter(None, (f"step {step_number(end.step)}", end.phase, end.module, end.op)))
-            full = f"CUDA out of memory. Tried to allocate {torch_size(end.size_bytes)} in {place}."
+            full = f"CUDA out of memory. Tried to allocate {torch_size(end.size_bytes)} in {end.place}."
     return OnCard(seen, stack, trace, allocated, reserved, None, context, cuda_major, full, {})
 
 

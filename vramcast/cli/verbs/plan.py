@@ -1,7 +1,7 @@
 """Plan a job's memory: place blocks in a pool by their lifetimes, and move them to the host while they are unused.
 
-vramcast plan torchvision:vgg16 --batch 64x3x224x224 --labels 64:int64:1000 --pool --out p.json
-vramcast plan torchvision:vgg16 --batch 64x3x224x224 --labels 64:int64:1000 --swap --limit 4GiB
+vramcast plan torchvision:vgg16 --batch-size 64 --on t4 --pool --out p.json
+vramcast plan torchvision:vgg16 --batch-size 64 --on t4 --swap --limit 4GiB
 vramcast plan history.pickle
 
 Instead of a TARGET, give a memory history that `replay` accepts (also gzipped), or a trace of vramcast (.npz). Without
@@ -27,6 +27,7 @@ from vramcast.core.errors import UsageError
 from vramcast.core.files import atomic_write
 from vramcast.core.units import gib, parse_bytes
 from vramcast.estimates.plans import has_reads, plan_pool, plan_swap
+from vramcast.hardware.device import Device
 from vramcast.report import SCHEMA
 from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.simulator.planning.pool import PoolPlan
@@ -79,12 +80,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The input of a plan: a trace with addresses, and the bytes that the caching allocator reserves for it."""
+    """The input of a plan: a trace with addresses, the bytes that the caching allocator reserves for it, and a job's card."""
 
     trace: Trace
     caching_bytes: int
     title: str
     has_reads: bool
+    card: Device | None = None
 
 
 def main(options: argparse.Namespace) -> int:
@@ -123,6 +125,8 @@ def main(options: argparse.Namespace) -> int:
         _draw(options.chart, source, lifetimes, placed)
     said = _json(source, lifetimes, placed, moved)
     answer_as(options.json, said, lambda: _text(source, placed, moved, lifetimes.peak_live()[0]))
+    if source.card is not None and options.device is None:
+        say(f"vramcast: no card is named, so the plan is for {source.card.name}: --on CARD changes workspaces and times.")
     return 0 if moved is None or moved.feasible else 1
 
 
@@ -134,7 +138,8 @@ def _source(options: argparse.Namespace, *, accesses: bool) -> _Source:
     job, how = shared.job_of(options), RunOptions(accesses=accesses)
     with progress(f"tracing {options.target}"):
         found = shared.estimator_of(vars(options)).estimate_job(job, how)
-    return _Source(found.trace, found.reserved, f"{options.target} on {job.device.name}", has_reads(found.trace))
+    title = f"{options.target} on {job.device.name}"
+    return _Source(found.trace, found.reserved, title, has_reads(found.trace), job.device)
 
 
 def _recorded(options: argparse.Namespace) -> _Source:
@@ -162,6 +167,7 @@ def _json(source: _Source, lifetimes: Lifetimes, placed: PoolPlan | None, moved:
 
     return {
         "schema": SCHEMA,
+        "device": source.card and source.card.key,
         "peak_live": peak_bytes,
         "pool": None
         if placed is None
