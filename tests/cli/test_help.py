@@ -58,6 +58,32 @@ def test_imports_only_the_given_verb(monkeypatch: pytest.MonkeyPatch, capsys: py
     assert [verb for verb in VERBS if verb not in shown] == []
 
 
+@pytest.mark.parametrize("columns", [60, 100])
+def test_help_starts_with_examples_that_parse(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    examples = [shlex.split(line)[1:] for line in lines[2:5]]
+    assert [parser([words[0]]).parse_args(words).verb for words in examples] == ["estimate", "check", "run"]
+    assert [line for line in lines if len(line) > columns] == []
+
+
+def test_options_of_a_verb_are_in_groups(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["estimate", "--help"]) == 0
+    shown = capsys.readouterr().out
+    parts = dict(
+        zip(titles := re.findall(r"^(\S.*):$", shown, re.MULTILINE), re.split(r"^\S.*:$", shown, flags=re.M)[1:], strict=True)
+    )
+    assert titles == ["positional arguments", "the job", "the card", "the answer", "advanced"]
+    assert all(option in parts["the job"] for option in ("--batch-size", "--lora r=N", "--qlora r=N", "--parallel"))
+    assert "--help" in parts["advanced"]
+    assert main(["run", "--help"]) == 0
+    assert "usage: vramcast run [options] -- COMMAND\n" in capsys.readouterr().out
+
+
 def test_no_words_print_the_help_as_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "vramcast estimate" in capsys.readouterr().err

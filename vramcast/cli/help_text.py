@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import re
 import shutil
 import textwrap
@@ -30,8 +31,19 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, width=width())
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        """Wrap the paragraphs of a description; examples of commands stay as they are."""
-        return "\n\n".join(part if _EXAMPLE.search(part) else textwrap.fill(part, width) for part in text.strip().split("\n\n"))
+        """Wrap the paragraphs of a description; indent the examples of commands."""
+
+        def laid_out(part: str) -> str:
+            is_example = _EXAMPLE.search(part) is not None
+            return textwrap.indent(textwrap.dedent(part), "  ") if is_example else textwrap.fill(part, width)
+
+        return "\n\n".join(map(laid_out, inspect.cleandoc(text).split("\n\n")))
+
+    def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
+        """Return the words after an option; those of a command by their name, not as `...`."""
+        if action.nargs == argparse.REMAINDER:
+            return str(action.metavar)
+        return super()._format_args(action, default_metavar)
 
     def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: str | None = None) -> None:
         """Add the usage: the arguments, and the options that must be given."""
@@ -56,8 +68,6 @@ def overview(program: str, groups: Mapping[str, Mapping[str, str]]) -> str:
     """Return the help of the program itself: examples, then the verbs in groups with the help of each."""
     longest = max(len(verb) for verbs in groups.values() for verb in verbs) + 4
     lines = [
-        f"usage: {program} VERB [options]; {program} VERB --help shows the options of a verb",
-        "",
         "How much GPU memory does a PyTorch job need?",
         "",
         f"  {program} estimate hf:meta-llama/Llama-3.1-8B --lora r=16 --batch-size 4 --seq 2048 --on h100",
@@ -68,4 +78,5 @@ def overview(program: str, groups: Mapping[str, Mapping[str, str]]) -> str:
         lines += ["", f"{title}:"]
         for verb, words in verbs.items():
             lines += textwrap.wrap(words, width(), initial_indent=f"  {verb}".ljust(longest), subsequent_indent=" " * longest)
-    return "\n".join([*lines, "", f"{program} --version prints the version.", ""])
+    end = f"{program} VERB --help prints the options of a verb, and {program} --version the version."
+    return "\n".join([*lines, "", *textwrap.wrap(end, width()), ""])

@@ -48,7 +48,7 @@ VERBS: Final = {
     "adopt": "Learn from your cluster's history, and deploy the result if it is no worse than the current artifact.",
     "serve": "Serve estimates, checks and observations over HTTP, for schedulers (docs/serving.md).",
     "devices": "List the known cards: the built-in ones and your site's (VRAMCAST_SITE).",
-    "models": "List the models of a registry that a TARGET can name: torchvision, timm, hf or diffusers.",
+    "models": "List the models that a TARGET can name: those of torchvision, timm, hf or diffusers.",
     "doctor": "Report what is installed and which tracers work; fetch another cuDNN; measure this card's context.",
     "stub-checkpoint": "Write a checkpoint with real shapes and no weights, for scripts that call from_pretrained.",
 }
@@ -181,7 +181,7 @@ def parser(loaded: Collection[str] = VERBS.keys()) -> Parser:
             continue
         verb = importlib.import_module(f"vramcast.cli.verbs.{_module(name)}")
         words = (verb.__doc__ or "").strip()  # python -OO strips it
-        sub = verbs.add_parser(name, help=help_line, description=words)
+        sub = verbs.add_parser(name, help=help_line, description=words, add_help=False)
         sub.register("type", None, values.text)  # an argument that may be empty passes `type=str`
         verb.add_arguments(sub)
         if name not in _WITHOUT_JSON:
@@ -189,6 +189,7 @@ def parser(loaded: Collection[str] = VERBS.keys()) -> Parser:
         group_or_options(sub, ADVANCED).add_argument(
             "--verbose", action="store_true", help=("show tracebacks: the job's if it raises, vramcast's own if vramcast fails")
         )
+        group_or_options(sub, ADVANCED).add_argument("-h", "--help", action="help", help="print this help")
         sub.set_defaults(function=verb.main)
         sub.options = sorted(sub._option_string_actions)
         top.options += sub.options

@@ -127,7 +127,7 @@ class JobText:
         ),
     )
     memory: int | str | None = field(
-        default=None, metadata=_help("SIZE", "memory of the card, if not the device's own: 12622168064 or 12GiB", "the card")
+        default=None, metadata=_help("SIZE", "memory of the card, if not its own: 12GiB, or in bytes", "the card")
     )
     alloc_conf: str | None = field(
         default=None,

@@ -1,8 +1,10 @@
 """Learn from your cluster's history, and deploy the result if it is no worse than the current artifact.
 
     vramcast adopt jobs.csv --out models/site
-    vramcast adopt sacct-*.txt --join rules.json --out models/site --json     # nightly: known jobs are not read or traced again
-    vramcast estimate torchvision:resnet50 --batch 32x3x224x224 --artifact models/site
+    vramcast adopt sacct-*.txt --join rules.json --out models/site --json
+    vramcast estimate torchvision:resnet50 --batch-size 32 --artifact models/site
+
+The second line can run every night: known jobs are not read or traced again.
 
 HISTORY is a file in any format of `vramcast import`, or a set of runs. DIR gets the artifact, and DIR/adopted the runs, the
 estimates, report.html and adopted.json (docs/adopting.md). The new artifact is compared with the current one and with the

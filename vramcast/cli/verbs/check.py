@@ -2,7 +2,7 @@
 
     vramcast check torchvision:resnet50 --batch-size 64 --on rtx4060
     vramcast check --on rtx4060 -- train.py --epochs 10
-    vramcast check                                  # the jobs in pyproject.toml (docs/ci-gate.md)
+    vramcast check       # the jobs in pyproject.toml (docs/ci-gate.md)
     vramcast check --against origin/main --markdown comment.md
 
 Without TARGET or COMMAND, the exit code is that of the worst job; from worst to best:

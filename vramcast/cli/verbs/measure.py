@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "command",
         nargs=argparse.REMAINDER,
         type=str,
-        metavar="-- python train.py args",
+        metavar="[-- COMMAND]",
         help="measure this script instead of the list",
     )
 

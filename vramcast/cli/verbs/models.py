@@ -1,4 +1,4 @@
-"""List the models of a registry that a TARGET can name: torchvision, timm, hf or diffusers.
+"""List the models that a TARGET can name: those of torchvision, timm, hf or diffusers.
 
 vramcast models torchvision 'res*'
 vramcast models timm 'vit_base*224*'

@@ -1,8 +1,8 @@
 """Plan a job's memory: place blocks in a pool by their lifetimes, and move them to the host while they are unused.
 
-vramcast plan torchvision:vgg16 --batch-size 64 --on t4 --pool --out p.json
-vramcast plan torchvision:vgg16 --batch-size 64 --on t4 --swap --limit 4GiB
-vramcast plan history.pickle
+    vramcast plan torchvision:vgg16 --batch-size 64 --on t4 --pool --out p.json
+    vramcast plan torchvision:vgg16 --batch-size 64 --on t4 --swap --limit 4GiB
+    vramcast plan history.pickle
 
 Instead of a TARGET, give a memory history that `replay` accepts (also gzipped), or a trace of vramcast (.npz). Without
 --pool and --swap, both are planned where possible. Exit code 0: there is a plan; 1: the blocks do not fit within --limit.

@@ -1,8 +1,8 @@
 """Estimate a job over batch sizes or numbers of ranks, or find the largest batch that fits.
 
-    vramcast sweep torchvision:resnet50 --batch 1x3x224x224 --labels 1:int64 --batch-sizes 8..512
-    vramcast sweep torchvision:resnet50 --batch 1x3x224x224 --labels 1:int64 --max-batch --on t4
-    vramcast sweep file.py:llama --batch 1x4096:int64 --parallel fsdp --world-sizes 1..1024
+    vramcast sweep torchvision:resnet50 --batch-sizes 8..512
+    vramcast sweep torchvision:resnet50 --max-batch --on t4
+    vramcast sweep hf:gpt2 --parallel fsdp --world-sizes 1..1024
 
 --snapshot, --plot, --report, --what-if and --fragmentation apply to the last size, or to the largest that fits. A range
 doubles from its first to its last size (8..512: 8, 16, ..., 512); a list is used as given (8,24,48). With --parallel, the
@@ -76,7 +76,8 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError("No sizes are given: add --batch-sizes 8..512, --world-sizes 1..1024, or --max-batch.")
     if options.max_batch and options.batch_sizes:
         raise UsageError("--max-batch searches over batch sizes itself: leave out --batch-sizes or --max-batch.")
-    if options.max_batch and options.device is None and options.memory is None:
+    has_card = options.device is not None or options.memory is not None
+    if options.max_batch and not has_card:
         raise UsageError("--max-batch needs a card: name one with --on (vramcast devices lists them), or give --memory.")
     if options.world_sizes and (options.max_batch or options.batch_sizes):
         raise UsageError(
@@ -115,9 +116,8 @@ def main(options: argparse.Namespace) -> int:
         return found[size]
 
     if not options.json:
-        answer(
-            f"{heading:>8} {'allocated':>12} {'reserved':>12} {'process':>12} {'bound':>12}   {job.device.name}",
-        )
+        card = job.device.name if has_card else f"as on {job.device.name}: --on CARD adds verdicts"
+        answer(f"{heading:>8} {'allocated':>12} {'reserved':>12} {'process':>12} {'bound':>12}   {card}")
     largest = _search(estimate) if options.max_batch else None
     running = in_parallel(run, list(sized))
     for size in sized:
