@@ -109,9 +109,7 @@ def unknown(text: str, cards: Iterable[Device]) -> str:
     same = [key for key in family if names[key].model == wanted.model or _is_misspelt(wanted, names[key])]
     hint = f"Did you mean '{same[0]}'? " if same else ""
     listed = [key for key in names if key in family]
-    related = (
-        f"Related: {', '.join(listed)} (vramcast devices lists all)" if listed else "vramcast devices lists the known ones"
-    )
+    related = f"Related: {', '.join(listed)} (vramcast devices lists all)" if listed else "vramcast devices lists all that are"
     return (
         f"Card '{shorten(text)}' is not known. {hint}{related}. For another card, give the closest one and its own memory "
         f'(--on {like} --memory {size}), or a file, card.toml, with a [[card]] of key = "{shorten(squeezed(text)) or "mine"}", '

@@ -10,10 +10,9 @@ from __future__ import annotations
 import argparse
 
 from vramcast.cli.streams import answer_as
-from vramcast.core.errors import UsageError
 from vramcast.core.plain import to_plain
 from vramcast.core.units import gib
-from vramcast.hardware.cards import every_card
+from vramcast.hardware.cards import device, every_card
 from vramcast.hardware.device import Device
 
 _TOLD = ("key", "name", "total_bytes", "compute_capability", "sm_count", "assumed")
@@ -25,10 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run the verb; return 0."""
-    found = _cards(options.part or "")
-    if not found:
-        raise UsageError(f"No card's name contains '{options.part}': vramcast devices lists all cards.")
+    """Run the verb; return 0. A wrong PART raises a UsageError."""
+    found = _cards(options.part or "") or [device(options.part)]
     values = {"devices": [{name: to_plain(getattr(card, name)) for name in _TOLD} for card in found]}
     answer_as(options.json, values, lambda: "\n".join(map(_line, found)))
     return 0

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from vramcast.cli import values
 from vramcast.cli.streams import say
 from vramcast.core.cache import VARIABLE
 from vramcast.core.errors import CannotEstimate, UsageError
@@ -29,7 +30,9 @@ _BACKLOG = 2048  # spec: uvicorn's default; connections that the kernel queues u
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8765, help="port to listen on (default: 8765)")
+    parser.add_argument(
+        "--port", type=values.count(0, 65535), default=8765, metavar="PORT", help="port to listen on (default: 8765)"
+    )
     parser.add_argument(
         "--data",
         default="vramcast-service",
@@ -37,18 +40,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="folder for data that must survive a restart (default: vramcast-service)",
     )
     parser.add_argument(
-        "--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="worker processes (default: one per core)"
+        "--workers",
+        type=values.count(1),
+        default=os.cpu_count() or 1,
+        metavar="N",
+        help="worker processes (default: one per core)",
     )
-    parser.add_argument("--queue", type=int, default=64, metavar="N", help="most requests in the queue (default: 64)")
-    parser.add_argument("--job-memory", default="8GiB", metavar="SIZE", help="main memory limit of one job (default: 8GiB)")
     parser.add_argument(
-        "--job-timeout", type=float, default=120.0, metavar="SECONDS", help="time limit of one job (default: 120)"
+        "--queue", type=values.count(1), default=64, metavar="N", help="most requests in the queue (default: 64)"
+    )
+    parser.add_argument(
+        "--job-memory",
+        type=values.valid(parse_bytes),
+        default="8GiB",
+        metavar="SIZE",
+        help="main memory limit of one job (default: 8GiB)",
+    )
+    parser.add_argument(
+        "--job-timeout", type=values.positive, default=120.0, metavar="SECONDS", help="time limit of one job (default: 120)"
     )
     parser.add_argument(
         "--artifact", metavar="DIR", help="the learned correction to use; default: $VRAMCAST_ARTIFACT, else the shipped one"
     )
     parser.add_argument(
-        "--level", type=float, default=0.99, help="confidence level of requests, maintained by observations (default: 0.99)"
+        "--level",
+        type=values.level,
+        default=0.99,
+        metavar="P",
+        help="confidence level of requests, maintained by observations (default: 0.99)",
     )
     parser.add_argument(
         "--token-file",
@@ -90,8 +109,6 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError("--allow-code runs code that clients send: give --token-file, so that only known clients can.")
     if bool(options.tls_cert) != bool(options.tls_key):
         raise UsageError("HTTPS needs both --tls-cert and --tls-key: give both, or neither.")
-    if options.workers < 1 or options.queue < 1:
-        raise UsageError(f"--workers {options.workers}, --queue {options.queue}: each must be at least 1.")
     store = Store(Path(options.data))
     try:
         limits = (options.queue, options.job_timeout, parse_bytes(options.job_memory))

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vramcast.cli import options as shared
-from vramcast.cli import what_if_options
+from vramcast.cli import values, what_if_options
 from vramcast.cli.help_text import JOB, group
 from vramcast.cli.streams import answer
 from vramcast.cli.terminal import progress
@@ -46,16 +46,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_output(parser)
     shared.add_files(parser)
     job = group(parser, JOB)
-    job.add_argument("--batch-sizes", metavar="RANGE", help="batch sizes to estimate: 8..512 or 8,24,48")
-    job.add_argument("--world-sizes", metavar="RANGE", help="numbers of ranks for --parallel ddp or fsdp: 1..1024 or 8,64")
+    job.add_argument(
+        "--batch-sizes", metavar="RANGE", type=values.valid(parse_sizes), help="batch sizes to estimate: 8..512 or 8,24,48"
+    )
+    job.add_argument(
+        "--world-sizes",
+        metavar="RANGE",
+        type=values.valid(parse_sizes),
+        help="numbers of ranks for --parallel ddp or fsdp: 1..1024 or 8,64",
+    )
     job.add_argument("--max-batch", action="store_true", help="find the largest batch whose upper bound fits")
 
 
-def parse_sizes(text: str, option: str = "--batch-sizes") -> list[int]:
+def parse_sizes(text: str) -> list[int]:
     """Return the sizes of `8..512` (doubling) or `8,24,48`.
 
     Raises:
-        UsageError: The text has neither form; the message names the option.
+        UsageError: The text has neither form.
     """
     if match := re.fullmatch(rf"({_SIZE})\.\.({_SIZE})", text):
         size, last = int(match[1]), int(match[2])
@@ -66,7 +73,7 @@ def parse_sizes(text: str, option: str = "--batch-sizes") -> list[int]:
             return sizes if sizes[-1] == last else [*sizes, last]
     elif re.fullmatch(rf"{_SIZE}(,{_SIZE})*", text) and all(int(n) > 0 for n in text.split(",")):
         return [int(n) for n in text.split(",")]
-    raise UsageError(f"{option} '{text}' is not a range or a list: write 8..512 (doubling) or 8,24,48.")
+    raise UsageError(f"'{text}' is not a range or a list: write 8..512 (doubling) or 8,24,48.")
 
 
 def main(options: argparse.Namespace) -> int:
@@ -162,7 +169,7 @@ def _of_worlds(options: argparse.Namespace, card: Device) -> dict[int, Job]:
         said = "is missing" if options.parallel is None else f"is {options.parallel}, which sets its own number of ranks"
         raise UsageError(f"--parallel {said}: give ddp or fsdp with --world-sizes.")
     text, per_node = shared.text_of(vars(options)), options.nproc_per_node
-    sizes = parse_sizes(options.world_sizes, "--world-sizes")
+    sizes = parse_sizes(options.world_sizes)
 
     def of(size: int) -> Job:
         return replace(text, world_size=size, nproc_per_node=None if per_node is None else min(size, per_node)).job(card)
