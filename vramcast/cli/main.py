@@ -21,7 +21,7 @@ from vramcast._version import __version__
 from vramcast.cli import streams, values
 from vramcast.cli.help_text import ADVANCED, ANSWER, Formatter, group_or_options, overview
 from vramcast.cli.signals import end_orderly
-from vramcast.cli.suggestions import explained, meant_command, unrecognized
+from vramcast.cli.suggestions import explained, meant_command, simpler_inputs, unrecognized
 from vramcast.cli.terminal import painted, wrapped
 from vramcast.core.errors import CannotEstimate, JobError, OutputError, VramcastError
 from vramcast.core.text import one_line, shorten
@@ -247,11 +247,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except VramcastError as error:
         hint = ""
-        if isinstance(error, JobError) and error.job_traceback:
-            if options.verbose:
+        if isinstance(error, JobError):
+            hint = simpler_inputs(getattr(options, "target", None), getattr(options, "batch", None))
+            if error.job_traceback and options.verbose:
                 streams.say(error.job_traceback)
-            else:
-                hint = " [--verbose shows the traceback]"
+            elif error.job_traceback:
+                hint += " [--verbose shows the traceback]"
         return _failed(error, str(error), error.exit_code, is_json=options.json, hint=hint)
     except BaseException as error:  # also SystemExit: Python's own exit code 1 would mean "does not fit"
         if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code > _BY_SIGNAL:

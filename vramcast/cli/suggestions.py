@@ -15,6 +15,7 @@ from vramcast.hardware.cards import device
 from vramcast.jobs.commands.launchers import BY_WORDS, find
 from vramcast.jobs.job import SYNONYMS
 from vramcast.jobs.registry_names import meant_targets
+from vramcast.jobs.targets import REGISTRIES
 
 # Options by the names that other tools give them; the right side may have a value.
 OTHER_NAMES: Final = {
@@ -162,6 +163,13 @@ def meant_command(words: Sequence[str], verbs: Collection[str]) -> str:
     else:
         meant = [f"vramcast estimate {shorten(shlex.join([target, *words[1:]]))}" for target in meant_targets(first)[:1]]
     return f"'{shorten(first)}' is not a verb" + (_asked(meant) or f": use {', '.join(verbs)}")
+
+
+def simpler_inputs(target: str | None, batch: Sequence[str] | None) -> str:
+    """Return the advice for a failed job that needs no --batch, because its TARGET names a model; "" for another job."""
+    if not batch or (target or "").partition(":")[0] not in REGISTRIES:
+        return ""
+    return " [without --batch and --labels, --batch-size, --seq and --image-size give the model's usual inputs]"
 
 
 def meant_option(wrong: str, options: Collection[str]) -> str:
