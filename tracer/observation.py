@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from vramcast.core.brief import brief
 from vramcast.core.errors import TraceFileError
 from vramcast.core.plain import from_plain, to_plain
+from vramcast.jobs.adapters import Adapted
 from vramcast.jobs.job import Job
 from vramcast.jobs.sizes import Inputs
 from vramcast.tracer.format.ledger import Entered, Entry
@@ -38,7 +39,7 @@ class Observation:
         notes: The tracer's notes for readers of the estimate.
         max_resident_bytes: Peak main memory of its process.
         beside: For a job of several ranks, another rank's number and trace. A file does not keep it.
-        inputs: The inputs that were made from the job's sizes, if it has any. A file does not keep them.
+        inputs: The inputs that were made from the job's sizes, and its adapters, if it has any. A file does not keep them.
     """
 
     trace: Trace
@@ -64,6 +65,11 @@ class Observation:
             (*notes, *result.notes), result.max_resident_bytes, result.beside,
             result.inputs,
         )  # fmt: skip
+
+    @property
+    def adapted(self) -> Adapted | None:
+        """Return the adapters of LoRA or QLoRA, if the job has any."""
+        return self.inputs.adapted if self.inputs is not None else None
 
     @property
     def ledger(self) -> tuple[Entry, ...]:

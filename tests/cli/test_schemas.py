@@ -54,6 +54,18 @@ def test_estimate_follows_schema(call: Call, tiny_models: Path, more: list[str])
     assert call("check", *job, "--json")[0] == 0
 
 
+@pytest.mark.integration
+@pytest.mark.usefixtures("needs_null_gpu")
+def test_answer_names_adapter_and_follows_schema(call: Call) -> None:
+    pytest.importorskip("peft")
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 64}
+    job = [f"hf:llama?{json.dumps(sizes)}", "--lora", "r=4", "--batch-size", "2", "--seq", "16", "--on", "t4"]
+    code, out, err = call("check", *job, "--json")
+    assert (code, json.loads(out)["adapter"]["trainable_parameters"]) == (0, 2 * 4 * (64 + 64)), err
+    assert "2 x 16 tokens, LoRA r=4" in call("check", *job)[1]
+    assert "LoRA r=4 on q_proj, v_proj trains 1,024 parameters" in call("check", *job, "--details")[1]
+
+
 @pytest.mark.usefixtures("needs_null_gpu")
 def test_command_follows_schema(call: Call, tmp_path: Path) -> None:
     script = tmp_path / "train.py"

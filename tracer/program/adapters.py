@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 
 from vramcast.core.errors import UsageError
-from vramcast.jobs.adapters import ALL_LINEAR, Adapter
+from vramcast.jobs.adapters import ALL_LINEAR, Adapted, Adapter
 
 # spec: peft.TaskType: with a task, the new head of a classifier is trained too.
 _TASKS: Final = {"ForSequenceClassification": "SEQ_CLS", "ForTokenClassification": "TOKEN_CLS"}
@@ -53,7 +53,7 @@ def _as_linear(module: torch.nn.Module) -> torch.Tensor:
     return weight if isinstance(module, torch.nn.Linear) else weight.t().contiguous()
 
 
-def adapted(model: torch.nn.Module, adapter: Adapter) -> torch.nn.Module:
+def with_adapters(model: torch.nn.Module, adapter: Adapter) -> torch.nn.Module:
     """Return a frozen model with trainable adapters, in float32 for a 16-bit model, as peft makes them.
 
     Raises:
@@ -77,6 +77,17 @@ def adapted(model: torch.nn.Module, adapter: Adapter) -> torch.nn.Module:
             f"{_advice(model, adapter)}"
         ) from None
     return found
+
+
+def adapted_of(model: torch.nn.Module, adapter: Adapter) -> Adapted:
+    """Return what peft made of the adapter of a model on the host."""
+    made: Any = next(iter(model.peft_config.values()))  # type: ignore[operator]
+    target = tuple(sorted({name.rpartition(".")[2] for name in made.target_modules}))
+    taken = Adapter(adapter.is_quantized, made.r, made.lora_alpha, float(made.lora_dropout), target)
+    parameters = list(model.parameters())
+    # Weights of a block with three dimensions are the experts of all tokens in one parameter, which has no linear layer.
+    whole = sum(one.numel() for one in parameters if one.dim() > 2 and not one.requires_grad) if adapter.is_quantized else 0
+    return Adapted(taken, sum(one.numel() for one in parameters if one.requires_grad), whole)
 
 
 def _task(model: torch.nn.Module) -> str | None:

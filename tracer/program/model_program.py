@@ -13,7 +13,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
@@ -57,7 +57,7 @@ def build_model(job: Job) -> torch.nn.Module:
         if job.training.checkpointing:
             _enable_checkpointing(model)
         if job.adapter is not None:
-            model = adapters.adapted(model, job.adapter)
+            model = adapters.with_adapters(model, job.adapter)
     try:
         return model.train(job.training.mode == "train")
     except NotImplementedError:  # a module of torch.export keeps the mode of its export and rejects another
@@ -336,7 +336,7 @@ def run(job: Job, device: torch.device, hooks: Hooks | None = None) -> Inputs | 
         device: The device for the training.
         hooks: Replaced parts of the loop.
     Returns:
-        The inputs, if they were made from the job's sizes.
+        The inputs that were made from the job's sizes, and its adapters; None: it has neither.
     Raises:
         UsageError, JobError: See the parts above; exceptions of the user's code pass through.
         torch.OutOfMemoryError: The card is full.
@@ -346,6 +346,9 @@ def run(job: Job, device: torch.device, hooks: Hooks | None = None) -> Inputs | 
     torch.manual_seed(0)  # arbitrary: two runs shall agree even if shapes depend on values
     model = hooks.build_model(job)
     made = by_scheme.inputs_of(job, model)
+    if job.adapter is not None:
+        adapted = adapters.adapted_of(model, job.adapter)
+        made = replace(made or Inputs(job.batch, job.labels, job.sizes), adapted=adapted)
     job = job.with_inputs(made)
     batch, labels_batch = split_labels(model, job.batch)
     model = model.to(device) if hooks.to_ranks is None else hooks.to_ranks(model, device)

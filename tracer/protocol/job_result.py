@@ -54,7 +54,7 @@ class Result:
         said: Messages of this rank, if there are several; only processes of the job open them.
         answers: Counts of messages of absent ranks that were assumed to equal this rank's, by kind of request.
         beside: Of several ranks, another one than this, which reserved least: its number and its trace.
-        inputs: The inputs that were made from the job's sizes; None: the job gave its batch.
+        inputs: The inputs that were made from the job's sizes, and its adapters; None: it has neither.
         touched_s: When the process first touched the card, by the clock of `nullgpu/child/lifetimes.py`; 0: unobserved.
         taken: Memory that the null GPU gave, to the allocator or past it; None: the tracer has no card.
     """

@@ -38,7 +38,7 @@ def run(job: Job, parallel: Parallel, rank: Rank, device: torch.device, say: Cal
         device: Its card.
         say: Receives notes for the reader of the estimate.
     Returns:
-        The inputs, if they were made from the job's sizes.
+        The inputs, as `model_program.run` returns them.
     Raises:
         UsageError: Its optimizer cannot step on shards; see also `step.run`.
     """

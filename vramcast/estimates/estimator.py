@@ -691,4 +691,5 @@ def _estimate(estimator: Estimator, job: Job, on_card: OnCard, start_s: float) -
         seconds={"start": start_s, **on_card.seconds, "total": start_s + sum(on_card.seconds.values())},
         max_resident_bytes=seen.max_resident_bytes,
         other_rank=on_card.other_rank,
+        adapted=seen.adapted,
     )

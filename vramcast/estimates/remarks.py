@@ -25,6 +25,11 @@ def remarks(job: Job, on_card: OnCard) -> Iterator[str]:
     yield from on_card.trace.header.get("warnings", [])
     if is_denoiser(job.target):
         yield "the denoiser alone: the VAE and the text encoders are not included"
+    if seen.adapted is not None and seen.adapted.whole:
+        yield (
+            f"{seen.adapted.whole:,} weights are not in 4 bits, because bitsandbytes packs only linear layers: experts that "
+            "the model fuses into one parameter, or convolutions"
+        )
     if job.command is not None:
         yield from job.command.notes
     if context.assumed:

@@ -23,6 +23,7 @@ from vramcast.hardware.cards import card_bytes, device
 from vramcast.hardware.context import Context
 from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
+from vramcast.jobs.adapters import Adapted
 from vramcast.jobs.job import Job
 from vramcast.jobs.targets import as_typed
 from vramcast.simulator import curves
@@ -150,6 +151,7 @@ class Estimate(Viewable):
             itself is for the rank that reserves most.
         growth: Memory that a loop of the job keeps from step to step, and the step that fills the card; None if every loop
             settles.
+        adapted: The adapters of LoRA or QLoRA, with their number of trained parameters; None: the job has none.
         has_card: Whether a card was named. If not, the estimate is for the default card's rules, and no view gives a verdict.
         estimator: The `Estimator` that made the estimate; comparisons use it for their other estimates.
         bound: Source of `quantile` and `upper_bound`. With a learned artifact, `quantile(0.5)` is the corrected process peak;
@@ -193,6 +195,7 @@ class Estimate(Viewable):
     traits: Mapping[str, str] = field(default_factory=dict)
     other_rank: tuple[int, Trace] | None = field(default=None, repr=False)
     growth: Growth | None = None
+    adapted: Adapted | None = None
     has_card: bool = True
 
     # -------------------------------------------------------------------------------------------- observed facts

@@ -1,11 +1,15 @@
-"""LoRA and QLoRA as text: `r=16,alpha=32,target=q_proj+v_proj`."""
+"""LoRA and QLoRA as text: `r=16,alpha=32,target=q_proj+v_proj`.
+
+Adapter   as a user gives it
+Adapted   the tracer's answer, once the model exists: the adapter with peft's defaults, and its trained parameters
+"""
 
 from __future__ import annotations
 
 import difflib
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from vramcast.core.checks import number, whole
 from vramcast.core.errors import UsageError
@@ -55,6 +59,11 @@ class Adapter:
             )
 
     @property
+    def kind(self) -> str:
+        """The method's usual name."""
+        return "QLoRA" if self.is_quantized else "LoRA"
+
+    @property
     def option(self) -> str:
         """The option of the command line that asks for it."""
         return "--qlora" if self.is_quantized else "--lora"
@@ -62,6 +71,44 @@ class Adapter:
     def __str__(self) -> str:
         values = (self.r, self.alpha, self.dropout, "+".join(self.target) or None)
         return ",".join(f"{key}={value}" for key, value in zip(_KEYS, values, strict=True) if value is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Adapted:
+    """The adapters of a built model.
+
+    Attributes:
+        adapter: The adapters with every setting that peft chose.
+        trainable: Number of trained parameters.
+        whole: Of QLoRA, the number of frozen weights of blocks that are not in 4 bits, because they belong to no linear layer.
+    """
+
+    adapter: Adapter
+    trainable: int
+    whole: int = 0
+
+    @property
+    def title(self) -> str:
+        """Kind and rank: `LoRA r=16`."""
+        return f"{self.adapter.kind} r={self.adapter.r}"
+
+    @property
+    def words(self) -> str:
+        """The adapters in words: `LoRA r=16 on q_proj, v_proj trains 6,815,744 parameters`."""
+        return f"{self.title} on {', '.join(self.adapter.target)} trains {self.trainable:,} parameters"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the adapters as JSON."""
+        one = self.adapter
+        return {
+            "kind": one.kind.lower(),
+            "r": one.r,
+            "alpha": one.alpha,
+            "dropout": one.dropout,
+            "target": list(one.target),
+            "trainable_parameters": self.trainable,
+            "unquantized_parameters": self.whole if one.is_quantized else None,
+        }
 
 
 def parse(lora: str | None, qlora: str | None) -> Adapter | None:

@@ -1,7 +1,7 @@
 """The usual sizes of a batch: all that a registry's model needs for its inputs, which its task determines.
 
 Sizes     as a user gives them; the tracer fills in those left out
-Inputs    the tracer's answer, once the model exists: the tensors, and the sizes taken
+Inputs    the tracer's answer, once the model exists: the tensors, the sizes taken, and the adapters
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from vramcast.core.checks import whole
+from vramcast.jobs.adapters import Adapted
 
 SIZES: Final = ("batch_size", "seq", "image_size")
 
@@ -65,9 +66,11 @@ class Inputs:
     Attributes:
         batch: As in `Job`.
         labels: As in `Job`; None: the batch holds them, or there are none.
-        sizes: The sizes taken.
+        sizes: The sizes taken; None: the job gave its batch.
+        adapted: The adapters of LoRA or QLoRA; None: the job has none.
     """
 
     batch: Any
     labels: Any
-    sizes: Sizes
+    sizes: Sizes | None
+    adapted: Adapted | None = None

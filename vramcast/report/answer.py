@@ -109,14 +109,19 @@ def _where(estimate: Estimate) -> str:
     rank = f"rank {estimate.fullest_rank}, " if estimate.ranks else ""
     words = f"{rank}{step_words(at['step'])}, {at['phase']}"
     name = at["module"] or at["op"] or ""
-    inputs = f"; with {estimate.inputs_text}" if estimate.inputs_text else ""
+    adapted = estimate.adapted.title if estimate.adapted is not None else ""
     room = WIDTH - NAME - len(words) - 2
+    inputs = _inputs(estimate.inputs_text, adapted)
     if len(name) + len(inputs) > room:
-        inputs = inputs.partition(" (default")[0]  # the details have all of it
+        inputs = _inputs(estimate.inputs_text.partition(" (default")[0], adapted)  # the details have all of it
     room = max(room - len(inputs), _MODULE)
     # A part of a module's path still says where; a part of an operator's name does not.
     name = printable(at["module"], room) if at["module"] else name if len(name) <= room else ""
     return f"{words}{f', {name}' if name else ''}{inputs}"
+
+
+def _inputs(*said: str) -> str:
+    return f"; with {', '.join(filter(None, said))}" if any(said) else ""
 
 
 def step_words(number: int | None) -> str:

@@ -57,6 +57,7 @@ def _asked(estimate: Estimate) -> dict[str, Any]:
         "alloc_conf": {"value": estimate.alloc_conf.value, "source": estimate.alloc_conf.source},
         "precision": job.training.precision if job.command is None else None,
         "optimizer": _optimizer(job),
+        "adapter": estimate.adapted.to_dict() if estimate.adapted is not None else None,
         "steps": estimate.steps,
         "inputs": _inputs(job),
     }

@@ -132,7 +132,9 @@ def _places(estimate: Estimate) -> Iterator[str]:
 
 
 def _parts(estimate: Estimate) -> Iterator[str]:
-    """Yield the peaks of a command's phases and of a job's ranks."""
+    """Yield the adapters, and the peaks of a command's phases and of a job's ranks."""
+    if estimate.adapted is not None:
+        yield f"adapter           {estimate.adapted.words}"
     for phase in estimate.course.phases:
         if phase.reached:
             yield _sized(phase.name, gib(phase.reserved or 0), f"reserved, {gib(phase.allocated or 0)} allocated")

@@ -174,6 +174,7 @@ def made_with(estimate: Estimate, version: str) -> Table:
         ("tracer", f"{estimate.tracer}, {estimate.steps} steps"),
         ("torch here", estimate.torch),
         ("torch, CUDA, cuDNN of the card", ", ".join(one or "unknown" for one in (stack.torch, stack.cuda, stack.cudnn))),
+        *([("adapter", estimate.adapted.words)] if estimate.adapted is not None else []),
         ("allocator settings", f"{conf.value} (by the {conf.source})" if conf.value else "torch's own"),
     ]
     return Table("Versions and settings", ("item", "value"), rows)

@@ -16,7 +16,7 @@ from vramcast.hardware.cards import device  # noqa: E402
 from vramcast.jobs.adapters import parse  # noqa: E402
 from vramcast.jobs.job import Job, Training  # noqa: E402
 from vramcast.jobs.text import JobText  # noqa: E402
-from vramcast.tracer.program import model_program  # noqa: E402
+from vramcast.tracer.program import adapters, model_program  # noqa: E402
 
 pytestmark = pytest.mark.integration  # importing peft takes longer than a unit test may
 
@@ -65,6 +65,28 @@ def test_checkpointing_gives_adapters_gradients(make_job: MakeJob, need: Need) -
     tokens = torch.zeros(1, 4, dtype=torch.int64)
     model(input_ids=tokens, labels=tokens).loss.backward()
     assert all(weight.grad is not None for weight in trained(model).values())
+
+
+def test_says_what_peft_chose(make_job: MakeJob, need: Need) -> None:
+    need("peft")
+    asked = parse("r=4", None)
+    assert asked is not None
+    made = adapters.adapted_of(model_program.build_model(make_job(target=LLAMA, adapter=asked)), asked)
+    assert made.words == "LoRA r=4 on q_proj, v_proj trains 8,192 parameters"
+    assert made.to_dict() == {
+        "kind": "lora", "r": 4, "alpha": 8, "dropout": 0.0, "target": ["q_proj", "v_proj"], "trainable_parameters": 8192,
+        "unquantized_parameters": None,
+    }  # fmt: skip
+
+
+def test_counts_fused_experts_that_4_bits_leave_out(make_job: MakeJob, need: Need) -> None:
+    need("peft")
+    need("bitsandbytes")
+    asked = parse(None, "r=4")
+    assert asked is not None
+    mixtral = f"hf:mixtral?{json.dumps(SIZES | {'num_local_experts': 4})}"
+    model = model_program.build_model(make_job(target=mixtral, adapter=asked, precision="bf16"))
+    assert adapters.adapted_of(model, asked).whole == 2 * 4 * 3 * 256 * 512
 
 
 def test_missing_package_says_how_to_install(make_job: MakeJob, need: Need, monkeypatch: pytest.MonkeyPatch) -> None:
