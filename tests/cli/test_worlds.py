@@ -51,7 +51,7 @@ def test_checks_rank_and_finds_no_batch(call: Call, job: list[str]) -> None:
         (["check", "--on", "t4", "--parallel", "ddp", "--", "train.py"], "--parallel: this describes a model"),
         (["sweep", "--world-sizes", "1..8"], "--parallel is missing: give ddp or fsdp"),
         (["sweep", "--parallel", "hsdp:2x2", "--world-sizes", "1..8"], "sets its own number of ranks"),
-        (["sweep", "--parallel", "ddp", "--world-sizes", "8..1"], "--world-sizes '8..1' is not a range or a list"),
+        (["sweep", "--parallel", "ddp", "--world-sizes", "8..1"], "--world-sizes: '8..1' is not a range or a list"),
         (["sweep", "--parallel", "ddp", "--world-sizes", "2", "--world-size", "2"], "give one of them"),
         (["sweep", "--parallel", "ddp", "--world-sizes", "2", "--max-batch"], "leave out --batch-sizes and --max-batch"),
     ],

@@ -214,7 +214,7 @@ def two_blocks(**others: Any) -> Trace:
 def test_unfitting_job_reports_its_end() -> None:
     simulation = simulate(two_blocks(), card=Card(50 * MIB, 7 * MIB))
     assert not simulation.fits
-    assert simulation.out_of_memory == OutOfMemory(1, 30 * MIB, 4, "backward", "aten::mm", "net.0")
+    assert simulation.out_of_memory == OutOfMemory(1, 30 * MIB, 5, "backward", "aten::mm", "net.0")
     assert (simulation.allocated, simulation.reserved, simulation.retries) == (30 * MIB, 30 * MIB, 1)
     replayed = simulation.replayed()
     assert replayed.action.tolist() == [A.SEGMENT_ALLOC, A.ALLOC, A.OOM]
@@ -225,13 +225,13 @@ def test_unfitting_job_reports_its_end() -> None:
 
 def test_unknown_place_still_ends_job() -> None:
     simulation = simulate(two_blocks(), card=Card(29 * MIB))
-    assert simulation.out_of_memory == OutOfMemory(0, 30 * MIB, 0, "build", None, None)
+    assert simulation.out_of_memory == OutOfMemory(0, 30 * MIB, 1, "build", None, None)
     assert simulation.replayed().action.tolist() == [A.OOM]
 
 
 def test_job_may_end_before_trace_begins() -> None:
     trace = trace_of((A.FREE_COMPLETED, 30 * MIB, -1, 0, 0x1000))
-    assert simulate(trace, card=Card(20 * MIB)).out_of_memory == OutOfMemory(-1, 30 * MIB, -1, "build", None, None)
+    assert simulate(trace, card=Card(20 * MIB)).out_of_memory == OutOfMemory(-1, 30 * MIB, 0, "build", None, None)
 
 
 def test_fitting_job_has_no_end() -> None:

@@ -70,9 +70,9 @@ def overview(program: str, groups: Mapping[str, Mapping[str, str]]) -> str:
     lines = [
         "How much GPU memory does a PyTorch job need?",
         "",
-        f"  {program} estimate hf:meta-llama/Llama-3.1-8B --lora r=16 --batch-size 4 --seq 2048 --on h100",
-        f"  {program} check torchvision:resnet50 --batch-size 64 --on rtx4060",
-        f"  {program} run --on rtx3090 -- python train.py --epochs 10",
+        f"  {program} estimate hf:meta-llama/Llama-3.1-8B --lora r=16",
+        f"  {program} check torchvision:vgg16 --batch-size 64 --on t4",
+        f"  {program} run --on rtx3090 -- train.py --epochs 10",
     ]
     for title, verbs in groups.items():
         lines += ["", f"{title}:"]
