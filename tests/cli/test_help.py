@@ -110,6 +110,8 @@ def test_lists_models_by_pattern(tracer: object, capsys: pytest.CaptureFixture[s
     assert main(["models", "timm", "vit_base_patch16_224", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"models": ["timm:vit_base_patch16_224"]}
     assert main(["models", "hf", "gpt2"]) == 0
+    assert main(["models", "hf", "meta-llama/*"]) == 0
+    assert main(["models", "diffusers", "*stable-diffusion-xl*"]) == 0
     assert main(["models", "torchvision", "nothing*"]) == 2
 
 

@@ -46,13 +46,13 @@ _TAGGED: Final = re.compile(r"^    '(\w+)\.\w", re.MULTILINE)  # timm's list of 
 
 @functools.cache
 def installed_names(registry: str) -> tuple[str, ...]:
-    """Return the names of a registry's models; empty if its library is not installed, or registers them in another way.
+    """Return the names in a registry's files; empty if its library is not installed, or has models in another way.
 
     Models with the most pretrained weights come first, which are the most used ones; equal ones in the library's own order.
     """
-    source = _SOURCES[registry]
-    spec = importlib.util.find_spec(source.package)
-    if spec is None or spec.origin is None:
+    source = _SOURCES.get(registry)
+    spec = importlib.util.find_spec(source.package) if source else None
+    if source is None or spec is None or spec.origin is None:
         return ()
     texts = [path.read_text(encoding="utf-8") for path in sorted(Path(spec.origin).parent.glob(source.files))]
     found = (next(filter(None, match.groups())) for one in texts for match in source.name.finditer(one))

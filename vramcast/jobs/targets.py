@@ -414,14 +414,15 @@ REGISTRIES: Final = tuple(_SCHEMES)
 
 
 def names_of(registry: str, pattern: str = "*") -> list[str]:
-    """Return the names of a registry's models that match a pattern (`*`, `?`, `[abc]`), sorted.
+    """Return the names of a registry's models, with the ids of its built-in table, that match a pattern (`*`, `?`, `[abc]`).
 
     Raises:
         UsageError: Its package cannot be imported.
     """
     import fnmatch
 
-    return sorted(name for name in _SCHEMES[registry].known() if fnmatch.fnmatchcase(name, pattern))
+    ids = [one for library in (hub.TRANSFORMERS, hub.DIFFUSERS) if library.scheme == registry for one in hub.table_ids(library)]
+    return sorted(name for name in (*ids, *_SCHEMES[registry].known()) if fnmatch.fnmatchcase(name, pattern))
 
 
 # ------------------------------------------------------------------------------------------------ code
