@@ -58,7 +58,8 @@ def add_output(parser: argparse.ArgumentParser, tracers: Collection[str] = TRACE
         dest="device",
         metavar="CARD",
         type=values.valid(device),
-        help="the card, which a verdict needs: rtx4090, a100-40gb and so on (vramcast devices lists all), or a file, card.toml",
+        help="the card, which a verdict needs: rtx4090, a100-80gb and so on (vramcast devices lists all), its name in "
+        "nvidia-smi, or a file, card.toml",
     )
     add_fields(parser, "memory", "alloc_conf", "stack")
     advanced = group(parser, ADVANCED)

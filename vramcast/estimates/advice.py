@@ -244,7 +244,7 @@ def _ranks(estimate: Estimate, estimator: Maker) -> Iterator[_Variant]:
 def _sharded(estimate: Estimate, estimator: Maker) -> Row:
     """Return the row for FSDP2 over the smallest power of two of cards on which each rank fits with the whole batch.
 
-    If none is enough, return the row for the largest number: the rest is the batch's. More cards never need more memory each.
+    If none is enough, the row says so: the rest is the batch's. More cards never need more memory each.
     """
     found: dict[int, Estimate] = {}
 
@@ -256,7 +256,11 @@ def _sharded(estimate: Estimate, estimator: Maker) -> Row:
         at = bisect.bisect_left(_WORLDS, True, key=fits)
     except VramcastError as error:
         return _untraced(_SHARDED.format("more"), "", error)
-    size = _WORLDS[min(at, len(_WORLDS) - 1)]
+    if at == len(_WORLDS):
+        return _row(
+            f"sharded, up to {_WORLDS[-1]} cards (FSDP2)", "not enough: each card keeps its own batch", found[_WORLDS[-1]]
+        )
+    size = _WORLDS[at]
     return _row(_SHARDED.format(size), _SHARDED_PRICE.format(size), found[size])
 
 

@@ -16,7 +16,7 @@ _CARD_WIDTH: Final = 20  # arbitrary: the longest key of a card
 _PRICE_WIDTH: Final = 96  # arbitrary: longer prices, which name many blocks, are cut in the text
 _NOTES: Final = (
     "bounds of the pool and of swapping use a plan's height as reserved memory, which needs a program that follows the plan",
-    "8-bit optimizers are not in torch.optim and not traced here: pass one as vramcast.estimate(optimizer=...)",
+    "8-bit optimizers are not traced here: give --optimizer adamw_8bit (in Python, optimizer=)",
 )
 
 
