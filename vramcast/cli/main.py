@@ -127,7 +127,7 @@ class Parser(argparse.ArgumentParser):
     def _get_values(self, action: argparse.Action, texts: list[str]) -> Any:
         """Return the values of an argument; unlike argparse, note a wrong one and continue, to report all at once."""
         try:
-            return super()._get_values(action, texts)  # type: ignore[misc]
+            return super()._get_values(action, texts)
         except argparse.ArgumentError as error:
             if action.nargs == argparse.PARSER:  # the verb: nothing is known about the rest
                 raise

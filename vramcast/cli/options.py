@@ -156,7 +156,7 @@ def add_fields(parser: argparse.ArgumentParser, *names: str) -> None:
 
 def _number(name: str, kind: type[int] | type[float], text: str) -> object:
     """Return the number of a field of `JobText`, `Training` or `Sizes`, checked by its class if it is not `JobText`."""
-    value = values.as_number(kind, text)
+    value: Any = values.as_number(kind, text)
     for owner in (Training, Sizes):
         if name in {one.name for one in fields(owner)}:
             return getattr(owner(**{name: value}), name)

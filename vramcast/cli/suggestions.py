@@ -118,7 +118,7 @@ def unrecognized(words: Sequence[str], options: Collection[str], *, takes_comman
         options: Options of the verb.
         takes_command: Whether the verb takes a command, which has options of its own.
     """
-    wrong = [found[0] for word in words if (found := _OPTION.match(word))]
+    wrong = [match[0] for word in words if (match := _OPTION.match(word))]
     meant = {word: found for word in wrong if (found := meant_option(word, options))}
     if not wrong and (found := _meant_argument(words[0], options)):
         meant = {words[0]: found}
