@@ -110,7 +110,7 @@ class Workload(KnownTraining):
         return bool(self.batch or self._sizes)
 
     @property
-    def _sizes(self) -> dict[str, int | None]:
+    def _sizes(self) -> dict[str, Any]:
         """The sizes from which a registry's model gets its inputs; {}: the tensors are known, or a size that matters is not.
 
         A default would be a guess: the batch size is needed, and the length of a text. A registry of image models knows the
