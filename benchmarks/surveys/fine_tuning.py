@@ -6,7 +6,8 @@ Each row becomes `vramcast estimate hf:ORG/NAME --batch-size N --seq N --lora ..
 counts if its settings determine such a command. That rule was written before any estimate. The model is in the table of hub
 ids. The batch and the length are given, or the length's limit if batches are padded. The figure is a torch peak, or a process
 peak below 94 % of the card. The job runs on one card, or on several under FSDP without quantized weights. Its loop has no
-kernels, compiled code or offloading of its own. For LoRA, the rank and the modules are known. Other rows are counted by reason.
+kernels, compiled code or offloading of its own. For LoRA, the rank and the modules are known. A figure is at least what the
+settings themselves need, and counts once. Other rows are counted by reason.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ KEPT: Final = BUILD / "fine_tuning.jsonl"
 _FULL_CARD_GIB: Final = 0.94 * 79.15  # spec: an A100 80GB has 79.15 GiB; above that the cache filled the card
 _TIMEOUT_S: Final = 600
 _ALL: Final = "all-linear"
+_OLDER: Final = "bitsandbytes 0.42"
 # spec: configuration files and tables name models in their own way
 _IDS: Final = {
-    "gemma-2b": "google/gemma-2b", "gemma-7b": "google/gemma-7b", "gemma-2-9b": "google/gemma-2-9b",
+    "gemma-2-2b": "google/gemma-2-2b", "gemma-7b": "google/gemma-7b", "gemma-2-9b": "google/gemma-2-9b",
     "llama-2-7b": "meta-llama/Llama-2-7b-hf", "Llama 2 7B": "meta-llama/Llama-2-7b-hf",
     "Llama-2 7B": "meta-llama/Llama-2-7b-hf", "llama-3-8b": "meta-llama/Meta-Llama-3-8B",
     "llama-3.1-8b": "meta-llama/Llama-3.1-8B", "llama-3.2-1b": "meta-llama/Llama-3.2-1B",
@@ -44,9 +46,11 @@ _IDS: Final = {
 }  # fmt: skip
 # spec: litgpt's config_hub/finetune: the rank of models with adapters on all layers; the others have 32, on queries and values
 _LITGPT_ALL: Final = {
-    "gemma-2b lora": 8, "gemma-2b qlora": 16, "gemma-7b qlora": 16, "gemma-2-9b qlora": 16, "phi-2 lora": 8, "phi-2 qlora": 8,
-    "Phi-3-mini-4k-instruct lora": 8, "tiny-llama lora": 32, "tiny-llama qlora": 32,
+    "gemma-2-2b lora": 8, "gemma-2-2b qlora": 16, "gemma-7b qlora": 16, "gemma-2-9b qlora": 16, "phi-2 lora": 8,
+    "phi-2 qlora": 8, "Phi-3-mini-4k-instruct lora": 8, "tiny-llama lora": 32, "tiny-llama qlora": 32,
 }  # fmt: skip
+# In bf16 with AdamW, each of their 1.24 and 3.21 billion parameters takes 8 bytes: 9.2 and 23.9 GiB.
+_LITGPT_TOO_SMALL: Final = ("llama-3.2-1b full", "llama-3.2-3b full")
 # spec: peft's method_comparison/MetaMathQA/experiments; each is proved by its number of trainable parameters
 _PEFT: Final = re.compile(r"lora/llama-3.2-3B-rank(\d+)(-rslora|-target-mlp|-steps1000)?;")
 _MLP: Final = "target=gate_proj+up_proj+down_proj"
@@ -63,16 +67,26 @@ class Row:
     words: tuple[str, ...] = ()
     reason: str = ""
 
+    @property
+    def group(self) -> str:
+        """The rows that it is summed with: source, method, and figure."""
+        method = "QLoRA" if "--qlora" in self.words else "LoRA" if "--lora" in self.words else "full"
+        # spec: bitsandbytes 0.43.2 (July 2024, pull request 1270) is the first to free the inputs of 4-bit layers; litgpt's
+        # rows are from 0.41.1 and 0.42.0
+        older = f" ({_OLDER})" if method == "QLoRA" and self.source == "LitGPT" else ""
+        return f"{self.source}, {method}{older}, {self.figure}"
+
 
 def _words(model: str, card: str, batch: str, seq: int, method: str, *more: str) -> tuple[str, ...]:
-    base = (f"hf:{model}", "--device", card, "--batch-size", batch, "--seq", str(seq), "--precision", "bf16")
+    base = (f"hf:{model}", "--on", card, "--batch-size", batch, "--seq", str(seq), "--precision", "bf16")
     return (*base, "--optimizer", "adamw", *method.split(), *more)
 
 
 def _peft() -> Iterator[Row]:
     for row in read_rows("peft.csv"):
         what = row["extra"].partition(";")[0]
-        about = ("PEFT", f"{row['model']} {what}", "reserved", float(row["gib"]))
+        version = row["torch_version"].partition("+")[0]
+        about = ("PEFT", f"{row['model']} {what}, torch {version}", "reserved", float(row["gib"]))
         known = _PEFT.match(row["extra"])
         if "Llama" not in row["model"]:
             yield Row(*about, reason="not a language model")
@@ -85,6 +99,14 @@ def _peft() -> Iterator[Row]:
 
 
 def _litgpt() -> Iterator[Row]:
+    seen = set()
+    for row in _litgpt_table():
+        if row.job not in seen:  # both files have some lines of the same table
+            yield row
+        seen.add(row.job)
+
+
+def _litgpt_table() -> Iterator[Row]:
     for row in read_rows("zoo.csv"):
         if not row["source"].startswith("litgpt config_hub"):
             continue
@@ -93,7 +115,9 @@ def _litgpt() -> Iterator[Row]:
     for row in read_rows("public/finetune_logs.csv"):
         if row["framework"] == "litgpt":
             method = "qlora" if "QLoRA" in row["method"] else "lora" if "LoRA" in row["method"] else "full"
-            yield _litgpt_row(row["model_id"], method, row["micro_batch"], f"{row['n_gpus']}xA10G", float(row["value_gib"]))
+            # the row's configuration file, gemma2-2b, has another model than its line in the table
+            model = {"gemma-2b": "gemma-2-2b"}.get(row["model_id"], row["model_id"])
+            yield _litgpt_row(model, method, row["micro_batch"], f"{row['n_gpus']}xA10G", float(row["value_gib"]))
 
 
 def _litgpt_row(model: str, method: str, batch: str, cards: str, gib: float) -> Row:
@@ -103,9 +127,14 @@ def _litgpt_row(model: str, method: str, batch: str, cards: str, gib: float) -> 
     if cards != "1xA10G":
         return Row(*about, reason="several cards, their strategy or checkpointing not stated")
     # an A10G has the memory of an A10; an allocated peak depends on no other fact of the card
+    if f"{model} {method}" in _LITGPT_TOO_SMALL:
+        return Row(*about, reason="less than the weights, gradients and optimizer state of its settings")
     rank = _LITGPT_ALL.get(f"{model} {method}")
-    adapter = f"r={rank},target={_ALL}" if rank else "r=32,target=q_proj+v_proj"
-    return Row(*about, words=_words(_IDS[model], "a10", batch, 512, "" if method == "full" else f"--{method} {adapter}"))
+    dropout = 0.1 if "gemma" in model else 0.05
+    adapter = f"r={rank},dropout={dropout},target={_ALL}" if rank else f"r=32,dropout={dropout},target=q_proj+v_proj"
+    # litgpt accumulates: gradients are alive in the forward pass, and an adapter's are small
+    how = "--zero-grad before-backward" if method == "full" else f"--{method} {adapter}"
+    return Row(*about, words=_words(_IDS[model], "a10", batch, 512, how))
 
 
 def _resource_tables() -> Iterator[Row]:
@@ -125,7 +154,7 @@ def _resource_tables() -> Iterator[Row]:
             yield Row(*about, reason="several cards, their strategy or checkpointing not stated")
         else:
             option = "--qlora" if "nf4" in row["dtype"] else "--lora"
-            method = f"{option} r=8,target=q_proj+v_proj"
+            method = f"{option} r=8,dropout=0.05,target=q_proj+v_proj"
             yield Row(*about, words=_words(_IDS["Llama 2 7B"], "a100-40gb", row["batch"], 1304, method))
 
 
@@ -150,18 +179,43 @@ def _fms() -> Iterator[Row]:
         elif figure == "process" and gib > _FULL_CARD_GIB:
             yield Row(*about, reason="the card was full")
         else:
-            lora = "r=16,target=q_proj+k_proj+v_proj+o_proj"
+            lora = "r=16,dropout=0.1,target=q_proj+k_proj+v_proj+o_proj"
             method = f"--qlora {lora}" if is_quantized else f"--lora {lora}" if "LoRA" in row["method"] else ""
             spread = ("--parallel", "fsdp", "--world-size", str(cards)) if cards > 1 else ()
             words = _words(row["model_id"], "a100-80gb", row["micro_batch"], 4096, method, "--checkpointing", *spread)
             yield Row(*about, words=words)
 
 
-def _others() -> Iterator[Row]:
+# spec: torchtune's README of May 2024 (batch 4, 2048 tokens) and its recipes' configurations: checkpointing, rank 8 on queries
+# and values; and the README's list of optimizations, of which only the second has no compiled code and a known length
+_TORCHTUNE: Final = {
+    "Llama2-7B LoRA ": (_IDS["Llama 2 7B"], "rtx4090", "4", 2048, "--lora r=8,target=q_proj+v_proj --checkpointing"),
+    "Llama2-7B LoRA FSDP": (
+        _IDS["Llama 2 7B"], "rtx4090", "4", 2048,
+        "--lora r=8,target=q_proj+v_proj --checkpointing --parallel fsdp --world-size 2",
+    ),
+    "Llama2-7B Full finetune FSDP": (
+        _IDS["Llama 2 7B"], "rtx4090", "4", 2048, "--checkpointing --parallel fsdp --world-size 4",
+    ),
+    "Llama 3.2 3B full_finetune_single_device; cumulative: +packed": (_IDS["llama-3.2-3b"], "a100-80gb", "2", 4096, ""),
+}  # fmt: skip
+
+
+def _torchtune() -> Iterator[Row]:
     for row in read_rows("zoo.csv"):
         if row["source"].startswith("torchtune"):
-            about = ("torchtune", f"{row['model']} {row['extra']}", row["metric"].removeprefix("max_"), float(row["gib"]))
-            yield Row(*about, reason="compiled, or the recipe's settings not stated")
+            job = f"{row['model']} {row['extra']}"
+            about = ("torchtune", job, row["metric"].removeprefix("max_"), float(row["gib"]))
+            known = _TORCHTUNE.get(job)
+            if known is not None:
+                yield Row(*about, words=_words(*known))
+            elif "ompile" in row["extra"] or "cumulative" in row["extra"]:
+                yield Row(*about, reason="compiled code")
+            else:
+                yield Row(*about, reason="length or recipe not stated, or the optimizer steps inside the backward pass")
+
+
+def _others() -> Iterator[Row]:
     for row in read_rows("public/unsloth.csv"):
         yield Row("Unsloth", row["model"], "reserved", float(row["figure_MiB"] or 0) / 1024, reason="kernels of its own")
     for row in read_rows("public/fsdp_qlora.csv"):
@@ -172,7 +226,7 @@ def _others() -> Iterator[Row]:
 
 def rows() -> Iterator[Row]:
     """Yield all rows of the tables."""
-    for read in (_fms, _resource_tables, _litgpt, _peft, _others):
+    for read in (_fms, _torchtune, _resource_tables, _litgpt, _peft, _others):
         yield from read()
 
 
@@ -226,11 +280,11 @@ def report(found: list[Row], kept: dict[tuple[str, ...], dict[str, Any]]) -> str
             continue
         error = 100 * (here_gib / row.measured_gib - 1)
         lines.append([row.source, row.job, row.figure, f"{row.measured_gib:.2f}", f"{here_gib:.2f}", f"{error:+.1f} %"])
-        for group in (f"{row.source}, {row.figure}", "all"):
+        for group in (row.group, "all", *([] if _OLDER in row.group else [f"all without {_OLDER}"])):
             pairs.setdefault(group, []).append((here_gib, row.measured_gib))
     tables = [
         table(("source", "job", "figure", "measured, GiB", "estimated, GiB", "error"), lines, "lll"),
-        table(("rows", *SUMMARY_COLUMNS), [(group, *summarize(some).cells()) for group, some in pairs.items()]),
+        table(("rows", *SUMMARY_COLUMNS), [(group, *summarize(some).cells()) for group, some in sorted(pairs.items())]),
         table(("does not count", "rows"), reasons.most_common()),
     ]
     return "\n\n".join(tables)
