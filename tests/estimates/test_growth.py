@@ -176,6 +176,20 @@ def test_few_steps_give_no_judgement() -> None:
     assert kept_so_far(of_steps(once, 5).trace(), tuple(of_steps(once, 5).ends)) is None
 
 
+def test_replaced_blocks_are_no_growth() -> None:
+    history = History()
+    bucket = history.ask(26 * MIB, "DistributedDataParallel")
+    for step in range(3):
+        if step == 1:
+            history.ask(20 * MIB, "DistributedDataParallel.forward")
+            history.ask(6 * MIB, "DistributedDataParallel.forward")
+            history.free(bucket)
+        history.free(history.ask(3 * MIB))
+        history.step()
+    assert kept_so_far(history.trace(), tuple(history.ends)) is None
+    assert to_watch(history.trace()) == []
+
+
 # ------------------------------------------------------------------------------------------------ watched loops
 def keeps(history: History, step: int) -> None:
     history.ask(MIB, "aten::mean")

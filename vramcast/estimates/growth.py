@@ -182,6 +182,8 @@ def kept_so_far(trace: Trace, ends: tuple[int, ...]) -> Kept | None:
     if len(ends) < _LEAST_STEPS:
         return None
     live, group, alive = _at_ends(trace, ends)
+    if _is_level(live):
+        return None
     rises = np.where((np.diff(live[1::2, 1:], axis=1) > 0).all(axis=1), live[1::2, -1] - live[1::2, 1], 0)
     if not rises.any():
         return None
@@ -194,7 +196,14 @@ def may_grow(trace: Trace, ends: tuple[int, ...]) -> float:
     if len(ends) < _LEAST_STEPS:
         return 0
     live, _, _ = _at_ends(trace, ends)
+    if _is_level(live):
+        return 0
     return float(np.maximum(live[:, -1] - live[:, 1], 0).sum()) / (len(ends) - 2)
+
+
+def _is_level(live: Array) -> bool:
+    """Return whether as many bytes are alive at the end of each step: blocks may replace others, as DDP's new buckets do."""
+    return bool(np.ptp(live.sum(axis=0)) == 0)
 
 
 def _at_ends(trace: Trace, ends: tuple[int, ...]) -> tuple[Array, Array, Array]:
