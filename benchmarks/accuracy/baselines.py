@@ -29,6 +29,7 @@ from benchmarks.accuracy import examples as sets
 from benchmarks.accuracy import xmem
 from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize
 from benchmarks.accuracy.runner import BUILD, data_folder, read_rows
+from benchmarks.measured.measured_run import runs_of
 from benchmarks.peers.authors import gpumemnet
 from benchmarks.peers.baselines import published
 from benchmarks.peers.baselines.baseline import Baseline, Sample, Target
@@ -176,8 +177,8 @@ def jobs_of(name: str) -> dict[str, Job]:
 def published_of(name: str) -> dict[str, dict[str, int]]:
     """Return the estimates published by others for the examples of a set, by id."""
     if name == "xmem":
-        rows = published.read(data_folder() / "xmem_runs.csv")
-        return {case.name: row for case, row in zip(sets.xmem_cases(), rows, strict=True)}
+        said = [{tool: cells["bytes"] for tool, cells in run.published.items()} for run in runs_of(xmem.REPOSITORY)]
+        return {case.name: sizes for case, sizes in zip(sets.xmem_cases(), said, strict=True)}
     if name == "timm":
         printed = {
             f"{row['model']} {row['batch']}": match

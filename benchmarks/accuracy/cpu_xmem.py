@@ -95,8 +95,8 @@ def _row(tracer: Tracer, case: Case) -> dict[str, object]:
         "real_oom": facts["real_oom"] == "True",
         "measured_bytes": case.measured_bytes,
         "estimate_bytes": (ending if ending.fits else needed).reserved,
-        "xmem_bytes": facts["xmem_bytes"],
-        "xmem_seconds": facts.get("xmem_runtime_s", ""),
+        "xmem_bytes": facts.get("xmem_bytes", ""),
+        "xmem_seconds": facts.get("xmem_seconds", ""),
         "seconds": seconds,
         "simulate_seconds": time.perf_counter() - started - seconds,
     }

@@ -100,8 +100,8 @@ def _row(case: Case, by_cpu: dict[str, str], null_gpu: NullGpuTracer) -> dict[st
         "fake_s": fake_s,
         "cpu_bytes": by_cpu["estimate_bytes"],
         "cpu_s": by_cpu["seconds"],
-        "xmem_bytes": case.facts["xmem_bytes"],
-        "xmem_s": case.facts.get("xmem_runtime_s", ""),
+        "xmem_bytes": case.facts.get("xmem_bytes", ""),
+        "xmem_s": case.facts.get("xmem_seconds", ""),
     }
 
 

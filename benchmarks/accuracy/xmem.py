@@ -23,10 +23,10 @@ from benchmarks.accuracy.runner import (
     Case,
     Variant,
     arguments,
-    read_rows,
     run_cases,
     write_csv,
 )
+from benchmarks.measured.measured_run import MeasuredRun, runs_of
 from benchmarks.peers.authors.xmem import CNNS
 from benchmarks.tables import table
 from vramcast.core.units import MIB
@@ -46,8 +46,10 @@ STACK: Final = stack.parse("torch==2.6.0")  # spec: xMem, CUDA 12.4
 TRANSFORMERS: Final = ROOT / "build" / "transformers-4.51"
 CONFIGS: Final = Path(__file__).parent / "configs"
 
+REPOSITORY: Final = "Stone-ResearchLife/xMem"
+
 _GPUS = {"NVIDIA-GeForce-RTX-3060": "rtx3060", "NVIDIA-GeForce-RTX-4060": "rtx4060", "NVIDIA-A100-SXM4-40GB": "a100-40gb"}
-_ZERO_GRADS: dict[str, ZeroGrad] = {"": "step-start", "0": "step-start", "1": "before-backward", "2": "after-step"}
+_ZERO_GRADS: tuple[ZeroGrad, ...] = ("step-start", "before-backward", "after-step")
 _FAR: Final = 0.035  # arbitrary: error from which rows are listed one by one
 _NEAR_MIB: Final = 60  # arbitrary: a smaller error is a missing constant
 _TOOLS = ("xmem", "dnnmem", "schedtune", "llmem")
@@ -57,22 +59,22 @@ _TOOLS = ("xmem", "dnnmem", "schedtune", "llmem")
 cloudpickle.register_pickle_by_value(builders)
 
 
-def case_of(row: dict[str, str]) -> Case:
-    """Return the job of a measured row, on an unlimited card."""
-    batch = int(row["batch"])
-    if row["family"] == "cnn":
-        name, classes = CNNS[row["model"]]
+def case_of(run: MeasuredRun) -> Case:
+    """Return the job of a measured run, on an unlimited card."""
+    assert run.batch is not None
+    batch, family, mode = run.batch, str(run.options["family"]), run.options.get("zero_grad_mode", "")
+    if family == "cnn":
+        name, classes = CNNS[run.model]
         target = f"torchvision:{name}"
         inputs: Batch = TensorSpec((batch, *IMAGE))
         labels: TensorSpec | None = TensorSpec((batch,), "int64", high=10)
     else:
-        config = row["model"].rpartition("/")[2].lower().removesuffix("-it")
+        config = run.model.rpartition("/")[2].lower().removesuffix("-it")
         target, classes, labels = f"hf:{CONFIGS / config}.json", None, None
         tokens = TensorSpec((batch, TOKENS), "int64", least=(batch, TOKENS if batch >= LINES else 1))
         inputs = {"input_ids": tokens, "attention_mask": tokens, "labels": tokens}
-    is_adafactor = row["optimizer"] == "Adafactor"
-    key = _GPUS[row["gpu"]]
-    total_bytes = int(row["total_gpu_memory"])
+    is_adafactor = run.optimizer == "Adafactor"
+    key = _GPUS[run.card]
     job = Job(
         device(key),
         target=target,
@@ -80,22 +82,33 @@ def case_of(row: dict[str, str]) -> Case:
         labels=labels,
         num_classes=classes,
         training=Training(
-            optimizer=cloudpickle.dumps(builders.transformers_adafactor) if is_adafactor else row["optimizer"].lower(),
+            optimizer=cloudpickle.dumps(builders.transformers_adafactor) if is_adafactor else run.optimizer.lower(),
             steps=STEPS,
-            zero_grad=_ZERO_GRADS[row["zero_grad_mode"]],
+            zero_grad=_ZERO_GRADS[mode or 0],
         ),
-        memory_bytes=total_bytes,
+        memory_bytes=run.card_bytes,
         stack=STACK,
     )
     context = context_bytes(key, STACK.cuda_major or 0, ("cublas", "cudnn")).bytes
     options = RunOptions(context_bytes=context, limited=False)
-    facts = {**row, "device": key}
-    return Case(f"{row['model']} {row['optimizer']} {batch} {key}", job, int(row["ground_bytes"]), facts, options)
+    facts = {
+        "device": key,
+        "gpu": run.card,
+        "family": family,
+        "generation": str(run.options["generation"]),
+        "model": run.model,
+        "optimizer": run.optimizer,
+        "batch": str(batch),
+        "zero_grad_mode": str(mode),
+        "real_oom": str(run.status == "oom"),
+        **{f"{tool}_{name}": str(said) for tool, cells in run.published.items() for name, said in cells.items()},
+    }
+    return Case(f"{run.model} {run.optimizer} {batch} {key}", job, run.value_bytes, facts, options)
 
 
 def cases() -> list[Case]:
     """Return the cases of all rows."""
-    return [case_of(row) for row in read_rows("xmem_runs.csv")]
+    return [case_of(run) for run in runs_of(REPOSITORY)]
 
 
 def limited(case: Case) -> Case:
@@ -158,8 +171,7 @@ def run(*, fresh: bool = False, limit: int | None = None) -> list[dict[str, obje
                 "residual_mib": (case.measured_bytes - estimate) / MIB,
                 "seconds": need.seconds,
                 "message": need.message or card.message,
-                **{f"{tool}_bytes": facts[f"{tool}_bytes"] for tool in _TOOLS},
-                **{f"{tool}_oom": facts[f"{tool}_pred_oom"] for tool in _TOOLS},
+                **{f"{tool}_{said}": facts.get(f"{tool}_{said}", "") for said in ("bytes", "oom") for tool in _TOOLS},
             }
         )
     write_csv("xmem", rows)

@@ -6,6 +6,7 @@ import ast
 import json
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from benchmarks.accuracy import (
     xmem,
 )
 from benchmarks.accuracy.scripts import mlp_script
+from benchmarks.measured.measured_run import MeasuredRun
 from vramcast.core.errors import NullGpuError
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec
@@ -33,10 +35,11 @@ from vramcast.tracer.nullgpu.cudnn.libraries import choose
 from vramcast.tracer.nullgpu.cudnn.stand_ins import oracle_libraries
 
 Need = Callable[[str], Any]
-XMEM_ROW = {
-    "family": "cnn", "model": "MnasNet", "optimizer": "RMSprop", "batch": "323", "gpu": "NVIDIA-GeForce-RTX-3060",
-    "total_gpu_memory": "12622168064", "zero_grad_mode": "", "ground_bytes": "3514826752", "generation": "g1",
-}  # fmt: skip
+XMEM_RUN = MeasuredRun(
+    "Stone-ResearchLife/xMem", "d61e", "run.json", "MIT", "exp/run.py", "MnasNet", "reserved peak", 3_514_826_752, "bytes",
+    "partly", batch=323, optimizer="RMSprop", options={"family": "cnn", "generation": "g1"}, card="NVIDIA-GeForce-RTX-3060",
+    card_bytes=12_622_168_064,
+)  # fmt: skip
 MLP_ROW = {
     "Filename": "input:10_output:3_depth:2_arch:pyramid_batch:6_act:relu_dropout:0.25_dropout:True_batchnorm:True.out",
     "Activations-Params": "[('linear', 5, 55), ('batch_normalization', 5, 10), ('ReLU', 5, 0), ('dropout', 5, 0), "
@@ -53,7 +56,7 @@ def _data_or_skip(name: str) -> list[dict[str, str]]:
 
 
 def test_cnn_row_uses_torchvision_on_small_images() -> None:
-    case = xmem.case_of(XMEM_ROW)
+    case = xmem.case_of(XMEM_RUN)
     assert case.job.target == "torchvision:mnasnet1_0"
     assert case.job.num_classes == 10
     assert case.job.batch == TensorSpec((323, 3, 86, 86))
@@ -63,19 +66,25 @@ def test_cnn_row_uses_torchvision_on_small_images() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "place"), [("", "step-start"), ("0", "step-start"), ("1", "before-backward"), ("2", "after-step")]
+    ("mode", "place"),
+    [
+        ({}, "step-start"),
+        ({"zero_grad_mode": 0}, "step-start"),
+        ({"zero_grad_mode": 1}, "before-backward"),
+        ({"zero_grad_mode": 2}, "after-step"),
+    ],
 )
-def test_zero_grad_follows_row(mode: str, place: str) -> None:
-    assert xmem.case_of({**XMEM_ROW, "zero_grad_mode": mode}).job.training.zero_grad == place
+def test_zero_grad_follows_row(mode: dict[str, int], place: str) -> None:
+    assert xmem.case_of(replace(XMEM_RUN, options={**XMEM_RUN.options, **mode})).job.training.zero_grad == place
 
 
 def test_other_cnns_keep_thousand_classes() -> None:
-    assert xmem.case_of({**XMEM_ROW, "model": "VGG16"}).job.num_classes is None
+    assert xmem.case_of(replace(XMEM_RUN, model="VGG16")).job.num_classes is None
 
 
 def test_transformer_row_uses_config_on_128_tokens() -> None:
-    row = {**XMEM_ROW, "family": "transformer", "model": "EleutherAI/gpt-neo-125M", "optimizer": "Adafactor"}
-    job = xmem.case_of(row).job
+    options = {**XMEM_RUN.options, "family": "transformer"}
+    job = xmem.case_of(replace(XMEM_RUN, options=options, model="EleutherAI/gpt-neo-125M", optimizer="Adafactor")).job
     assert job.target is not None
     assert json.loads(Path(job.target.removeprefix("hf:")).read_text())["model_type"] == "gpt_neo"
     assert set(job.batch) == {"input_ids", "attention_mask", "labels"}
@@ -85,18 +94,18 @@ def test_transformer_row_uses_config_on_128_tokens() -> None:
 
 
 def test_limited_card_leaves_room_for_context() -> None:
-    case = xmem.limited(xmem.case_of(XMEM_ROW))
+    case = xmem.limited(xmem.case_of(XMEM_RUN))
     assert case.options.limited
     assert 0 < case.options.context_bytes < 2**30
 
 
 def test_every_xmem_row_has_a_model() -> None:
-    rows = _data_or_skip("xmem_runs.csv")
-    for row in rows:
-        target = xmem.case_of(row).job.target
+    assert len(xmem.cases()) == 130
+    for case in xmem.cases():
+        target = case.job.target
         assert target is not None
         if target.startswith("hf:"):
-            assert Path(target.removeprefix("hf:")).exists(), row["model"]
+            assert Path(target.removeprefix("hf:")).exists(), case.name
 
 
 def _mlp_of(job: Job) -> torch.nn.Sequential:

@@ -1,9 +1,7 @@
-"""Tests of the benchmark on made-up files; and of xMem's published figures, if the runs are available."""
+"""Tests of the benchmark on made-up files, and of xMem's published figures."""
 
 from __future__ import annotations
 
-import csv
-import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +10,8 @@ from typing import Any
 import pytest
 
 from benchmarks.accuracy import bounds, memory_classes, scheduling, shipped, tools
+from benchmarks.accuracy.xmem import REPOSITORY
+from benchmarks.measured.measured_run import MeasuredRun, runs_of
 from vramcast.core.units import GIB, MIB
 from vramcast.learner import examples
 from vramcast.learner.cross_validation import LEVELS
@@ -20,20 +20,11 @@ from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
 
-SHARED = Path(os.environ.get("VRAMCAST_SHARED") or Path(__file__).parents[4] / "shared") / "data"
-ROW = {
-    "model": "vgg16",
-    "family": "cnn",
-    "gpu": "NVIDIA-GeForce-RTX-3060",
-    "optimizer": "SGD",
-    "batch": "8",
-    "ground_bytes": str(4 * GIB),
-    "total_gpu_memory": "12622168064",
-    "real_oom": "False",
-    **{f"{tool}_bytes": str(float(3 * GIB)) for tool in tools.TOOLS.values()},
-    **{f"{tool}_pred_oom": "False" for tool in tools.TOOLS.values()},
-    **{f"{tool}_round2_oom": "True" for tool in tools.TOOLS.values()},
-}
+RUN = MeasuredRun(
+    "Stone-ResearchLife/xMem", "d61e", "run.json", "MIT", "exp/run.py", "vgg16", "reserved peak", 4 * GIB, "bytes", "partly",
+    batch=8, optimizer="SGD", options={"family": "cnn"}, card="NVIDIA-GeForce-RTX-3060", card_bytes=12_622_168_064,
+    published={tool: {"bytes": 3 * GIB, "oom": False, "second_oom": True} for tool in tools.TOOLS.values()},
+)  # fmt: skip
 
 
 def example(number: int, **values: Any) -> Example:
@@ -78,14 +69,13 @@ def test_gives_gpumemnet_runs_context_and_bounds(files: Path) -> None:
 
 
 def test_reads_tool_estimate_and_second_round() -> None:
-    run = tools.tool_run(ROW, 7, "xmem")
+    run = tools.tool_run(RUN, 7, "xmem")
     assert run is not None
     assert (run.id, run.measured_bytes, run.estimated_bytes, run.died_at) == ("xmem 7", 4 * GIB, 3 * GIB, 3 * GIB)
-    blank = tools.tool_run({**ROW, "xmem_round2_oom": ""}, 7, "xmem")
+    blank = tools.tool_run(replace(RUN, published={"xmem": {"bytes": 3 * GIB, "oom": False}}), 7, "xmem")
     assert blank is not None
     assert (blank.ran_at, blank.died_at) == (None, None)
-    assert tools.tool_run({**ROW, "xmem_bytes": ""}, 7, "xmem") is None
-    assert tools.tool_run({**ROW, "xmem_bytes": "-1"}, 7, "xmem") is None
+    assert tools.tool_run(RUN, 7, "no tool of these") is None
 
 
 def test_adds_context_to_all_sizes() -> None:
@@ -107,12 +97,11 @@ def test_class_requests_upper_edge() -> None:
     assert policies["GPUMemNet's class"](scored("unknown")) == ()
 
 
-def test_prints_tables_of_available_sets(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prints_tables_of_available_sets(
+    files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     examples.append([example(number) for number in range(6)], files / "examples-xmem.jsonl")
-    with open(files / "xmem_runs.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, list(ROW))
-        writer.writeheader()
-        writer.writerows([ROW] * 6)
+    monkeypatch.setattr(tools, "runs_of", lambda repository: [RUN] * 6)
     (files / "log.csv").write_text("arrival_s,duration_s,cards\n" + "".join(f"{60 * i},600,1\n" for i in range(30)))
     scheduling.main(["--trace", str(files / "log.csv"), "--jobs", "20", "--seeds", "1"])
     printed = capsys.readouterr()
@@ -135,24 +124,20 @@ def test_simulates_made_up_mix_without_files(files: Path, capsys: pytest.Capture
     assert "xMem" not in printed.out
 
 
-@pytest.mark.skipif(not (SHARED / "xmem_runs.csv").exists(), reason="xMem's runs are missing (VRAMCAST_SHARED)")
-def test_counts_failures_of_xmem(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VRAMCAST_SHARED", str(SHARED.parent))
+def test_counts_failures_of_xmem() -> None:
     runs = tools.tool_runs("xmem")
-    with open(SHARED / "xmem_runs.csv", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["xmem_bytes"]]
-    kinds = Counter((row["real_oom"], row["xmem_pred_oom"], row["xmem_round2_oom"]) for row in rows)
-    failures = kinds["False", "False", "True"] + kinds["True", "False", "True"]
-    assert len(runs) == len(rows) == kinds["False", "False", "False"] + kinds["True", "True", ""] + failures
+    rows = [(run, run.published["xmem"]) for run in runs_of(REPOSITORY) if run.published.get("xmem")]
+    kinds = Counter((run.status, said["oom"], said.get("second_oom")) for run, said in rows)
+    failures = kinds["ok", False, True] + kinds["oom", False, True]
+    assert len(runs) == len(rows) == kinds["ok", False, False] + kinds["oom", True, None] + failures
     figures = evaluate(runs)
     assert figures["pef"] == pytest.approx(failures / len(rows))
     assert 0.02 < figures["mre"] < 0.045  # its notebook has 3.66 % for all runs; these are a tenth of them
     assert ways(runs)["inferred"] == 0
-    total = sum(float(row["total_gpu_memory"]) for row in rows if (row["real_oom"], row["xmem_pred_oom"]) == ("True", "True"))
-    for row in rows:
-        if row["real_oom"] == "False":
-            estimated = float(row["xmem_bytes"])
-            total += -estimated if row["xmem_round2_oom"] == "True" else float(row["total_gpu_memory"]) - estimated
-        elif row["xmem_pred_oom"] == "False":
-            total -= float(row["xmem_bytes"])
+    total = sum(run.card_bytes or 0 for run, said in rows if (run.status, said["oom"]) == ("oom", True))
+    for run, said in rows:
+        if run.status == "ok":
+            total += -said["bytes"] if said["second_oom"] else (run.card_bytes or 0) - said["bytes"]
+        elif not said["oom"]:
+            total -= said["bytes"]
     assert figures["mcp_bytes"] == pytest.approx(total / len(rows), abs=1)
