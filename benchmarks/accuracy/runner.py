@@ -42,6 +42,11 @@ def data_folder() -> Path:
     return folder / "data" if (folder / "data").is_dir() else folder
 
 
+def has_rows(*names: str) -> bool:
+    """Return whether all of these data sets are here."""
+    return all((data_folder() / name).exists() for name in names)
+
+
 def read_rows(name: str) -> list[dict[str, str]]:
     """Return the rows of one data set; exit with a hint if the file is missing."""
     path = data_folder() / name
@@ -167,6 +172,8 @@ def run_cases(cases: Sequence[Case], variant: Variant, *, fresh: bool = False) -
     if missing:
         tracer_of: NullGpuTracer | None = None
         for done, i in enumerate(missing):
+            if not fresh and (kept := cache.get(keys[i])) is not None and kept.status != "failed":
+                continue  # the same job as an earlier one of these
             if tracer_of is None:
                 context = _tracer(variant)
                 tracer_of = context.__enter__()
@@ -215,9 +222,11 @@ def _value(text: str) -> object:
     return text
 
 
-def arguments(description: str | None) -> argparse.Namespace:
-    """Return the options that all scripts share."""
+def arguments(description: str | None, *, variants: str = "") -> argparse.Namespace:
+    """Return the options that all scripts share; with a help text for it, also `--variants`."""
     parser = argparse.ArgumentParser(description=(description or "").partition("\n")[0])
     parser.add_argument("--fresh", action="store_true", help="run every job again instead of using stored answers")
     parser.add_argument("--limit", type=int, help="run only the first LIMIT cases, for trials")
+    if variants:
+        parser.add_argument("--variants", action="store_true", help=variants)
     return parser.parse_args()

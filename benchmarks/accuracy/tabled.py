@@ -11,16 +11,22 @@ a group; for torchtitan a commit, for fsdp_qlora all rows. `benchmarks.accuracy.
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from benchmarks.accuracy.examples import path_of
+from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize
+from benchmarks.tables import table
 from vramcast.core.units import MIB
 from vramcast.hardware.stack import same_minor
 from vramcast.learner import examples
 from vramcast.learner.examples import Example
 
+Run = dict[str, str]
+
+METRICS: Final = ("allocated", "reserved")
 TABLE: Final = Path(__file__).with_name("logs") / "simulated_runs.csv"
 _SOURCES: Final = ("golf", "titan", "qlora")
 _SIZES: Final = ((1024, "below 1 GiB"), (4096, "below 4 GiB"))  # spec: vramcast.learner.traits, MiB
@@ -103,6 +109,43 @@ def rows() -> list[_Row]:
         for row in read_table()
         if row["source"] in _SOURCES and row["here_reserved_mib"] and not row["note"].startswith(_ANOTHER_JOB)
     ]
+
+
+GROUPS: Final[dict[str, Callable[[Run], bool]]] = {
+    "parameter-golf, eager": lambda run: _is_golf(run, compiled=False),
+    "parameter-golf, compiled, the log's torch": lambda run: _is_golf(run, compiled=True) and _is_same_torch(run),
+    "parameter-golf, compiled, another torch": lambda run: _is_golf(run, compiled=True) and not _is_same_torch(run),
+    "modded-nanogpt, 8 ranks": lambda run: run["source"] == "modded",
+    "nanoVLM": lambda run: run["source"] == "nanovlm",
+    "fsdp_qlora, 2 ranks": lambda run: run["source"] == "qlora",
+    "torchtitan, 4 to 256 ranks": lambda run: run["source"] == "titan",
+}
+
+
+def _is_golf(run: Run, *, compiled: bool) -> bool:
+    return run["source"] == "golf" and run["ranks"] == "1" and (run["compiled"] == "yes") == compiled
+
+
+def _is_same_torch(run: Run) -> bool:
+    return same_minor(run["torch"], run["torch_here"])
+
+
+def pairs_of(runs: Sequence[Run], metric: str) -> list[tuple[float, float]]:
+    """Return (estimated, measured) MiB of the runs that have both for a metric, "allocated" or "reserved"."""
+    cells = [(run[f"here_{metric}_mib"], run[f"measured_{metric}_mib"]) for run in runs]
+    return [(float(here), float(measured)) for here, measured in cells if here and measured]
+
+
+def group_table(runs: Sequence[Run]) -> str:
+    """Return the errors of each group of logged and published runs as a Markdown table."""
+    lines = []
+    for name, is_in in GROUPS.items():
+        of_group = [run for run in runs if is_in(run)]
+        for metric in METRICS:
+            figures = summarize(pairs_of(of_group, metric))
+            if figures.n:
+                lines.append([name, metric, *figures.cells()])
+    return table(["runs", "peak", *SUMMARY_COLUMNS], lines, "ll")
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """xMem's published runs: reserved bytes on RTX 3060, RTX 4060 and A100, compared with the estimates of four other tools.
 
-    python -m benchmarks.accuracy.xmem [--fresh] [--limit N]
+    python -m benchmarks.accuracy.xmem [--fresh] [--limit N]    # all variants
 
 The rows rebuild the runs (docs/accuracy.md has the evidence): 4 steps, float32, torchvision's constructors on 3 x 86 x 86
 images, transformers 4.51 on 128 tokens, zero_grad as in the row. Nothing is fitted.
@@ -9,6 +9,7 @@ images, transformers 4.51 on 128 tokens, zero_grad as in the row. Nothing is fit
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,7 @@ from vramcast.hardware import stack
 from vramcast.hardware.cards import device
 from vramcast.hardware.context import context_bytes
 from vramcast.jobs.job import Batch, Job, TensorSpec, Training, ZeroGrad
+from vramcast.tracer.nullgpu.cudnn.libraries import choose
 from vramcast.tracer.protocol.run_options import RunOptions
 
 STEPS: Final = 4  # spec: xMem's loop ends when its 0-based step index reaches 3
@@ -119,12 +121,11 @@ def limited(case: Case) -> Case:
 def _answers(of: list[Case], *, fresh: bool, oracle: bool = True) -> list[Answer]:
     """Return the answers, each library of the rows' time in a worker of its own."""
     suffix = "" if oracle else ", no cuDNN"
-    kinds = {False: Variant(f"torchvision{suffix}", oracle), True: Variant(f"transformers 4.51{suffix}", oracle, TRANSFORMERS)}
+    packages = TRANSFORMERS if TRANSFORMERS.is_dir() else None
+    kinds = {False: Variant(f"torchvision{suffix}", oracle), True: Variant(f"transformers{suffix}", oracle, packages)}
     answers: dict[int, Answer] = {}
     for is_transformer, variant in kinds.items():
         chosen = [i for i, case in enumerate(of) if (case.facts["family"] != "cnn") == is_transformer]
-        if chosen and is_transformer and not TRANSFORMERS.is_dir():
-            raise SystemExit(f"'{TRANSFORMERS}' does not exist: run the pip command in docs/accuracy.md.")
         answers |= dict(zip(chosen, run_cases([of[i] for i in chosen], variant, fresh=fresh), strict=True))
     return [answers[i] for i in range(len(of))]
 
@@ -134,22 +135,30 @@ def _as_estimated(card: Answer, need: Answer) -> int:
     return card.reserved if card.status == "ok" else need.reserved
 
 
-def run(*, fresh: bool = False, limit: int | None = None) -> list[dict[str, object]]:
-    """Return a row of figures for each case; write build/accuracy/xmem.csv."""
+def software() -> str:
+    """Return what the estimates rest on, next to the runs' own software."""
+    transformers = "4.51" if TRANSFORMERS.is_dir() else metadata.version("transformers")
+    packages = f"torch {metadata.version('torch')}, transformers {transformers}; the runs have torch 2.6.0, transformers 4.51."
+    return f"{packages} cuDNN: {choose(STACK).warning or choose(STACK).library}."
+
+
+def run(*, fresh: bool = False, limit: int | None = None, variants: bool = True) -> list[dict[str, object]]:
+    """Return a row of figures for each case; write build/accuracy/xmem.csv if it has all variants.
+
+    Args:
+        fresh: Run jobs with a kept answer too.
+        limit: The number of cases; None: all.
+        variants: Whether to add the unlimited card, no workspaces, and the installed cuDNN: four times the runs.
+    """
     all_cases = cases()[:limit]
-    endless = _answers(all_cases, fresh=fresh)
     ending = _answers([limited(case) for case in all_cases], fresh=fresh)
-    cnns = [case for case in all_cases if case.facts["family"] == "cnn"]
-    without = iter(_answers(cnns, fresh=fresh, oracle=False))
-    here = [replace(case, job=replace(case.job, stack=None)) for case in cnns]
-    installed = iter(_answers([limited(case) for case in here], fresh=fresh))
-    endless_installed = iter(_answers(here, fresh=fresh))
+    need = dict(enumerate(ending))
+    outside = [i for i, card in need.items() if variants or card.status != "ok"]
+    need |= dict(zip(outside, _answers([all_cases[i] for i in outside], fresh=fresh), strict=True))
     rows: list[dict[str, object]] = []
-    for case, need, card in zip(all_cases, endless, ending, strict=True):
+    for i, (case, card) in enumerate(zip(all_cases, ending, strict=True)):
         facts = case.facts
-        is_cnn = facts["family"] == "cnn"
-        plain = next(without) if is_cnn else None
-        estimate = _as_estimated(card, need)
+        estimate = _as_estimated(card, need[i])
         rows.append(
             {
                 "gpu": facts["device"],
@@ -161,20 +170,27 @@ def run(*, fresh: bool = False, limit: int | None = None) -> list[dict[str, obje
                 "zero_grad_mode": facts["zero_grad_mode"],
                 "real_oom": facts["real_oom"] == "True",
                 "predicted_oom": card.status == "oom",
-                "status": need.status,
+                "status": need[i].status,
                 "measured_bytes": case.measured_bytes,
                 "estimate_bytes": estimate,
-                "endless_bytes": need.reserved,
-                "no_workspace_bytes": plain.reserved if plain else "",
-                "installed_bytes": _as_estimated(next(installed), next(endless_installed)) if is_cnn else "",
                 "retries": card.retries,
                 "residual_mib": (case.measured_bytes - estimate) / MIB,
-                "seconds": need.seconds,
-                "message": need.message or card.message,
+                "seconds": need[i].seconds,
+                "message": need[i].message or card.message,
                 **{f"{tool}_{said}": facts.get(f"{tool}_{said}", "") for said in ("bytes", "oom") for tool in _TOOLS},
             }
         )
-    write_csv("xmem", rows)
+    if variants:
+        for i, row in enumerate(rows):
+            row |= {"endless_bytes": need[i].reserved, "no_workspace_bytes": "", "installed_bytes": ""}
+        cnns = [i for i, case in enumerate(all_cases) if case.facts["family"] == "cnn"]
+        plain = _answers([all_cases[i] for i in cnns], fresh=fresh, oracle=False)
+        here = [replace(all_cases[i], job=replace(all_cases[i].job, stack=None)) for i in cnns]
+        installed = _answers([limited(case) for case in here], fresh=fresh)
+        endless = _answers(here, fresh=fresh)
+        for i, without, card, unlimited in zip(cnns, plain, installed, endless, strict=True):
+            rows[i] |= {"no_workspace_bytes": without.reserved, "installed_bytes": _as_estimated(card, unlimited)}
+        write_csv("xmem", rows)
     return rows
 
 
@@ -183,7 +199,7 @@ def _pairs(rows: list[dict[str, object]], column: str) -> list[tuple[float, floa
     return [
         (float(str(row[column])), float(str(row["measured_bytes"])))
         for row in rows
-        if not row["real_oom"] and row[column] not in ("", 0)
+        if not row["real_oom"] and row.get(column, "") not in ("", 0)
     ]
 
 
@@ -204,9 +220,10 @@ def report(rows: list[dict[str, object]]) -> str:
             if figures.n:
                 lines.append([title, name, *figures.cells()])
     text = table(["rows", "tool", *SUMMARY_COLUMNS], lines)
-    parts = [
-        "Out of memory, all rows:",
-        _oom_table(rows),
+    parts = ["Out of memory, all rows:", _oom_table(rows)]
+    if not all("no_workspace_bytes" in row for row in rows):
+        return "\n\n".join([text, *parts])
+    parts += [
         "measured - estimate, MiB:",
         _offsets(rows),
         "By model:",

@@ -2,31 +2,26 @@
 
     python -m benchmarks.site.accuracy_tables [--out docs/accuracy-tables.md]
 
-Nothing is run. The tables of the measured data sets come from build/accuracy/*.csv (`python -m benchmarks.accuracy.report`
-makes them), those of logged and published runs from simulated_runs.csv.
+Nothing is run. The tables of the measured data sets come from build/accuracy/*.csv (`python -m benchmarks.accuracy.report
+--variants` makes them), those of logged and published runs from simulated_runs.csv.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from benchmarks.accuracy import gpumemnet_mlp, real_world, timm_a100, xmem
-from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize
 from benchmarks.accuracy.report import Rows, coverage_table, pairs_by_family, quantile_table
 from benchmarks.accuracy.runner import ROOT, read_csv
-from benchmarks.accuracy.tabled import read_table
+from benchmarks.accuracy.tabled import GROUPS, METRICS, Run, group_table, pairs_of, read_table
 from benchmarks.tables import table
-from vramcast.hardware.stack import same_minor
 
 PAGE: Final = ROOT / "docs" / "accuracy-tables.md"
 SETS: Final = ("xmem", "gpumemnet_mlp", "real_world", "timm_a100")  # of build/accuracy
 _FAR: Final = 0.02  # arbitrary: which logged runs are listed one by one
-_METRICS: Final = ("allocated", "reserved")
-
-Run = dict[str, str]
 
 _INTRODUCTION: Final = """\
 # Accuracy tables
@@ -41,54 +36,19 @@ _RUNS: Final = """\
 `benchmarks/accuracy/logs/simulated_runs.csv` has every run. A run of parameter-golf is named by the blobs of its
 script and its log. [Jobs of several ranks](multi-gpu.md) has torchtitan's runs and parameter-golf's with eight ranks."""
 
-_GROUPS: Final[dict[str, Callable[[Run], bool]]] = {
-    "parameter-golf, eager": lambda run: _is_golf(run, compiled=False),
-    "parameter-golf, compiled, the log's torch": lambda run: _is_golf(run, compiled=True) and _is_same_torch(run),
-    "parameter-golf, compiled, another torch": lambda run: _is_golf(run, compiled=True) and not _is_same_torch(run),
-    "modded-nanogpt, 8 ranks": lambda run: run["source"] == "modded",
-    "nanoVLM": lambda run: run["source"] == "nanovlm",
-    "fsdp_qlora, 2 ranks": lambda run: run["source"] == "qlora",
-}
-
-
-def _is_golf(run: Run, *, compiled: bool) -> bool:
-    return run["source"] == "golf" and run["ranks"] == "1" and (run["compiled"] == "yes") == compiled
-
-
-def _is_same_torch(run: Run) -> bool:
-    return same_minor(run["torch"], run["torch_here"])
-
-
-def pairs_of(runs: Sequence[Run], metric: str) -> list[tuple[float, float]]:
-    """Return (estimated, measured) MiB of the runs that have both for a metric, "allocated" or "reserved"."""
-    cells = [(run[f"here_{metric}_mib"], run[f"measured_{metric}_mib"]) for run in runs]
-    return [(float(here), float(measured)) for here, measured in cells if here and measured]
-
-
-def group_table(runs: Sequence[Run]) -> str:
-    """Return the errors of each group of logged and published runs as a Markdown table."""
-    lines = []
-    for name, is_in in _GROUPS.items():
-        of_group = [run for run in runs if is_in(run)]
-        for metric in _METRICS:
-            figures = summarize(pairs_of(of_group, metric))
-            if figures.n:
-                lines.append([name, metric, *figures.cells()])
-    return table(["runs", "peak", *SUMMARY_COLUMNS], lines, "ll")
-
 
 def far_table(runs: Sequence[Run]) -> str:
     """Return the runs of these groups of which a peak is off by more than 2 %, as a Markdown table."""
     lines = []
     for run in runs:
-        if not any(is_in(run) for is_in in _GROUPS.values()):
+        if run["source"] == "titan" or not any(is_in(run) for is_in in GROUPS.values()):  # docs/multi-gpu.md has torchtitan's
             continue
-        pairs = {metric: pairs_of([run], metric) for metric in _METRICS}
+        pairs = {metric: pairs_of([run], metric) for metric in METRICS}
         errors = {metric: here / measured - 1 for metric, of in pairs.items() for here, measured in of}
         if any(abs(error) > _FAR for error in errors.values()):
-            off = [f"{errors[metric]:+.1%}" if metric in errors else "-" for metric in _METRICS]
+            off = [f"{errors[metric]:+.1%}" if metric in errors else "-" for metric in METRICS]
             lines.append([run["name"], run["torch"] or "-", run["torch_here"] or "-", *off, run["note"]])
-    return table(["run", "torch", "torch here", *_METRICS, "reason"], lines)
+    return table(["run", "torch", "torch here", *METRICS, "reason"], lines)
 
 
 def page_of(kept: Mapping[str, Rows], runs: Sequence[Run]) -> str:
