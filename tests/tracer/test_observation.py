@@ -146,6 +146,13 @@ def test_sweep_reports_result_of_each_size(make_job: Callable[..., Job]) -> None
     assert isinstance(found[2], CannotEstimate)
     assert not isinstance(found[4], CannotEstimate)
     assert found[4].job.batch.shape == (4, 8)
+    assert repr(found) == "<Sweep of batch sizes 1, 2, 4>"
+    sizes = [row["reserved_bytes"] for row in found.rows()]
+    assert sizes == [50 * MIB, None, 50 * MIB]
+    table = pytest.importorskip("pandas").DataFrame(found.rows()).set_index("batch_size")
+    assert table.equals(found.to_pandas())
+    assert table.loc[2, "error"] == "The job raised ValueError"
+    assert table.loc[4, "verdict"] == "fits"
 
 
 @pytest.mark.integration

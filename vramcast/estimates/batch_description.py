@@ -5,8 +5,8 @@
     dataclass, named tuple         Record: an object of the same class, with its tensors on the device
     another object                 Record, sent unchanged; its own `to(device)` moves it
 
-A source of batches, such as a data loader or a data set, is rejected because it does not reveal its largest batch; the error
-shows what to pass instead.
+A source of batches inside a batch is rejected, because it does not reveal its largest batch; the error shows what to pass
+instead. `vramcast.estimates.first_batch` takes the first batch of a data loader that is given as the batch.
 """
 
 from __future__ import annotations

@@ -28,18 +28,20 @@ from vramcast.core.units import gib
 from vramcast.estimates import other_ways
 from vramcast.estimates.bounds import learned as artifacts
 from vramcast.estimates.bounds.public import PublicBound
-from vramcast.estimates.model_job import job_of_model
+from vramcast.estimates.keyword_help import suggests
+from vramcast.estimates.model_job import OPTIONS, job_of_model
 from vramcast.estimates.phases import Course, course_of
 from vramcast.estimates.remarks import remarks
 from vramcast.estimates.result import Estimate, Peaks
 from vramcast.estimates.run_on_card import OnCard, cudnn_asked, observed_on_card
+from vramcast.estimates.sweep import Sweep
 from vramcast.estimates.watched_loop import watched
 from vramcast.hardware.cards import DEFAULT
 from vramcast.hardware.cards import device as find_device
 from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.hardware.stack import parse as parse_stack
-from vramcast.jobs.job import TRACERS, Batch, Command, Job, Mode, Precision, Training, ZeroGrad
+from vramcast.jobs.job import TRACERS, Command, Job, Mode, Precision, Training, ZeroGrad
 from vramcast.jobs.text import JobText
 from vramcast.learner.traits import traits_of
 from vramcast.simulator.curves import process_bytes
@@ -61,6 +63,7 @@ _LEAST_TIMEOUT_S: Final = 1e-3  # arbitrary: no job ends sooner
 _MOST_TIMEOUT_S: Final = 2_147_483.0  # spec: poll(2) counts milliseconds in a C int: 24 days
 _SHORT_S: Final = 60.0  # arbitrary: a run this short is repeated without an option
 _SHOWN_REASON: Final = 500  # arbitrary: characters of one tracer's error in a warning
+_OF_COMMANDS: Final = ("steps", "until", "budget_s", "world_size", "nproc_per_node", "ranks", "memory", "alloc_conf")
 _TRACERS: Final[dict[str, Callable[[], Tracer]]] = {
     "nullgpu": lambda: NullGpuTracer.shared(),
     "fake": lambda: FAKE,
@@ -130,12 +133,13 @@ class Estimator:
         return (folder.name, artifacts.load(folder)) if folder is not None else self.learned
 
     # -------------------------------------------------------------------------------------------- jobs
-    def estimate(self, model: Any, batch: Batch, **options: Any) -> Estimate:
+    @suggests(*OPTIONS)
+    def estimate(self, model: Any, batch: Any = None, **options: Any) -> Estimate:
         """Estimate a model.
 
         Args:
             model: An `nn.Module`, or a callable that builds one, as for `vramcast.estimate`.
-            batch: An example batch or `TensorSpec`s, as for `vramcast.estimate`.
+            batch: An example batch or `TensorSpec`s, as for `vramcast.estimate`; none for a model's name.
             options: Those arguments of `vramcast.estimate` that describe the training, the ranks, the allocator or the card's
                 size: `labels`, `loss`, `optimizer`, `precision`, `mode`, `memory` and so on.
 
@@ -153,6 +157,7 @@ class Estimator:
         """
         return self.estimate_job(job_of_model(model, batch, self.card, stack=self.stack, **options))
 
+    @suggests(*_OF_COMMANDS)
     def command(self, command: Sequence[str], *, steps: int = 3, **options: Any) -> Estimate:
         """Estimate a training command, such as `["torchrun", "train.py", "--epochs", "10"]`.
 
@@ -224,7 +229,7 @@ class Estimator:
         except CannotEstimate as error:
             return error
 
-    def sweep(self, job: Job, batch_sizes: Iterable[int]) -> dict[int, Estimate | CannotEstimate]:
+    def sweep(self, job: Job, batch_sizes: Iterable[int]) -> Sweep:
         """Estimate a job at several batch sizes, in parallel.
 
         Args:
@@ -232,7 +237,8 @@ class Estimator:
             batch_sizes: First dimensions of the batch, each >= 0.
 
         Returns:
-            By batch size, the estimate with sizes in bytes, or the error if no number can be given.
+            By batch size, the estimate with sizes in bytes, or the error if no number can be given. Its `to_pandas` makes a
+            table.
 
         Raises:
             UsageError: A batch size is not a whole number, or is negative.
@@ -244,7 +250,8 @@ class Estimator:
             True
         """
         sizes = list(batch_sizes)
-        return dict(zip(sizes, in_parallel(lambda size: self.try_estimate(job.with_batch(size)), sizes), strict=True))
+        found = in_parallel(lambda size: self.try_estimate(job.with_batch(size)), sizes)
+        return Sweep(zip(sizes, found, strict=True))
 
     def changed(self, **changes: Any) -> Estimator:
         """Return a copy with some attributes changed.
@@ -447,13 +454,20 @@ class Estimator:
             return error
 
 
+@suggests()
 def estimate(
     model: Any,
-    batch: Batch,
+    batch: Any = None,
     *,
+    batch_size: int | None = None,
+    seq: int | None = None,
+    image_size: int | None = None,
+    num_classes: int | None = None,
+    lora: str | None = None,
+    qlora: str | None = None,
     labels: Any = None,
     loss: Callable[..., Any] | None = None,
-    optimizer: str | type | Callable[..., Any] = "adam",
+    optimizer: Any = "adam",
     lr: float = 1e-3,
     precision: Precision = "fp32",
     mode: Mode = "train",
@@ -461,6 +475,7 @@ def estimate(
     zero_grad: ZeroGrad = "step-start",
     overlap_inputs: bool = True,
     device: str | Device = DEFAULT,
+    on: str | Device | None = None,
     memory: int | str | None = None,
     alloc_conf: str | None = None,
     checkpointing: bool = False,
@@ -479,16 +494,25 @@ def estimate(
 
     Args:
         model: An `nn.Module`, or a callable that builds one. The model is only read: its weights are neither copied nor sent,
-            and its state, gradients, buffers, hooks and random numbers stay unchanged.
+            and its state, gradients, buffers, hooks and random numbers stay unchanged. Or a model's name, as for
+            `vramcast estimate`: `"hf:meta-llama/Llama-3.1-8B"`, `"timm:resnet50"`.
         batch: An example batch: a tensor or NumPy array, a tuple (positional arguments), a dict or the output of a tokenizer
             (keyword arguments), or a dataclass, named tuple or other object (one argument). Any tensor may be a `TensorSpec`.
-            For a model with one input, `(x, y)` means input and labels.
+            For a model with one input, `(x, y)` means input and labels. Of a `DataLoader`, the first batch counts; of a data
+            set, its first `batch_size` samples. A model's name needs no batch: its inputs follow from its task.
+        batch_size: Samples of a batch, for a model's name (default 8) or a data set.
+        seq: Tokens of a text, or samples of audio, for a model's name.
+        image_size: Height and width of an image in pixels, for a model's name.
+        num_classes: Number of classes, for a model's name.
+        lora: Trains LoRA adapters on a frozen `hf:` model: `"r=16"`, or `"r=16,alpha=32,dropout=0.05,target=q_proj+v_proj"`.
+        qlora: The same, with the frozen linear layers in 4 bits.
         labels: Labels that the loss compares with the output, if they are not in `batch`.
         loss: A callable, `loss(output, labels)`, or `loss(output, batch)` without labels. Default: the model's own `.loss`;
             otherwise cross-entropy for scores and integer labels, mean squared error for floating-point labels, or else the
             mean of the output.
         optimizer: Name of a class in torch.optim in any case (`"adamw"`; `"sgdm"` is SGD with momentum 0.9), with options as in
-            `"adamw:fused=true"`; or a class; or a callable that takes the parameters.
+            `"adamw:fused=true"`, or `"module:Class"`; or an optimizer over this model's parameters; or a class, or a callable
+            that takes the parameters.
         lr: Learning rate. It never changes the memory.
         precision: fp32, bf16 or fp16 for the whole model, or amp-bf16 or amp-fp16 for autocast (amp-fp16 with a GradScaler).
         mode: train or infer.
@@ -497,6 +521,7 @@ def estimate(
         overlap_inputs: Whether the inputs of a step are still alive when those of the next step move to the device; False for
             `for x, y in loader: x, y = x.to(device), y.to(device)`.
         device: Name of the card (see `vramcast.devices.DEVICES`), or a `Device`.
+        on: Another name of `device`, as on the command line.
         memory: Size of the card if it differs from the device's own: bytes, or text such as `"12GiB"`.
         alloc_conf: PYTORCH_CUDA_ALLOC_CONF of the job; "" for torch's defaults; None for the value in this environment.
         checkpointing: Whether to switch on the model's gradient checkpointing.
@@ -521,6 +546,7 @@ def estimate(
 
     Raises:
         UsageError: An argument is wrong.
+        TypeError: An argument is unknown; the message names the one that is meant.
         ArtifactError: The artifact is absent or damaged.
         CannotEstimate: No number can be given: the null GPU cannot run here, the job raised, or its process died.
 
@@ -534,18 +560,21 @@ def estimate(
         >>> vramcast.gib(est.reserved), est.level
         ('... MiB', 0.9...)
     """
-    return Estimator(device, tracer, level, artifact, timeout_s, stack).estimate(
-        model, batch, labels=labels, loss=loss, optimizer=optimizer, lr=lr, precision=precision, mode=mode, steps=steps,
+    return Estimator(_card(device, on), tracer, level, artifact, timeout_s, stack).estimate(
+        model, batch, batch_size=batch_size, seq=seq, image_size=image_size, num_classes=num_classes, lora=lora, qlora=qlora,
+        labels=labels, loss=loss, optimizer=optimizer, lr=lr, precision=precision, mode=mode, steps=steps,
         zero_grad=zero_grad, overlap_inputs=overlap_inputs, checkpointing=checkpointing, channels_last=channels_last,
         cudnn_benchmark=cudnn_benchmark, memory=memory, alloc_conf=alloc_conf, parallel=parallel, world_size=world_size,
         nproc_per_node=nproc_per_node,
     )  # fmt: skip
 
 
+@suggests(*_OF_COMMANDS)
 def estimate_command(
     command: str | Sequence[str],
     *,
     device: str | Device = DEFAULT,
+    on: str | Device | None = None,
     stack: str | Stack | None = None,
     level: float | None = None,
     timeout_s: float = 1800.0,
@@ -561,6 +590,7 @@ def estimate_command(
             `deepspeed train.py`. A launcher is read and not run. The script itself runs in the current folder, with the current
             environment.
         device: Name of the card (see `vramcast.devices.DEVICES`), or a `Device`.
+        on: Another name of `device`, as on the command line.
         stack: Software of the card's machine where it differs from this machine, as for `estimate`.
         level: Confidence level of `upper_bound`, in (0, 1); None: the highest that the measured models like the job support, at
             most 0.99.
@@ -584,7 +614,13 @@ def estimate_command(
         (True, ())
     """
     words = shlex.split(command) if isinstance(command, str) else list(command)
-    return Estimator(device, "nullgpu", level, artifact, timeout_s, stack, bracket).command(words, **options)
+    return Estimator(_card(device, on), "nullgpu", level, artifact, timeout_s, stack, bracket).command(words, **options)
+
+
+def _card(device: str | Device, on: str | Device | None) -> str | Device:
+    if on is not None and device != DEFAULT:
+        raise UsageError(f"device is {shown(device)} and on is {shown(on)}, but both name the card: give one of them.")
+    return device if on is None else on
 
 
 def _check_settings(job: Job) -> None:

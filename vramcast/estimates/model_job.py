@@ -1,23 +1,29 @@
-"""The job of a model object and a batch, described without weights so that it can be sent to a worker."""
+"""The job of a model object and a batch, described without weights so that it can be sent to a worker, or of a model's name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, Final
 
 from vramcast.core.errors import UsageError
 from vramcast.core.text import shown
 from vramcast.estimates.batch_description import described
+from vramcast.estimates.first_batch import first_batch, is_dataset, is_loader, of_dataset
 from vramcast.hardware.device import Device
-from vramcast.jobs.job import Batch, Job, Training
+from vramcast.jobs.adapters import parse as parse_adapter
+from vramcast.jobs.job import Job, Training
+from vramcast.jobs.sizes import SIZES
 from vramcast.jobs.text import JobText
 
 _AROUND: Final = ("parallel", "world_size", "nproc_per_node", "alloc_conf", "stack", "memory")
+_OF_A_NAME: Final = (*SIZES, "num_classes", "lora", "qlora")
+OPTIONS: Final = ("labels", "loss", *(one.name for one in fields(Training)), *_AROUND, *_OF_A_NAME)
 
 
 def job_of_model(
-    model: Any, batch: Batch, device: Device, *, labels: Any = None, loss: Callable[..., Any] | None = None,
-    optimizer: str | type | Callable[..., Any] = "adam", **options: Any,
+    model: Any, batch: Any, device: Device, *, labels: Any = None, loss: Callable[..., Any] | None = None,
+    optimizer: Any = "adam", **options: Any,
 ) -> Job:  # fmt: skip
     """Return the job of training (or running) `model` on `batch`; see `vramcast.estimate` for the arguments.
 
@@ -30,14 +36,75 @@ def job_of_model(
 
     if loss is not None and not callable(loss):
         raise UsageError(f"loss is {shown(loss)}: give a callable, loss(output, labels).")
-    if not isinstance(optimizer, str) and not callable(optimizer):
-        raise UsageError(f"optimizer is {shown(optimizer)}: give a name of torch.optim, a class, or a callable.")
     around = {name: options.pop(name) for name in _AROUND if name in options}
-    training = Training(optimizer=optimizer if isinstance(optimizer, str) else meta_pickle.dumps(optimizer), **options)
+    by_name = {name: value for name in _OF_A_NAME if (value := options.pop(name, None)) is not None}
+    training = Training(optimizer=_optimizer(optimizer, model), **options)
+    if isinstance(model, str):
+        return _of_name(JobText(target=model, training=training, **by_name, **around), batch, labels, loss, device)
     return JobText(training=training, **around).around(
         device,
         model=meta_pickle.dumps(model),
-        batch=described(batch),
+        batch=described(_one_batch(batch, by_name)),
         labels=described(labels, "labels") if labels is not None else None,
         loss=meta_pickle.dumps(loss) if loss is not None else None,
     )
+
+
+def _of_name(text: JobText, batch: Any, labels: Any, loss: Any, device: Device) -> Job:
+    """Return the job of a TARGET, with the inputs of its task if no batch is given."""
+    if loss is not None:
+        raise UsageError(
+            f"loss is for a model object; '{text.target}' has its own: build the model, and pass it instead of its name."
+        )
+    if batch is None:
+        if labels is not None:
+            raise UsageError("labels needs batch: without it, the model's task gives inputs and labels. Omit labels.")
+        return text.job(device)
+    _refuse_sizes([name for name in SIZES if getattr(text, name) is not None])
+    return text.around(
+        device,
+        target=text.target,
+        num_classes=text.num_classes,
+        adapter=parse_adapter(text.lora, text.qlora),
+        batch=described(batch),
+        labels=described(labels, "labels") if labels is not None else None,
+    )
+
+
+def _one_batch(batch: Any, by_name: dict[str, Any]) -> Any:
+    """Return the batch, or the first one of a data loader or a data set."""
+    if batch is None:
+        raise UsageError(
+            "batch is missing: pass an example, or describe one with TensorSpec((32, 3, 224, 224)). Only a model's name, such "
+            "as 'hf:gpt2', needs none."
+        )
+    if is_dataset(batch):
+        if "batch_size" not in by_name:
+            raise UsageError(f"batch is a data set ({type(batch).__name__}): give batch_size too, for example batch_size=32.")
+        batch = of_dataset(batch, by_name.pop("batch_size"))
+    _refuse_sizes(list(by_name))
+    return first_batch(batch) if is_loader(batch) else batch
+
+
+def _refuse_sizes(given: list[str]) -> None:
+    if given:
+        raise UsageError(
+            f"{', '.join(given)} is for a model's name without a batch, such as 'hf:gpt2': the batch gives the sizes."
+        )
+
+
+def _optimizer(optimizer: Any, model: Any) -> str | bytes:
+    """Return the name of an optimizer, or the callable that makes it, pickled."""
+    from vramcast.tracer.program import meta_pickle
+
+    if isinstance(optimizer, str):
+        return optimizer
+    if hasattr(optimizer, "param_groups"):
+        from vramcast.estimates.remade_optimizer import remade  # imports torch, which the caller has imported
+
+        optimizer = remade(optimizer, model)
+    if not callable(optimizer):
+        raise UsageError(
+            f"optimizer is {shown(optimizer)}: give a name of torch.optim, an optimizer, its class, or a callable."
+        )
+    return meta_pickle.dumps(optimizer)
