@@ -132,15 +132,15 @@ def test_readme_commands_work_in_a_fresh_environment(needs_null_gpu: None, outsi
     assert place.startswith(str(outside.parents[1]))
     command = str(outside.parent / "vramcast")
     assert run(command, "--version").stdout == f"vramcast {vramcast.__version__}\n"
-    readme = re.search(r"^\$ (vramcast check torchvision.*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    readme = re.search(r"^\$ (vramcast check .*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert readme is not None
     done = run("bash", "-c", readme[1].replace("vramcast", command, 1))
     assert done.returncode == 0, done.stderr
-    assert "fits: the job needs" in done.stdout + done.stderr
+    assert done.stdout.startswith("fits: at most ")
     (tmp_path / "train.py").write_text(SCRIPT)
     script = run(command, "run", "--device", "t4", "--snapshot", "job.pickle", "--", "python", "train.py")
     assert script.returncode == 0, script.stderr
-    assert "process peak" in script.stdout
+    assert "\npeak " in script.stdout
     replayed = run(command, "replay", "job.pickle", "--json")
     assert replayed.returncode == 0, replayed.stderr
     assert json.loads(replayed.stdout)["allocations"] > 0
