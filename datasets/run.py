@@ -106,7 +106,7 @@ class Workload(KnownTraining):
 
     @property
     def has_inputs(self) -> bool:
-        """Whether the inputs are known: as tensors, or by sizes."""
+        """True if the inputs are known: as tensors, or by sizes."""
         return bool(self.batch or self._sizes)
 
     @property

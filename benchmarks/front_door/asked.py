@@ -23,14 +23,14 @@ _TIMEOUT_S: Final = 300.0  # arbitrary: far above the time of a first answer tha
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a command printed and took.
+    """The output of a command, its time, and its main memory.
 
     Attributes:
         code: Exit code; negative: the signal that ended it.
         out: Standard output.
         err: Standard error.
         seconds: Wall time.
-        resident_bytes: The most main memory of one of its processes.
+        resident_bytes: Main memory of its largest process.
     """
 
     code: int
@@ -41,7 +41,7 @@ class Asked:
 
     @property
     def is_answer(self) -> bool:
-        """Whether there is an estimate."""
+        """True if there is an estimate."""
         return self.code in ANSWERED and bool(self.out)
 
     @property

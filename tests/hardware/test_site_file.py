@@ -235,7 +235,7 @@ def test_context_applies_to_one_loading_mode(site: Path) -> None:
         ("478.0", "true", "size_mib is True"),
         ("478.0", "478\nlow_mib = 500", "ascending order"),
         ("478.0", "478\nhigh_mib = 100", "ascending order"),
-        ("478.0", "478\ncolour = 1", "the field 'colour' is unknown"),
+        ("478.0", "478\nshade = 1", "the field 'shade' is unknown"),
         ('"2.11.0+cu130"', '"eleven"', "torch is 'eleven': a version such as 2.11.0"),
         ('"2.11.0+cu130"', "2.11", "torch is 2.11"),
         ('["cublas", "cudnn"]', '"cublas"', "libraries is 'cublas': a list"),

@@ -61,7 +61,7 @@ def _cards(estimate: Estimate) -> str:
     if estimate.doubts:
         return f"uncertain on every card: {estimate.doubts[0]}"
     by_size = sorted(DEVICES.values(), key=lambda card: card.total_bytes)
-    # The trace is of another card: the bound on a small card may be larger there than `fits` computes from this trace.
+    # The job was traced on another card: on a small card, its bound may be larger than `fits` computes from this trace.
     roomy = [card for card in by_size if card.total_bytes >= estimate.upper_bound and estimate.fits(card.key)]
     if not roomy:
         return "no known card has room (--on CARD asks for a verdict)"
