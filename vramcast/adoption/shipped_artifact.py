@@ -183,12 +183,15 @@ def _why(found: AtLevel, exact: Sequence[tuple[Scored, Scored]], n_new: int, n_s
             f"{Support(n_shipped).level:.3f}"
         )
     room = _by_model((run.group, run.bounds[found.level] / run.estimated_bytes - 1) for _, run in exact)
-    largest = max((run.measured_bytes / run.estimated_bytes - 1 for _, run in exact), default=0.0)
-    if room is not None and largest > room:
+    above = sorted(run.measured_bytes / run.estimated_bytes - 1 for _, run in exact)
+    needed = above[min(int(found.level * len(above)), len(above) - 1)] if above else 0.0
+    if room is not None and needed > room:
         reasons.append(
-            f"larger residuals: jobs take up to {100 * largest:.0f} % more than their estimate, and the shipped bound has "
-            f"room for {100 * room:.0f} %"
+            f"larger residuals: {100 * found.level:g} % of the jobs take up to {100 * needed:.0f} % more than their estimate, "
+            f"and the shipped bound has room for {100 * room:.0f} %"
         )
+    if not reasons and found.level * (n_new + 1) > n_new - 1:  # the calibration takes the largest residual of all models
+        reasons.append(f"with {n_new} models, the one with the largest residual decides the bound")
     return reasons or ["the residuals of these models differ more from each other than those behind the shipped bound"]
 
 
