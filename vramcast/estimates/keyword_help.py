@@ -8,8 +8,8 @@ import inspect
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, ParamSpec, TypeVar
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
 # What to write, and other names for it.
 _MEANT: Final = {
     "loss=": "criterion loss_fn loss_func loss_function objective",
@@ -56,19 +56,19 @@ def refuse_unknown(function: str, given: Iterable[str], known: Collection[str]) 
         raise TypeError(f"{function}() got an unexpected keyword argument '{name}': {advice}")
 
 
-def suggests(*more: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+def suggests(*more: str) -> Callable[[Callable[Params, Result]], Callable[Params, Result]]:
     """Return a decorator that adds suggestions to a function's own error about unknown arguments.
 
     Args:
         more: Names that the function takes as `**options`.
     """
 
-    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    def decorate(function: Callable[Params, Result]) -> Callable[Params, Result]:
         own = inspect.signature(function).parameters.values()
         known = [one.name for one in own if one.name != "self" and one.kind is not one.VAR_KEYWORD] + list(more)
 
         @functools.wraps(function)
-        def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        def checked(*args: Params.args, **kwargs: Params.kwargs) -> Result:
             refuse_unknown(function.__name__, kwargs, known)
             return function(*args, **kwargs)
 
