@@ -17,6 +17,7 @@ TREE = {
     "ArtifactError": ("VramcastError", 2),
     "DownloadError": ("VramcastError", 3),
     "Overloaded": ("VramcastError", 3),
+    "UnknownArgument": ("UsageError", 2),
     "NoAnswer": ("VramcastError", 3),
     "OutputError": ("VramcastError", 3),
     "RequestRefused": ("VramcastError", 1),

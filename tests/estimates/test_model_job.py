@@ -13,8 +13,6 @@ import pytest
 
 import vramcast
 from vramcast.core.errors import UsageError
-from vramcast.estimates.estimator import Estimator
-from vramcast.estimates.keyword_help import _BY_NAME
 from vramcast.estimates.model_job import OPTIONS, job_of_model
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec
@@ -160,33 +158,6 @@ def test_loss_may_be_a_module() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ keywords
-@pytest.mark.parametrize(
-    ("wrong", "meant"),
-    [
-        ("criterion", "loss="), ("loss_fn", "loss="), ("quantile", "level="), ("gpu", "device="), ("bs", "batch_size="),
-        ("dtype", "precision="), ("optim", "optimizer="), ("learning_rate", "lr="), ("precison", "precision="),
-    ],
-)  # fmt: skip
-def test_wrong_keyword_names_what_is_meant(wrong: str, meant: str) -> None:
-    with pytest.raises(TypeError, match=rf"unexpected keyword argument '{wrong}': did you mean {meant}\?"):
-        vramcast.estimate(net(), TensorSpec((4, 8)), **{wrong: 1})
-
-
-def test_methods_suggest_only_what_they_take() -> None:
-    with pytest.raises(TypeError, match="did you mean loss="):
-        Estimator(CARD).estimate(net(), TensorSpec((4, 8)), criterion=print)
-    with pytest.raises(TypeError, match="'nothing_like_it': its arguments are command, device"):
-        vramcast.estimate_command("train.py", nothing_like_it=1)
-    with pytest.raises(TypeError, match="did you mean steps="):
-        Estimator(CARD).command(["train.py"], max_steps=1)
-
-
-def test_suggestions_are_arguments() -> None:
-    known = set(inspect.signature(vramcast.estimate).parameters) | {"timeout_s"}
-    assert {meant[:-1] for meant in _BY_NAME.values() if meant.endswith("=")} <= known
-    assert known.isdisjoint(_BY_NAME)
-
-
 def test_function_and_method_take_the_same_options() -> None:
     of_estimator = {"model", "batch", "device", "on", "tracer", "level", "artifact", "timeout_s", "stack"}
     assert set(inspect.signature(vramcast.estimate).parameters) - of_estimator <= set(OPTIONS)

@@ -392,6 +392,8 @@ def _train(
     loss_of: Callable[[Any, Any], torch.Tensor] = functools.partial(default_loss, stated=labels_stated)
     if job.loss is not None:
         loss_of = meta_model.loads(job.loss)
+        if isinstance(loss_of, torch.nn.Module):
+            loss_of.to(device)  # the weights of its classes
     compared_with_batch = job.loss is not None and labels_host is None
 
     def evaluate(inputs: Any, labels: Any) -> torch.Tensor:

@@ -14,65 +14,10 @@ from vramcast.core.text import shorten
 from vramcast.hardware.cards import device
 from vramcast.jobs.commands.launchers import BY_WORDS, find
 from vramcast.jobs.job import SYNONYMS
+from vramcast.jobs.other_names import OTHER_NAMES
 from vramcast.jobs.registry_names import meant_targets
 from vramcast.jobs.targets import REGISTRIES
 
-# Options by the names that other tools give them; the right side may have a value.
-OTHER_NAMES: Final = {
-    "-b": "--batch-size",
-    "-d": "--on",
-    "-v": "--verbose",
-    "--accelerator": "--on",
-    "--amp": "--precision amp-bf16",
-    "--autocast": "--precision amp-bf16",
-    "--batchsize": "--batch-size",
-    "--bf16": "--precision bf16",
-    "--bs": "--batch-size",
-    "--card": "--on",
-    "--confidence": "--level",
-    "--context": "--seq",
-    "--context-length": "--seq",
-    "--dtype": "--precision",
-    "--epochs": "--steps",
-    "--eval": "--mode infer",
-    "--fp16": "--precision fp16",
-    "--fsdp": "--parallel fsdp",
-    "--gpu": "--on",
-    "--gpus": "--world-size",
-    "--grad-checkpointing": "--checkpointing",
-    "--gradient-checkpointing": "--checkpointing",
-    "--html": "--report",
-    "--image-resolution": "--image-size",
-    "--img-size": "--image-size",
-    "--imgsz": "--image-size",
-    "--inference": "--mode infer",
-    "--input-shape": "--batch",
-    "--learning-rate": "--lr",
-    "--length": "--seq",
-    "--mixed-precision": "--precision amp-bf16",
-    "--max-length": "--seq",
-    "--max-seq-len": "--seq",
-    "--max-seq-length": "--seq",
-    "--micro-batch-size": "--batch-size",
-    "--n-gpu": "--world-size",
-    "--n-gpus": "--world-size",
-    "--ngpus": "--world-size",
-    "--nproc": "--world-size",
-    "--num-gpus": "--world-size",
-    "--opt": "--optimizer",
-    "--optim": "--optimizer",
-    "--per-device-train-batch-size": "--batch-size",
-    "--quantile": "--level",
-    "--resolution": "--image-size",
-    "--seq-len": "--seq",
-    "--seq-length": "--seq",
-    "--seqlen": "--seq",
-    "--sequence-length": "--seq",
-    "--shape": "--batch",
-    "--strategy": "--parallel",
-    "--target": "TARGET, without an option's name",
-    "--vram": "--memory",
-}
 _OF_PYTHON: Final = dict.fromkeys(  # what only the Python function takes
     ("--loss", "--criterion", "--loss-fn"), "loss= of vramcast.estimate in Python; here --labels selects the usual loss"
 )

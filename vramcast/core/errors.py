@@ -2,6 +2,7 @@
 
     VramcastError                 base; carries the exit code of the command line
     ├── UsageError                a wrong argument: target, shape, dtype, optimizer, device       exit 2
+    │   └── UnknownArgument       a function has no argument of that name (also a TypeError)
     ├── TraceFileError            a trace or snapshot file cannot be read                          exit 2
     ├── DatasetError              a measured run or a job history cannot be read or stored         exit 2
     ├── ArtifactError             a trained correction cannot be read or stored                    exit 2
@@ -54,6 +55,10 @@ class UsageError(VramcastError, ValueError):
     """An argument is wrong; the message names it, its value and the accepted values."""
 
     exit_code = 2
+
+
+class UnknownArgument(UsageError, TypeError):
+    """A function has no argument of that name; the message names the one that was meant."""
 
 
 class TraceFileError(VramcastError, ValueError):

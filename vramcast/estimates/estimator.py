@@ -28,7 +28,6 @@ from vramcast.core.units import gib
 from vramcast.estimates import other_ways
 from vramcast.estimates.bounds import learned as artifacts
 from vramcast.estimates.bounds.public import PublicBound
-from vramcast.estimates.keyword_help import suggests
 from vramcast.estimates.model_job import OPTIONS, job_of_model
 from vramcast.estimates.phases import Course, course_of
 from vramcast.estimates.remarks import remarks
@@ -42,6 +41,7 @@ from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.hardware.stack import parse as parse_stack
 from vramcast.jobs.job import TRACERS, Command, Job, Mode, Precision, Training, ZeroGrad
+from vramcast.jobs.other_names import suggests
 from vramcast.jobs.text import JobText
 from vramcast.learner.traits import traits_of
 from vramcast.simulator.curves import process_bytes
@@ -454,6 +454,9 @@ class Estimator:
             return error
 
 
+Estimator.__init__ = suggests()(Estimator.__init__)  # type: ignore[method-assign]
+
+
 @suggests()
 def estimate(
     model: Any,
@@ -546,7 +549,7 @@ def estimate(
 
     Raises:
         UsageError: An argument is wrong.
-        TypeError: An argument is unknown; the message names the one that is meant.
+        UnknownArgument: There is no argument of that name; the message names the one that is meant.
         ArtifactError: The artifact is absent or damaged.
         CannotEstimate: No number can be given: the null GPU cannot run here, the job raised, or its process died.
 
