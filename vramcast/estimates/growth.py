@@ -23,10 +23,12 @@ import numpy.typing as npt
 
 from vramcast.core.brief import brief
 from vramcast.core.errors import TraceFileError
+from vramcast.core.text import printable
 from vramcast.core.units import MIB, gib
 from vramcast.tracer.format.trace import LOOPS, Action, Trace
 from vramcast.tracer.protocol.run_options import LEAST_WATCHED, MOST_WATCHED, LoopWatch
 
+_SHOWN: Final = 28  # arbitrary: the end of a path that leaves the first line of an answer whole up to it
 _EVENTS: Final = 60_000  # arbitrary: requests and frees for which a loop is watched, some seconds
 _WARM_SHARE: Final = 4  # arbitrary: the first 1 / _WARM_SHARE of the steps may make blocks that are kept for good
 _PARTS: Final = 4  # arbitrary: the loop must grow in each of this many parts of the other steps
@@ -68,7 +70,7 @@ class Growth:
         """Return the growth as a sentence."""
         step, many = ("batch", "batches") if self.phase == "evaluation" else ("step", "steps")
         size = gib(self.bytes_per_step) if self.bytes_per_step >= MIB else f"{self.bytes_per_step:,} bytes"
-        kept = f"each {self.phase} {step} keeps {size} more, requested at {self.where}"
+        kept = f"each {self.phase} {step} keeps {size} more, requested at {printable(self.where, _SHOWN)}"
         if not self.is_judged:
             return f"{kept}; only {self.steps_seen} {many} were observed, too few to tell whether the growth stops"
         if self.steps_known is None:
