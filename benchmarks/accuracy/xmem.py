@@ -206,8 +206,7 @@ def _pairs(rows: list[dict[str, object]], column: str) -> list[tuple[float, floa
 def report(rows: list[dict[str, object]]) -> str:
     """Return the tables as Markdown."""
     groups = sorted({(str(row["gpu"]), str(row["family"])) for row in rows})
-    columns = {"vramcast": "estimate_bytes", "vramcast, unlimited card": "endless_bytes"}
-    columns |= {"vramcast, the installed cuDNN (CNN)": "installed_bytes"}
+    columns = {"vramcast": "estimate_bytes", "vramcast, the installed cuDNN (CNN)": "installed_bytes"}
     columns |= {"vramcast, no cuDNN workspaces (CNN)": "no_workspace_bytes"}
     columns |= {name: f"{tool}_bytes" for name, tool in zip(("xMem", "DNNMem", "SchedTune", "LLMem"), _TOOLS, strict=True)}
     chosen = {
