@@ -31,6 +31,8 @@ import vramcast
 
 vramcast.estimate("hf:gpt2", criterion=1)
 vramcast.estimate("hf:gpt2", precision="fp31")
+vramcast.Estimator().estimate("hf:gpt2", seq="long")
+vramcast.estimate_command("train.py", until="later")
 """
 
 
@@ -47,7 +49,7 @@ def test_typical_use_passes_mypy_and_mistakes_do_not(tmp_path: Path, monkeypatch
     shown = [line.split('"')[1] for line in lines if "Revealed type" in line]
     wrong = [line.split(": error")[0] for line in lines if ": error" in line]
     assert [one.replace("builtins.", "") for one in shown] == ["int", "bool", "list[dict[str, Any]]"], said + trouble
-    assert sorted(wrong) == [f"mistakes.py:{line}" for line in (4, 5)], said
+    assert sorted(wrong) == [f"mistakes.py:{line}" for line in (4, 5, 6, 7)], said
 
 
 def test_package_says_that_it_is_typed() -> None:

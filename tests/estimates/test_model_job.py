@@ -13,7 +13,7 @@ import pytest
 
 import vramcast
 from vramcast.core.errors import UsageError
-from vramcast.estimates.model_job import OPTIONS, job_of_model
+from vramcast.estimates.model_job import JobOptions, job_of_model
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec
 from vramcast.jobs.sizes import Sizes
@@ -54,12 +54,18 @@ def test_name_takes_batch_instead_of_sizes() -> None:
     assert (found.batch.shape, found.labels.shape, found.num_classes, found.sizes) == ((4, 3, 64, 64), (4,), 10, None)
 
 
+def test_name_takes_specs_and_loss() -> None:
+    found = job("torchvision:resnet18", "4x3x64x64", labels="4:int64:10", loss=torch.nn.CrossEntropyLoss())
+    assert (found.batch, found.labels) == (TensorSpec((4, 3, 64, 64)), TensorSpec((4,), "int64", high=10))
+    assert found.loss
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
         (lambda: job("hf:gpt2", TensorSpec((4, 8), "int64"), batch_size=4), "the batch gives the sizes"),
         (lambda: job("hf:gpt2", labels=TensorSpec((4,))), "labels needs batch"),
-        (lambda: job("hf:gpt2", loss=print), "build the model"),
+        (lambda: job("resnet18"), "torchvision:resnet18"),
         (lambda: job(net()), "batch is missing"),
         (lambda: job(net(), TensorSpec((4, 8)), seq=4), "seq is for a model's name"),
         (lambda: job(net(), Pairs()), "give batch_size too"),
@@ -160,4 +166,4 @@ def test_loss_may_be_a_module() -> None:
 # ------------------------------------------------------------------------------------------------ keywords
 def test_function_and_method_take_the_same_options() -> None:
     of_estimator = {"model", "batch", "device", "on", "tracer", "level", "artifact", "timeout_s", "stack"}
-    assert set(inspect.signature(vramcast.estimate).parameters) - of_estimator <= set(OPTIONS)
+    assert set(inspect.signature(vramcast.estimate).parameters) - of_estimator == set(JobOptions.__annotations__)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from vramcast.core.brief import brief
 from vramcast.core.checks import number
@@ -28,7 +28,7 @@ from vramcast.core.units import gib
 from vramcast.estimates import other_ways
 from vramcast.estimates.bounds import learned as artifacts
 from vramcast.estimates.bounds.public import PublicBound
-from vramcast.estimates.model_job import OPTIONS, job_of_model
+from vramcast.estimates.model_job import JobOptions, job_of_model
 from vramcast.estimates.phases import Course, course_of
 from vramcast.estimates.remarks import remarks
 from vramcast.estimates.result import Estimate, Peaks
@@ -40,7 +40,7 @@ from vramcast.hardware.cards import device as find_device
 from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.hardware.stack import parse as parse_stack
-from vramcast.jobs.job import TRACERS, Command, Job, Mode, Precision, Training, ZeroGrad
+from vramcast.jobs.job import TRACERS, Command, Job, Mode, Precision, Training, Until, ZeroGrad
 from vramcast.jobs.other_names import suggests
 from vramcast.jobs.text import JobText
 from vramcast.learner.traits import traits_of
@@ -63,12 +63,23 @@ _LEAST_TIMEOUT_S: Final = 1e-3  # arbitrary: no job ends sooner
 _MOST_TIMEOUT_S: Final = 2_147_483.0  # spec: poll(2) counts milliseconds in a C int: 24 days
 _SHORT_S: Final = 60.0  # arbitrary: a run this short is repeated without an option
 _SHOWN_REASON: Final = 500  # arbitrary: characters of one tracer's error in a warning
-_OF_COMMANDS: Final = ("steps", "until", "budget_s", "world_size", "nproc_per_node", "ranks", "memory", "alloc_conf")
 _TRACERS: Final[dict[str, Callable[[], Tracer]]] = {
     "nullgpu": lambda: NullGpuTracer.shared(),
     "fake": lambda: FAKE,
     "cpu": lambda: CPU,
 }
+
+
+class CommandOptions(TypedDict, total=False):
+    """The arguments of `Estimator.command`, options of `vramcast run`."""
+
+    until: Until
+    budget_s: float | None
+    world_size: int | None
+    nproc_per_node: int | None
+    ranks: str | tuple[int, ...]
+    memory: int | str | None
+    alloc_conf: str | None
 
 
 @brief
@@ -133,8 +144,8 @@ class Estimator:
         return (folder.name, artifacts.load(folder)) if folder is not None else self.learned
 
     # -------------------------------------------------------------------------------------------- jobs
-    @suggests(*OPTIONS)
-    def estimate(self, model: Any, batch: Any = None, **options: Any) -> Estimate:
+    @suggests(*JobOptions.__annotations__)
+    def estimate(self, model: Any, batch: Any = None, **options: Unpack[JobOptions]) -> Estimate:
         """Estimate a model.
 
         Args:
@@ -157,8 +168,8 @@ class Estimator:
         """
         return self.estimate_job(job_of_model(model, batch, self.card, stack=self.stack, **options))
 
-    @suggests(*_OF_COMMANDS)
-    def command(self, command: Sequence[str], *, steps: int = 3, **options: Any) -> Estimate:
+    @suggests(*CommandOptions.__annotations__)
+    def command(self, command: Sequence[str], *, steps: int = 3, **options: Unpack[CommandOptions]) -> Estimate:
         """Estimate a training command, such as `["torchrun", "train.py", "--epochs", "10"]`.
 
         Args:
@@ -572,7 +583,7 @@ def estimate(
     )  # fmt: skip
 
 
-@suggests(*_OF_COMMANDS)
+@suggests(*CommandOptions.__annotations__)
 def estimate_command(
     command: str | Sequence[str],
     *,
@@ -583,7 +594,8 @@ def estimate_command(
     timeout_s: float = 1800.0,
     artifact: str | os.PathLike[str] | None = None,
     bracket: bool | None = None,
-    **options: Any,
+    steps: int = 3,
+    **options: Unpack[CommandOptions],
 ) -> Estimate:
     """Estimate the GPU memory of a training command: the Python form of `vramcast run -- COMMAND`.
 
@@ -600,7 +612,8 @@ def estimate_command(
         timeout_s: Time limit in seconds, over all runs of the job.
         artifact: Folder of a learned correction, as for `estimate`.
         bracket: Whether the job may also run on an infinitely slow card, as for `Estimator`.
-        options: Options of `Estimator.command`: `steps`, `until`, `budget_s`, `memory`, `alloc_conf`, `world_size`,
+        steps: Least number of training steps to observe, if the command makes as many.
+        options: Options of `Estimator.command`: `until`, `budget_s`, `memory`, `alloc_conf`, `world_size`,
             `nproc_per_node` and `ranks`.
 
     Returns:
@@ -617,7 +630,9 @@ def estimate_command(
         (True, ())
     """
     words = shlex.split(command) if isinstance(command, str) else list(command)
-    return Estimator(_card(device, on), "nullgpu", level, artifact, timeout_s, stack, bracket).command(words, **options)
+    return Estimator(_card(device, on), "nullgpu", level, artifact, timeout_s, stack, bracket).command(
+        words, steps=steps, **options
+    )
 
 
 def _card(device: str | Device, on: str | Device | None) -> str | Device:

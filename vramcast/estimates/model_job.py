@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
-from typing import Any, Final
+from dataclasses import fields, replace
+from typing import Any, Final, TypedDict
 
 from vramcast.core.errors import UsageError
 from vramcast.core.text import shown
@@ -12,13 +12,41 @@ from vramcast.estimates.batch_description import described
 from vramcast.estimates.first_batch import first_batch, is_dataset, is_loader, of_dataset
 from vramcast.hardware.device import Device
 from vramcast.jobs.adapters import parse as parse_adapter
-from vramcast.jobs.job import Job, Training
+from vramcast.jobs.job import Job, Mode, Precision, Training, ZeroGrad
 from vramcast.jobs.sizes import SIZES
+from vramcast.jobs.targets import resolved
 from vramcast.jobs.text import JobText
 
-_AROUND: Final = ("parallel", "world_size", "nproc_per_node", "alloc_conf", "stack", "memory")
+_OF_TRAINING: Final = frozenset(one.name for one in fields(Training))
 _OF_A_NAME: Final = (*SIZES, "num_classes", "lora", "qlora")
-OPTIONS: Final = ("labels", "loss", *(one.name for one in fields(Training)), *_AROUND, *_OF_A_NAME)
+
+
+class JobOptions(TypedDict, total=False):
+    """The arguments of `vramcast.estimate` that describe the job; see there."""
+
+    labels: Any
+    loss: Callable[..., Any] | None
+    optimizer: Any
+    lr: float
+    precision: Precision
+    mode: Mode
+    steps: int
+    zero_grad: ZeroGrad
+    overlap_inputs: bool
+    checkpointing: bool
+    channels_last: bool
+    cudnn_benchmark: bool
+    memory: int | str | None
+    alloc_conf: str | None
+    parallel: str | None
+    world_size: int | None
+    nproc_per_node: int | None
+    batch_size: int | None
+    seq: int | None
+    image_size: int | None
+    num_classes: int | None
+    lora: str | None
+    qlora: str | None
 
 
 def job_of_model(
@@ -36,39 +64,32 @@ def job_of_model(
 
     if loss is not None and not callable(loss):
         raise UsageError(f"loss is {shown(loss)}: give a callable, loss(output, labels).")
-    around = {name: options.pop(name) for name in _AROUND if name in options}
     by_name = {name: value for name in _OF_A_NAME if (value := options.pop(name, None)) is not None}
-    training = Training(optimizer=_optimizer(optimizer, model), **options)
+    of_training = {name: options.pop(name) for name in _OF_TRAINING & options.keys()}
+    training = Training(optimizer=_optimizer(optimizer, model), **of_training)
+    pickled_loss = meta_pickle.dumps(loss) if loss is not None else None
     if isinstance(model, str):
-        return _of_name(JobText(target=model, training=training, **by_name, **around), batch, labels, loss, device)
-    return JobText(training=training, **around).around(
-        device,
-        model=meta_pickle.dumps(model),
-        batch=described(_one_batch(batch, by_name)),
-        labels=described(labels, "labels") if labels is not None else None,
-        loss=meta_pickle.dumps(loss) if loss is not None else None,
-    )
+        text = JobText(target=resolved(model), training=training, **by_name, **options)
+        return replace(_of_name(text, batch, labels, device), loss=pickled_loss)
+    batch = _one_batch(batch, by_name)
+    text = JobText(training=training, **options)
+    return text.around(device, model=meta_pickle.dumps(model), loss=pickled_loss, **_described(batch, labels))
 
 
-def _of_name(text: JobText, batch: Any, labels: Any, loss: Any, device: Device) -> Job:
-    """Return the job of a TARGET, with the inputs of its task if no batch is given."""
-    if loss is not None:
-        raise UsageError(
-            f"loss is for a model object; '{text.target}' has its own: build the model, and pass it instead of its name."
-        )
-    if batch is None:
-        if labels is not None:
+def _of_name(text: JobText, batch: Any, labels: Any, device: Device) -> Job:
+    """Return the job of a TARGET: its inputs follow from its task, from SPECs as text, or from tensors."""
+    specs = (batch,) if isinstance(batch, str) else batch
+    if batch is None or (isinstance(specs, tuple | list) and specs and all(isinstance(one, str) for one in specs)):
+        if not isinstance(labels, str | None):
             raise UsageError("labels needs batch: without it, the model's task gives inputs and labels. Omit labels.")
-        return text.job(device)
+        return replace(text, batch=tuple(specs or ()), labels=labels).job(device)
     _refuse_sizes([name for name in SIZES if getattr(text, name) is not None])
-    return text.around(
-        device,
-        target=text.target,
-        num_classes=text.num_classes,
-        adapter=parse_adapter(text.lora, text.qlora),
-        batch=described(batch),
-        labels=described(labels, "labels") if labels is not None else None,
-    )
+    adapter = parse_adapter(text.lora, text.qlora)
+    return text.around(device, target=text.target, num_classes=text.num_classes, adapter=adapter, **_described(batch, labels))
+
+
+def _described(batch: Any, labels: Any) -> dict[str, Any]:
+    return {"batch": described(batch), "labels": described(labels, "labels") if labels is not None else None}
 
 
 def _one_batch(batch: Any, by_name: dict[str, Any]) -> Any:
