@@ -55,7 +55,7 @@ class Asked:
 
     @property
     def reason(self) -> str:
-        """The last line of an error, without numbers' end."""
+        """The last line of the error."""
         lines = self.err.strip().splitlines() or ["no message"]
         return "no answer in time" if self.code == -signal.SIGKILL else lines[-1]
 

@@ -152,7 +152,7 @@ class Parser(argparse.ArgumentParser):
 
     def _form_of(self, message: str) -> str:
         """Return how to write an option without its value, as the end of the message that says so; "" for other messages."""
-        option = re.match(r"(?:argument )?(--[\w-]+)\S*: expected one argument$", message)
+        option = re.match(r"(--[\w-]+)\S*: expected one argument$", message)
         action = self._option_string_actions.get(option[1]) if option else None
         return f": write {option[1]} {action.metavar}" if option and action and isinstance(action.metavar, str) else ""
 

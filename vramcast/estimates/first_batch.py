@@ -19,15 +19,19 @@ _STATEFUL: Final = ("sampler", "batch_sampler", "dataset")
 
 
 def is_loader(batch: Any) -> bool:
-    """Return whether a batch is a data loader of torch; torch is not imported for the answer."""
-    data = sys.modules.get("torch.utils.data")
-    return data is not None and isinstance(batch, data.DataLoader)
+    """Return whether a batch is a data loader of torch."""
+    return _is("DataLoader", batch)
 
 
 def is_dataset(batch: Any) -> bool:
-    """Return whether a batch is a data set of torch; torch is not imported for the answer."""
+    """Return whether a batch is a data set of torch."""
+    return _is("Dataset", batch)
+
+
+def _is(kind: str, batch: Any) -> bool:
+    """Return whether a batch is of a class of torch.utils.data; torch is not imported for the answer."""
     data = sys.modules.get("torch.utils.data")
-    return data is not None and isinstance(batch, data.Dataset)
+    return data is not None and isinstance(batch, getattr(data, kind))
 
 
 def of_dataset(dataset: Any, batch_size: int) -> Any:
