@@ -29,7 +29,7 @@ def is_dataset(batch: Any) -> bool:
 
 
 def _is(kind: str, batch: Any) -> bool:
-    """Return whether a batch is of a class of torch.utils.data; torch is not imported for the answer."""
+    """Return whether a batch is an instance of a class in torch.utils.data, without importing torch."""
     data = sys.modules.get("torch.utils.data")
     return data is not None and isinstance(batch, getattr(data, kind))
 
