@@ -25,6 +25,7 @@ import hypothesis
 import pytest
 
 from tests import compiled
+from vramcast.core.brief import every_field
 from vramcast.core.errors import CompilerError, NullGpuError
 from vramcast.hardware.cards import device as find_device
 from vramcast.jobs.job import Command, Job, TensorSpec, Training
@@ -183,7 +184,7 @@ def trace(tracer: Callable[[], NullGpuTracer], make_job: Callable[..., Job]) -> 
     def run(*, fresh: bool = False, timeout_s: float = 300.0, **options: Any) -> Result:
         options.setdefault("search_path", tuple(sys.path))
         how, job = _taken(RunOptions, options), make_job(**options)
-        key = repr((job, how))
+        key = every_field((job, how))
         if fresh or key not in results:
             results[key] = tracer().trace(job, how, timeout_s=timeout_s)
         return results[key]

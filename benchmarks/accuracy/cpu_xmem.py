@@ -25,6 +25,7 @@ from benchmarks.accuracy.runner import Case, write_csv
 from benchmarks.accuracy.scripts.affine_batch import at_batch
 from benchmarks.accuracy.xmem import TRANSFORMERS, cases
 from benchmarks.tables import table
+from vramcast.core.brief import every_field
 from vramcast.core.errors import VramcastError
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job
@@ -57,7 +58,7 @@ class Tracer:
 
     def at(self, case: Case) -> Trace:
         """Return the trace of `case` at its own batch, or raise the error that prevented it."""
-        key = repr(replace(case.job, device=_ANY_CARD, memory_bytes=None).with_batch(1))
+        key = every_field(replace(case.job, device=_ANY_CARD, memory_bytes=None).with_batch(1))
         if key not in self._kept:
             try:
                 jobs = {n: case.job.with_batch(n) for n in BATCHES}

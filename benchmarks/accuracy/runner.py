@@ -24,6 +24,7 @@ from importlib import metadata
 from pathlib import Path
 from unittest import mock
 
+from vramcast.core.brief import every_field
 from vramcast.core.errors import VramcastError
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.trace import Trace
@@ -97,7 +98,7 @@ def _key(case: Case, variant: Variant) -> str:
     """Return the key of an answer: the job and its tracing options, the variant, and the versions that decide it."""
     versions = [f"{name} {metadata.version(name)}" for name in ("torch", "torchvision", "transformers", "timm")]
     packages = variant.packages.name if variant.packages else ""
-    parts = [repr((case.job, case.options)).replace(str(ROOT), "."), str(variant.oracle), packages, *versions]
+    parts = [every_field((case.job, case.options)).replace(str(ROOT), "."), str(variant.oracle), packages, *versions]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 

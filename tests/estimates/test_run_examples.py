@@ -100,6 +100,16 @@ def test_key_includes_all_inputs(
     assert len(asked) == 2
 
 
+def test_key_includes_parts_that_a_short_representation_leaves_out() -> None:
+    """A job's own line ends after 120 characters."""
+    inputs = {f"input_{n}": TensorSpec((8, 1024), "int64") for n in range(5)}
+    jobs = [Job(find_device("h200"), target="hf:bert?" + "x" * 90 + end, batch=inputs) for end in "ab"]
+    jobs.append(dataclasses.replace(jobs[0], batch={**inputs, "input_4": TensorSpec((8, 512), "int64")}))
+    jobs.append(jobs[0].with_training(optimizer="sgd", precision="bf16", zero_grad="after-step", steps=7))
+    assert len({repr(job) for job in jobs}) < len(jobs)
+    assert len({run_examples._key(job) for job in jobs}) == len(jobs)
+
+
 def test_key_includes_target_file(tmp_path: Path) -> None:
     path = tmp_path / "net.py"
     job = Job(find_device("h200"), target=f"{path}:net", batch=TensorSpec((1, 8)))

@@ -30,6 +30,26 @@ def brief(kind: Class) -> Class:
     return kind
 
 
+def every_field(value: Any) -> str:
+    """Return a data class with all its fields and parts, for keys of caches: the short line is the same for different jobs.
+
+    Example:
+        >>> from vramcast.jobs.job import Command
+        >>> every_field(Command(("train.py", "--epochs", "3", "--lr", "0.1")))
+        "Command(words=('train.py', '--epochs', '3', '--lr', '0.1',), is_module=False, ...
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        shown = (f"{one.name}={every_field(getattr(value, one.name))}" for one in fields(value) if one.repr)
+        return f"{type(value).__name__}({', '.join(shown)})"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {every_field(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, tuple):
+        return "(" + "".join(f"{every_field(one)}, " for one in value).rstrip() + ")"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(every_field, value)) + "]"
+    return repr(value)
+
+
 def _of_fields(value: Any, limit: int) -> str:
     text, end = f"{type(value).__name__}(", ", ...)"
     shown = [f"{one.name}={_part(getattr(value, one.name, None))}" for one in _differing(value)]

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import joblib
 
+from vramcast.core.brief import every_field
 from vramcast.core.cache import writable_record
 from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.core.files import digest, sha256_of
@@ -292,7 +293,7 @@ def _portion(jobs: Sequence[tuple[str, Job]]) -> dict[str, Example | str]:
 def _key(job: Job) -> str:
     """Return the key of an example, from its job and everything else that determines it."""
     somewhere = replace(job, working_folder=".")  # an example does not depend on its folder
-    return digest(repr(somewhere), _target_text(job), cudnn_asked(job.stack), *decides_all(), digits=64)
+    return digest(every_field(somewhere), _target_text(job), cudnn_asked(job.stack), *decides_all(), digits=64)
 
 
 def decides_all() -> list[str]:
