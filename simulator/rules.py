@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from vramcast.core.brief import brief
 from vramcast.hardware.stack import release_of
 from vramcast.tracer.format.trace import MIN_BLOCK_BYTES as MIN_BLOCK_BYTES  # every block is a multiple of this
 
@@ -41,6 +42,7 @@ _SINCE: Final[dict[str, tuple[int, int]]] = {
 _SPLIT_AT_LARGE: Final = (2, 10)  # measured: "must be > 20" under 2.6 and 2.9, 20 is accepted by 2.10 and later
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class AllocatorRules:
     """The allocator settings that one release of PyTorch accepts.

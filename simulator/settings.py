@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
+from vramcast.core.brief import brief
 from vramcast.core.errors import UsageError
 from vramcast.simulator.rules import (
     LARGE_SEGMENT_BYTES,
@@ -51,6 +52,7 @@ class UnknownSetting(UsageError):
     """A key that the release of torch does not accept, or that is unknown here; a newer release may accept it."""
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Allocator settings; the defaults are torch's.

@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from benchmarks.accuracy.runner import BUILD, data_folder, read_rows
 from benchmarks.tables import table
+from vramcast.core.brief import every_field
 from vramcast.core.errors import VramcastError
 from vramcast.core.units import MIB
 from vramcast.tracer.format.snapshot import read_snapshot
@@ -245,7 +246,7 @@ def run(script: Script, history: Path, sources: Path, packages: Path | None) -> 
 def compared(script: Script, rows: Sequence[Mapping[str, str]], options: argparse.Namespace) -> list[Comparison]:
     """Return the comparisons of one script's recordings."""
     started = time.perf_counter()
-    name = hashlib.sha256(repr(script).encode()).hexdigest()[:12]
+    name = hashlib.sha256(every_field(script).encode()).hexdigest()[:12]
     history = options.keep / f"{script.owner}-{name}.pickle"
     said = "" if history.exists() else run(script, history, options.sources, options.packages)
     seconds = time.perf_counter() - started

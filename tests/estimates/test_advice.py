@@ -15,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import vramcast  # noqa: E402
+from vramcast.core.brief import every_field  # noqa: E402
 from vramcast.core.errors import UsageError  # noqa: E402
 from vramcast.estimates import advice  # noqa: E402
 from vramcast.estimates.advice import advise, blocks_by_worth  # noqa: E402
@@ -374,7 +375,7 @@ def job(tiny_models: Path, monkeypatch: pytest.MonkeyPatch, answers: dict[str, E
     trace = Estimator.uncorrected
 
     def remembered(self: Estimator, *asked_for: Any) -> Estimate:
-        key = repr(asked_for)
+        key = every_field(asked_for)
         if key not in answers:
             answers[key] = trace(self, *asked_for)
         return answers[key]

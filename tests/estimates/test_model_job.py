@@ -73,6 +73,7 @@ def test_name_takes_specs_and_loss() -> None:
         (lambda: job(net(), (x for x in [1])), "next(iter(loader))"),
         (lambda: job(net(), TensorSpec((4, 8)), optimizer=3), "an optimizer, its class, or a callable"),
         (lambda: vramcast.estimate("hf:gpt2", device="t4", on="a100-40gb"), "give one of them"),
+        (lambda: vramcast.estimate("hf:gpt2", device="h200", on="t4"), "give one of them"),
     ],
 )
 def test_wrong_arguments_name_the_next_step(call: Callable[[], object], says: str) -> None:

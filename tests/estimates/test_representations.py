@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -13,18 +12,6 @@ import vramcast
 from vramcast.core.brief import LIMIT
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
-
-IDENTITIES = {
-    f"vramcast.{name}"
-    for name in (
-        "jobs.job",
-        "jobs.parallel",
-        "tracer.protocol.run_options",
-        "hardware.device",
-        "hardware.context",
-        "hardware.stack",
-    )
-} | {"vramcast.simulator.settings", "vramcast.simulator.rules"}
 
 
 def reached(one: Any, path: str, depth: int, seen: dict[int, Any]) -> Iterator[tuple[str, Any]]:
@@ -45,8 +32,7 @@ def reached(one: Any, path: str, depth: int, seen: dict[int, Any]) -> Iterator[t
 
 def check(one: Any, path: str) -> int:
     """Check every object reached from `one`, and return their number."""
-    # The representations of what identifies a job are whole: caches and tests use them as keys.
-    found = [(where, part) for where, part in reached(one, path, 3, {}) if type(part).__module__ not in IDENTITIES]
+    found = list(reached(one, path, 3, {}))
     for where, part in found:
         text = repr(part)
         assert len(text) <= LIMIT, f"{where}: {text[:200]}"
@@ -65,17 +51,21 @@ def test_estimates_and_what_they_lead_to_are_short() -> None:
     found: Estimate = Estimator("rtx4090", "fake").estimate(model, torch.zeros(8, 3, 32, 32))
     assert repr(found).startswith("<Estimate rtx4090: ")
     assert repr(found).endswith(" of 23.64 GiB: fits>")
-    assert check(found, "est") > 20
+    assert check(found, "est") > 30
     for part in (found.what_if(), found.fragmentation(), found.margin(), found.need(), vramcast.advise(found)):
         assert check(part, type(part).__name__)
     for part in (vramcast.plan_pool(found.trace), vramcast.simulate(found.trace, vramcast.Settings()), found.estimator):
         assert check(part, type(part).__name__)
 
 
+def test_every_public_default_is_short() -> None:
+    for one in (vramcast.Settings(), vramcast.RunOptions(), Estimator(), vramcast.TensorSpec((8, 128), "int64", high=30522)):
+        assert check(one, type(one).__name__)
+    assert all(check(card, name) for name, card in vramcast.devices.DEVICES.items())
+
+
 def test_representation_shows_the_fields_that_differ() -> None:
     assert repr(Estimator("t4")) == "Estimator(device='t4')"
-
-
-def test_representation_of_what_identifies_a_job_is_whole() -> None:
-    for one in (vramcast.devices.DEVICES["t4"], vramcast.RunOptions(), vramcast.Settings(), vramcast.TensorSpec((8, 128))):
-        assert all(f"{field.name}=" in repr(one) for field in fields(one) if field.repr)
+    card = repr(vramcast.devices.DEVICES["t4"])
+    assert card.startswith("Device(key='t4', name=")
+    assert card.endswith(", ...)")

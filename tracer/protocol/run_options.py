@@ -6,6 +6,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from vramcast.core.brief import brief
+
 Answers = Literal["drawn", "largest", "smallest", "otherwise"]
 LEAST_WATCHED: Final = 32  # arbitrary: steps of a watched loop; a quarter is for allocations of the first steps
 MOST_WATCHED: Final = 128  # arbitrary: buffers and windows of limited size have filled up by then
@@ -50,6 +52,7 @@ class Tape:
         self.pairs |= later.pairs
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """Options of a trace. The portable tracers use only `answers`: their card is unlimited, and the rest is applied later.

@@ -245,7 +245,7 @@ def _asked(run: Run) -> str:
     """Return the part of a run that determines its job."""
     passport, stack = run.passport, run.passport.stack
     workload = replace(run.workload, name="", family=None, user=None, script=None, script_sha256=None, features={})
-    return repr((workload, passport.gpu, passport.gpu_total_bytes, stack))
+    return every_field((workload, passport.gpu, passport.gpu_total_bytes, stack))
 
 
 def _refusals(store_path: Path) -> Path:

@@ -34,6 +34,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
+from vramcast.core.brief import brief
 from vramcast.core.errors import UsageError
 from vramcast.core.units import MIB
 from vramcast.hardware.card_file import ContextRow, Interval
@@ -113,6 +114,7 @@ _SPREADS: Final[dict[str, dict[str, list[float]]]] = tomllib.loads(
 )
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Context:
     """Bytes outside PyTorch's segments.

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from dataclasses import dataclass, field
 
+from vramcast.core.brief import brief
 from vramcast.core.errors import UsageError
 from vramcast.core.units import MIB
 
@@ -73,6 +74,7 @@ class Peak:
     assumed: bool = False
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Device:
     """A model of card, as reported by `torch.cuda.get_device_properties` and to cuDNN.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from numbers import Number
 from typing import Any, Final, Literal, get_args
 
+from vramcast.core.brief import brief
 from vramcast.core.checks import INT64_LEAST, number, whole
 from vramcast.core.errors import UsageError
 from vramcast.core.text import shorten, shown
@@ -235,6 +236,7 @@ class TensorSpec:
         return replace(self, shape=(batch_size, *self.shape[1:]), content=content, least=least)
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Record:
     """A part of a batch that is an object of a user-defined class.
@@ -317,6 +319,7 @@ def canonical(name: str, value: Any) -> Any:
     return known.get(str(value).removeprefix("torch."), value)
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Training:
     """Settings for training or running a model. A wrong value raises a UsageError.
@@ -394,6 +397,7 @@ class Training:
         return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) != one.default}
 
 
+@brief
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTraining:
     """The known settings of a past training: `Training`'s fields except `lr`, which does not change memory; None if unknown."""
@@ -417,6 +421,7 @@ class KnownTraining:
 TRAINING_FIELDS: Final = tuple(one.name for one in fields(KnownTraining))
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Command:
     """A parsed training command: the program, its environment and its ranks.
@@ -458,6 +463,7 @@ class Command:
         return self.words[0]
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Job:
     """A job: exactly one of `target`, `model` and `command`, on a device. A wrong value raises a UsageError.

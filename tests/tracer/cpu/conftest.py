@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from vramcast.core.brief import every_field
 from vramcast.jobs.job import Job
 from vramcast.tracer.portable_tracers import CPU
 from vramcast.tracer.protocol.job_result import Result
@@ -164,7 +165,7 @@ def on_cpu(make_job: Callable[..., Job], models: Path) -> Callable[..., Result]:
     def run(name: str, *, timeout_s: float = 300.0, **options: Any) -> Result:
         options.setdefault("search_path", tuple(sys.path))
         job = make_job(target=f"{models}:{name}", **options)
-        key = repr(job)
+        key = every_field(job)
         if key not in results:
             results[key] = CPU.trace(job, timeout_s=timeout_s)
         return results[key]
