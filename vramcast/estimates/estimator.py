@@ -488,7 +488,7 @@ def estimate(
     steps: int = 3,
     zero_grad: ZeroGrad = "step-start",
     overlap_inputs: bool = True,
-    device: str | Device | None = None,
+    device: str | Device = DEFAULT,
     on: str | Device | None = None,
     memory: int | str | None = None,
     alloc_conf: str | None = None,
@@ -534,7 +534,7 @@ def estimate(
         zero_grad: Point at which gradients are set to None: step-start, before-backward or after-step.
         overlap_inputs: Whether the inputs of a step are still alive when those of the next step move to the device; False for
             `for x, y in loader: x, y = x.to(device), y.to(device)`.
-        device: Name of the card (see `vramcast.devices.DEVICES`), or a `Device`; by default, h200.
+        device: Name of the card (see `vramcast.devices.DEVICES`), or a `Device`.
         on: Another name of `device`, as on the command line.
         memory: Size of the card if it differs from the device's own: bytes, or text such as `"12GiB"`.
         alloc_conf: PYTORCH_CUDA_ALLOC_CONF of the job; "" for torch's defaults; None for the value in this environment.
@@ -574,7 +574,7 @@ def estimate(
         >>> vramcast.gib(est.reserved), est.level
         ('... MiB', 0.9...)
     """
-    return Estimator(_card(device, on), tracer, level, artifact, timeout_s, stack).estimate(
+    return Estimator(device if on is None else on, tracer, level, artifact, timeout_s, stack).estimate(
         model, batch, batch_size=batch_size, seq=seq, image_size=image_size, num_classes=num_classes, lora=lora, qlora=qlora,
         labels=labels, loss=loss, optimizer=optimizer, lr=lr, precision=precision, mode=mode, steps=steps,
         zero_grad=zero_grad, overlap_inputs=overlap_inputs, checkpointing=checkpointing, channels_last=channels_last,
@@ -587,7 +587,7 @@ def estimate(
 def estimate_command(
     command: str | Sequence[str],
     *,
-    device: str | Device | None = None,
+    device: str | Device = DEFAULT,
     on: str | Device | None = None,
     stack: str | Stack | None = None,
     level: float | None = None,
@@ -604,7 +604,7 @@ def estimate_command(
             `python -m package.train`, `torchrun --nproc_per_node=1 train.py`, `accelerate launch train.py` or
             `deepspeed train.py`. A launcher is read and not run. The script itself runs in the current folder, with the current
             environment.
-        device: Name of the card (see `vramcast.devices.DEVICES`), or a `Device`; by default, h200.
+        device: Name of the card (see `vramcast.devices.DEVICES`), or a `Device`.
         on: Another name of `device`, as on the command line.
         stack: Software of the card's machine where it differs from this machine, as for `estimate`.
         level: Confidence level of `upper_bound`, in (0, 1); None: the highest that the measured models like the job support, at
@@ -630,16 +630,9 @@ def estimate_command(
         (True, ())
     """
     words = shlex.split(command) if isinstance(command, str) else list(command)
-    return Estimator(_card(device, on), "nullgpu", level, artifact, timeout_s, stack, bracket).command(
+    return Estimator(device if on is None else on, "nullgpu", level, artifact, timeout_s, stack, bracket).command(
         words, steps=steps, **options
     )
-
-
-def _card(device: str | Device | None, on: str | Device | None) -> str | Device:
-    if device is not None and on is not None:
-        raise UsageError(f"device is {shown(device)} and on is {shown(on)}, but both name the card: give one of them.")
-    named = on if device is None else device
-    return DEFAULT if named is None else named
 
 
 def _check_settings(job: Job) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterable
-from typing import Final, ParamSpec, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, ParamSpec, TypeVar
 
-from vramcast.core.errors import UnknownArgument
+from vramcast.core.errors import UnknownArgument, UsageError
+from vramcast.core.text import shown
 
 Params = ParamSpec("Params")
 Result = TypeVar("Result")
@@ -103,7 +104,7 @@ def suggests(*more: str) -> Callable[[Callable[Params, Result]], Callable[Params
 
         @functools.wraps(function)
         def checked(*args: Params.args, **kwargs: Params.kwargs) -> Result:
-            _refuse_unknown(name, kwargs, known)
+            _refuse_wrong(name, kwargs, known)
             return function(*args, **kwargs)
 
         return checked
@@ -111,7 +112,10 @@ def suggests(*more: str) -> Callable[[Callable[Params, Result]], Callable[Params
     return decorate
 
 
-def _refuse_unknown(function: str, given: Iterable[str], known: Collection[str]) -> None:
+def _refuse_wrong(function: str, given: Mapping[str, Any], known: Collection[str]) -> None:
+    if "device" in given and given.get("on") is not None:  # here, because the function does not see whether its default was given
+        device, on = shown(given["device"]), shown(given["on"])
+        raise UsageError(f"device is {device} and on is {on}, but both name the card: give one of them.")
     for name in given:
         if name not in known:
             meant = _meant(name, known)
