@@ -24,7 +24,7 @@ def tool_run(run: MeasuredRun, number: int, tool: str) -> Scored | None:
         family=run.options["family"],
         gpu=run.card,
         optimizer=run.optimizer,
-        measured_bytes=run.value_bytes,
+        measured_bytes=run.measured_bytes,
         estimated_bytes=estimated,
         card_bytes=run.card_bytes,
         ran_out_of_memory=run.status == "oom",

@@ -105,7 +105,7 @@ def case_of(run: MeasuredRun) -> Case:
         "real_oom": str(run.status == "oom"),
         **{f"{tool}_{name}": str(said) for tool, cells in run.published.items() for name, said in cells.items()},
     }
-    return Case(f"{run.model} {run.optimizer} {batch} {key}", job, run.value_bytes, facts, options)
+    return Case(f"{run.model} {run.optimizer} {batch} {key}", job, run.measured_bytes, facts, options)
 
 
 def cases() -> list[Case]:

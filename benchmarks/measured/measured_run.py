@@ -1,8 +1,9 @@
-"""Measured runs of other people that this repository may distribute: the columns of runs.csv, and its sources.
+"""VRAMBench, a data set of measured runs of other people: its schema, the rows in this repository, and their sources.
 
-runs.csv has a row for each figure; sources.toml has, for each repository that the figures are from, the license, the copyright
-line, and the values that all of its rows share. A blank cell of runs.csv has the value that its source gives, and is unknown
-if the source gives none. `benchmarks.measured.importers` writes runs.csv.
+runs.csv has a row for each figure that may be distributed. sources.toml has, for each repository that the figures are from, the
+license, the copyright line, and the values that all of its rows share. A blank cell of runs.csv has the value that its source
+gives, and is unknown if the source gives none. `benchmarks.measured.importers` writes runs.csv, and reads the rows that stay
+outside.
 """
 
 from __future__ import annotations
@@ -16,17 +17,26 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from vramcast.core.files import digest
+
 RUNS: Final = Path(__file__).with_name("runs.csv")
 SOURCES: Final = Path(__file__).with_name("sources.toml")
 LICENCES: Final = ("Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC-BY-4.0", "CC0-1.0", "MIT")  # spec: SPDX
-FIGURES: Final = ("allocated peak", "reserved peak", "reserved at print", "process peak", "device peak")
-QUALITIES: Final = ("repeatable", "partly", "figure only")
+EDGE: Final = "largest batch"
+FIGURES: Final = (
+    "allocated peak", "reserved peak", "allocated at print", "reserved at print", "process peak", "device peak",
+    "device at print", EDGE,
+)  # fmt: skip
+QUALITIES: Final = ("repeatable", "partly", "figure only", "screened")
 STATUSES: Final = ("ok", "oom")
+TRAITS: Final = ("convolutions", "compiled", "several ranks", "varied batches")
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRun:
-    """One figure of one run. Text that is unknown is empty, a number that is unknown is None.
+    """One figure of one run, or one edge: the largest batch that ran and the next larger one that failed.
+
+    Text that is unknown is empty, a number that is unknown is None.
 
     Attributes:
         repository: OWNER/NAME on GitHub: the source.
@@ -34,21 +44,24 @@ class MeasuredRun:
         path: The file with the figure; "" if it is in the message of the commit.
         licence: SPDX identifier of the repository's license.
         job: The command, script or configuration that ran.
+        script: What identifies the script's text if the source has it: the first 12 digits of its SHA-256.
         model: The model's name in the source.
-        batch: Samples of a step on one card.
+        batch: Samples of a step on one card; of an edge, the largest that ran.
+        failed_batch: Of an edge, the next larger one that was tried and failed.
         sizes: Size of a sample.
         precision, optimizer: As named by the source.
         options: Other facts that decide the job.
+        traits: Those of `TRAITS` that are true, with commas between: what the classes of bounds distinguish.
         cards: Number of cards.
         card: The card's name in the source.
         card_bytes: Its memory, as torch reports it.
         torch, cuda, cudnn, os: The machine's software.
         figure: One of `FIGURES`: what was measured.
-        value_bytes: The figure.
+        value_bytes: The figure; None of an edge.
         unit_rule: How the source's text became bytes.
         status: "oom" if the run ended out of memory: the figure is then the level of that moment.
-        quality: One of `QUALITIES`: whether the source says enough to repeat the run.
-        reason: Why it is not better, and the traps.
+        quality: One of `QUALITIES`: whether the source says enough to repeat the run, or a rule of `screens` leaves it out.
+        reason: Why it is not better, and the traps; of a screened row, the rule.
         published: Other tools' estimates of the same run that the source prints.
     """
 
@@ -59,16 +72,19 @@ class MeasuredRun:
     job: str
     model: str
     figure: str
-    value_bytes: int
+    value_bytes: int | None
     unit_rule: str
     quality: str
     reason: str = ""
     status: str = "ok"
+    script: str = ""
     batch: int | None = None
+    failed_batch: int | None = None
     sizes: str = ""
     precision: str = ""
     optimizer: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    traits: str = ""
     cards: int | None = None
     card: str = ""
     card_bytes: int | None = None
@@ -84,9 +100,28 @@ class MeasuredRun:
         place = f"blob/{self.commit}/{self.path}" if self.path else f"commit/{self.commit}"
         return f"https://github.com/{self.repository}/{place}".replace(" ", "%20")
 
+    @property
+    def measured_bytes(self) -> int:
+        """The figure of a run that is not an edge."""
+        if self.value_bytes is None:
+            raise ValueError(f"{self.model}, {self.figure}: an edge has no figure in bytes.")
+        return self.value_bytes
+
+    @property
+    def job_key(self) -> str:
+        """What identifies the run: two figures of one run have the same key, and so do repeats."""
+        what = (self.repository, self.job, self.script, self.model, self.batch, self.sizes, self.precision, self.optimizer)
+        machine = (self.cards, self.card, self.torch, self.cuda, self.cudnn, self.os)
+        return digest(repr((*what, sorted(self.options.items()), *machine)), digits=12)
+
+    @property
+    def key(self) -> str:
+        """What identifies the figure, or equal figures of equal runs."""
+        return digest(self.job_key, self.commit, self.path, self.figure, str(self.value_bytes), digits=12)
+
 
 COLUMNS: Final = tuple(column.name for column in fields(MeasuredRun))
-_NUMBERS: Final = ("value_bytes", "batch", "cards", "card_bytes")
+_NUMBERS: Final = ("value_bytes", "batch", "failed_batch", "cards", "card_bytes")
 _OBJECTS: Final = ("options", "published")
 
 

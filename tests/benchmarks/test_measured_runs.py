@@ -6,17 +6,31 @@ import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.accuracy import tabled
 from benchmarks.accuracy.runner import data_folder
-from benchmarks.measured import importers, measured_run
-from benchmarks.measured.measured_run import FIGURES, LICENCES, QUALITIES, STATUSES, MeasuredRun, read_runs, sources, write_runs
+from benchmarks.measured import importers, measured_run, published_tables
+from benchmarks.measured.cells import figure, spdx
+from benchmarks.measured.measured_run import (
+    EDGE,
+    FIGURES,
+    LICENCES,
+    QUALITIES,
+    STATUSES,
+    TRAITS,
+    MeasuredRun,
+    read_runs,
+    sources,
+    write_runs,
+)  # fmt: skip
+from benchmarks.measured.screens import SCREENS, screened
 from vramcast.core.units import MIB
 
 ROOT = Path(__file__).parents[2]
-MOST_BYTES = 300_000  # arbitrary: a file that git and a reader can take
+MOST_BYTES = 1_500_000  # arbitrary: a file that git and a reader can take
 RUNS = read_runs()
 # The rows of logs/simulated_runs.csv name logs and commits, but no repository.
 SIMULATED = {
@@ -49,7 +63,14 @@ def test_every_row_has_values_of_schema() -> None:
         assert run.figure in FIGURES
         assert run.quality in QUALITIES
         assert run.status in STATUSES
-        assert run.value_bytes > MIB
+        assert set(filter(None, run.traits.split(", "))) <= set(TRAITS)
+        if run.figure == EDGE:
+            assert run.value_bytes is None
+            assert run.batch is not None
+            assert run.failed_batch is not None
+            assert run.batch < run.failed_batch
+        else:
+            assert run.measured_bytes > MIB
         assert run.job
         assert run.unit_rule
         assert run.reason
@@ -95,7 +116,69 @@ def test_importer_leaves_out_other_licenses_and_rows_without_commit() -> None:
     assert not importers.is_allowed(replace(xmem, repository="unslothai/notebooks"), known)
     page = "https://github.com/pytorch/torchtitan/blob/main/README.md"
     row = {"url": page, "metric": "reserved", "notes": "", "license": "BSD-3"}
-    assert list(importers.paged_runs([row])) == []
+    assert list(published_tables.paged_runs([row])) == []
+
+
+def test_keys_tell_different_figures_apart() -> None:
+    by_key: dict[str, set[tuple[object, ...]]] = {}
+    for run in RUNS:
+        by_key.setdefault(run.key, set()).add((run.job_key, run.figure, run.value_bytes, run.commit, run.path))
+    assert {len(figures) for figures in by_key.values()} == {1}
+    assert RUN.key != replace(RUN, value_bytes=6).key
+    assert RUN.job_key == replace(RUN, value_bytes=6, figure="allocated peak").job_key != replace(RUN, batch=8).job_key
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"options": {"boxes_per_image": "5.2"}}, "crowded images"),
+        ({"options": {"n_images": "12"}, "batch": 16}, "fewer images"),
+        ({"options": {"run_index": "2/3"}}, "a later run"),
+        ({"options": {"flags": "training run 12 of one process (memory of the earlier runs may be held)"}}, "a later run"),
+        ({"options": {"completeness": "log starts at epoch 11; resumed run"}}, "resumed"),
+        ({"options": {"args": {"freeze": "10"}}}, "frozen"),
+        ({"options": {"args": {"multi_scale": "True"}}}, "several sizes"),
+        ({"card_bytes": 100, "value_bytes": 95}, "nearly full"),
+        ({"figure": ""}, "kind of the figure"),
+    ],
+)
+def test_screen_leaves_out_row_with_its_reason(changes: dict[str, Any], words: str) -> None:
+    found = screened(replace(RUN, **changes))
+    assert found.quality == "screened"
+    assert words in found.reason
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {
+            "options": {"boxes_per_image": "4.9", "n_images": "16", "run_index": "1/3", "flags": "read to epoch 21 of 100"},
+            "batch": 16,
+        },
+        {"options": {"args": {"freeze": "None", "multi_scale": "0.0", "rect": "False"}}},
+        {"options": {"args": {"freeze": "[0]"}}},
+        {"card_bytes": 100, "value_bytes": 95, "figure": "allocated peak"},
+        {"card_bytes": 100, "value_bytes": 93},
+    ],
+)
+def test_screen_keeps_other_rows(changes: dict[str, Any]) -> None:
+    run = replace(RUN, **changes)
+    assert screened(run) == run
+
+
+def test_screens_do_not_read_estimates() -> None:
+    assert [run for run in RUNS if screened(replace(run, published={})).reason != screened(run).reason] == []
+    assert len({screen.why for screen in SCREENS}) == len(SCREENS)
+
+
+def test_cells_have_one_meaning() -> None:
+    assert [figure(text) for text in ("allocated_at_print", "reserved_peak (rounded, by the author)", "out of memory")] == [
+        "allocated at print", "reserved peak", "",
+    ]  # fmt: skip
+    assert [spdx(text) for text in ("BSD-3", "Apache-2.0 (LICENSE.txt)", "none", "LICENSE in the repository")] == [
+        "BSD-3-Clause", "Apache-2.0", "", "",
+    ]  # fmt: skip
 
 
 @pytest.mark.skipif(

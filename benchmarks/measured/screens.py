@@ -1,0 +1,95 @@
+"""Screens: rules that leave a measured run out of the judged rows, each with its reason. No rule looks at an estimate.
+
+A rule reads what the source says of the run. The notes of a source say why its figures scatter: those causes are the rules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from benchmarks.measured.measured_run import MeasuredRun
+
+# measured: Ultralytics' assigner grows with the boxes of an image; up to this mean, the logs of one job agree to 1 %
+_MOST_BOXES: Final = 5.0
+# spec: the caching allocator fills a card before it gives memory back: a figure near the card's size is not what the job needs
+_FULL: Final = 0.94
+_OUTSIDE: Final = ("device peak", "process peak", "reserved peak")
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """A rule: `why` is the reason that a row keeps, `applies` says whether it does."""
+
+    why: str
+    applies: Callable[[MeasuredRun], bool]
+
+
+def _arg(run: MeasuredRun, name: str) -> str:
+    return str(run.options.get("args", {}).get(name, ""))
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _is_crowded(run: MeasuredRun) -> bool:
+    return (_number(run.options.get("boxes_per_image")) or 0.0) > _MOST_BOXES
+
+
+def _has_few_images(run: MeasuredRun) -> bool:
+    images = _number(run.options.get("n_images"))
+    return images is not None and run.batch is not None and images < run.batch
+
+
+def _is_later_run(run: MeasuredRun) -> bool:
+    index = str(run.options.get("run_index", "")).partition("/")[0]
+    return (index.isdigit() and int(index) > 1) or _says(run, "not the first run|training run ([2-9]|1\\d) of one process")
+
+
+def _is_frozen(run: MeasuredRun) -> bool:
+    # `[0]` is the default of the oldest releases: no layer.
+    return _arg(run, "freeze") not in ("", "None", "[0]", "0")
+
+
+def _is_of_several_sizes(run: MeasuredRun) -> bool:
+    return _arg(run, "rect") == "True" or _arg(run, "multi_scale") not in ("", "False", "0.0")
+
+
+def _says(run: MeasuredRun, pattern: str) -> bool:
+    said = "; ".join(str(run.options.get(name, "")) for name in ("flags", "completeness"))
+    return re.search(pattern, f"{said}; {run.reason}") is not None
+
+
+def _is_full(run: MeasuredRun) -> bool:
+    whole = run.card_bytes and run.value_bytes and run.figure in _OUTSIDE
+    return bool(whole) and run.value_bytes > _FULL * run.card_bytes  # type: ignore[operator]
+
+
+SCREENS: Final = (
+    Screen("the kind of the figure is not known", lambda run: not run.figure),
+    Screen("the model is not known", lambda run: not run.model and not run.job),
+    Screen(f"crowded images: more than {_MOST_BOXES:g} boxes", _is_crowded),
+    Screen("fewer images than the batch", _has_few_images),
+    Screen("a later run of its process, which may hold memory of the earlier ones", _is_later_run),
+    Screen("a resumed run, or a log that starts later", lambda run: _says(run, "resumed run|log starts at epoch")),
+    Screen("frozen layers: their number decides, and notebooks change it", _is_frozen),
+    Screen("images of several sizes", _is_of_several_sizes),
+    Screen("the batch was found by the run itself", lambda run: _says(run, "autobatch")),
+    Screen("the log shows a model that its command does not name", lambda run: _says(run, "contradicts the version")),
+    Screen("a loss of the repository's own", lambda run: _says(run, "own loss")),
+    Screen("one batch is split over several cards", lambda run: _says(run, "several GPUs listed")),
+    Screen("not a card of NVIDIA", lambda run: _says(run, "not an NVIDIA card")),
+    Screen("a nearly full card, which the allocator fills before it gives memory back", _is_full),
+)  # fmt: skip
+
+
+def screened(run: MeasuredRun) -> MeasuredRun:
+    """Return a run with quality "screened" and the reason if a rule leaves it out, else the run."""
+    reasons = [screen.why for screen in SCREENS if screen.applies(run)]
+    return replace(run, quality="screened", reason="; ".join(reasons)) if reasons else run
