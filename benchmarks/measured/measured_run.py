@@ -109,14 +109,14 @@ class MeasuredRun:
 
     @property
     def job_key(self) -> str:
-        """What identifies the run: two figures of one run have the same key, and so do repeats."""
+        """The identity of the run: its figures have the same key, and so do repeats."""
         what = (self.repository, self.job, self.script, self.model, self.batch, self.sizes, self.precision, self.optimizer)
         machine = (self.cards, self.card, self.torch, self.cuda, self.cudnn, self.os)
         return digest(repr((*what, sorted(self.options.items()), *machine)), digits=12)
 
     @property
     def key(self) -> str:
-        """What identifies the figure, or equal figures of equal runs."""
+        """The identity of the figure; equal figures of equal runs share it."""
         return digest(self.job_key, self.commit, self.path, self.figure, str(self.value_bytes), digits=12)
 
 
