@@ -12,7 +12,7 @@ BIN        := $(VENV)/bin
 PINNED      = $(if $(UNPINNED),,constraints/torch-2.11.txt)
 PINNED_LATER = $(if $(UNPINNED),,constraints/torch-2.13.txt)
 # Packages of benchmarks/ that are typed like the product and have tests of their own.
-RESEARCH   := cluster measured peers.authors peers.baselines peers.planners serving
+RESEARCH   := cluster measured peers.authors peers.baselines peers.planners repeats serving
 # The tests of a file stay in one of these processes, because they share its fixtures. PYTEST_ARGS: more for pytest.
 WORKERS    ?= 2
 PYTEST      = -m pytest -n $(WORKERS) --dist loadfile $(PYTEST_ARGS)

@@ -33,6 +33,7 @@ from vramcast.core.units import MIB
 from vramcast.datasets.run import Workload
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.learner_input import observed
+from vramcast.estimates.result import Estimate
 from vramcast.jobs.job import Command, Job, Training
 from vramcast.learner import examples
 from vramcast.learner.examples import Example
@@ -159,24 +160,43 @@ SETS: dict[str, Callable[[], list[Case]]] = {
 }
 
 
+def estimate_of(case: Case) -> Estimate:
+    """Return the estimate of a case on the card's own size, where the allocator may have to release memory.
+
+    Raises:
+        VramcastError: There is none.
+    """
+    return Estimator(tracer="nullgpu", timeout_s=TIMEOUT_S).uncorrected(case.job)
+
+
 def example_of(case: Case) -> Example | str:
     """Return the example (the features of `vramcast estimate` with the measured peaks), or the reason why there is none."""
     try:
-        # On the card's own size, where the allocator may have to release memory, as in an estimate.
-        estimate = Estimator(tracer="nullgpu", timeout_s=TIMEOUT_S).uncorrected(case.job)
+        return example_from(case, estimate_of(case))
     except VramcastError as error:
         return f"{case.name}: {type(error).__name__}: {error}"[:300]
+
+
+def example_from(case: Case, estimate: Estimate) -> Example:
+    """Return the example of a case and its estimate.
+
+    The fact `figure` says what was measured; without it, `process` says that it was the process, and else it is the reserved
+    peak. A device's figure counts without `outside`, the bytes that it has besides the process.
+    """
     if "settled" in case.facts:
         estimate = replace(estimate, reserved=settled_reserved(estimate.trace))
     seen, optimizer = observed(estimate), case.job.training.optimizer
+    figure = case.facts.get("figure", "process peak" if "process" in case.facts else "reserved peak")
+    measured = case.measured_bytes - int(case.facts.get("outside", 0))
     return replace(
         seen,
         id=case.name,
         group=case.facts["group"],
         family=case.facts["family"],
         stack=case.facts["stack"],
-        measured_reserved=None if "process" in case.facts else case.measured_bytes,
-        measured_process=case.measured_bytes if "process" in case.facts else None,
+        measured_allocated=measured if figure == "allocated peak" else None,
+        measured_reserved=measured if figure.startswith("reserved") else None,
+        measured_process=measured if figure in ("process peak", "device peak") else None,
         censored=case.facts.get("censored") == "True",
         optimizer=str(case.facts.get("optimizer", optimizer if isinstance(optimizer, str) else "")),
         context=int(case.facts.get("context", seen.context)),

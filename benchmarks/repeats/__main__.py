@@ -1,0 +1,109 @@
+"""Repeat measured rows of a public source on the null GPU.
+
+    python -m benchmarks.repeats SOURCE [--row KEY] [--sample N] [--seed 0] [--limit N] [--again all|failed] [--by FIELD]
+
+Without --row, rows come in a seeded order that takes each model in turn, and --sample takes the first N of it. Each result is
+appended to build/accuracy/repeats-SOURCE.jsonl at once, and rows that have one there are not repeated. The table has all rows
+chosen that have a result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, cast
+
+from benchmarks.accuracy.examples import estimate_of, example_from
+from benchmarks.accuracy.runner import BUILD, Case, settled_reserved
+from benchmarks.measured.measured_run import MeasuredRun
+from benchmarks.repeats.results import Result, keep, kept, summary
+from benchmarks.repeats.rows import Harness, distinct, in_fair_order
+from vramcast.core.errors import VramcastError
+from vramcast.core.plain import to_plain
+from vramcast.core.units import MIB
+
+SOURCES: Final = ("milabench", "super_resolution", "yolo")
+
+
+def harness_of(source: str) -> Harness:
+    """Return the harness of a source."""
+    return cast(Harness, importlib.import_module(f"benchmarks.repeats.{source}"))
+
+
+def repeated(key: str, run: MeasuredRun, harness: Harness) -> Result:
+    """Return the result of a row: its estimate, or why there is none."""
+    started = time.perf_counter()
+    case = harness.case_of(run)
+    if isinstance(case, str):
+        return Result(key, run.figure, run.value_bytes, message=case, is_repeatable=False)
+    result = Result(key, run.figure, run.value_bytes, outside=int(case.facts.get("outside", 0)))
+    try:
+        result = _with_estimate(result, case)
+    except VramcastError as error:
+        result = replace(result, message=f"{type(error).__name__}: {error}"[:300])
+    return replace(result, seconds=round(time.perf_counter() - started, 1))
+
+
+def _with_estimate(result: Result, case: Case) -> Result:
+    printed = Path(case.facts["printed"]) if "printed" in case.facts else None
+    if printed is not None:
+        printed.unlink(missing_ok=True)
+    facts = {**case.facts, "figure": result.figure}
+    estimate = estimate_of(case)
+    if printed is not None:
+        if not printed.exists():
+            return replace(result, message="the job ended before it printed its peak")
+        estimate = replace(estimate, **json.loads(printed.read_text(encoding="utf-8")))
+    example = example_from(replace(case, name=result.key, facts=facts), estimate)
+    return replace(
+        result,
+        allocated=example.allocated,
+        reserved=example.reserved,
+        process=example.reserved + example.context,
+        settled=settled_reserved(estimate.trace),
+        example=to_plain(example),
+    )
+
+
+def main() -> None:
+    """Repeat the rows and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("source", choices=SOURCES)
+    parser.add_argument("--row", metavar="KEY", help="repeat one row, by the beginning of its key")
+    parser.add_argument("--sample", type=int, metavar="N", help="choose N rows")
+    parser.add_argument("--seed", type=int, default=0, help="of the order of the rows")
+    parser.add_argument("--limit", type=int, metavar="N", help="repeat at most N of the chosen rows")
+    parser.add_argument(
+        "--again", choices=("all", "failed"), help="repeat also rows that have a result, or those without an estimate"
+    )
+    parser.add_argument("--by", default="family", metavar="FIELD", help="group the table by this field of the examples")
+    options = parser.parse_args()
+    harness = harness_of(options.source)
+    path = BUILD / f"repeats-{options.source}.jsonl"
+    rows = distinct(harness.runs())
+    if options.row:
+        chosen = [key for key in rows if key.startswith(options.row)]
+    else:
+        chosen = in_fair_order(rows, options.seed)[: options.sample]
+    if not chosen:
+        parser.error(f"no row of {options.source} has a key that begins with '{options.row}': see {path}")
+    results = kept(path)
+    again = "all" if options.row else options.again
+    done = {key for key, result in results.items() if again is None or (again == "failed" and not result.message)}
+    for key in [key for key in chosen if key not in done][: options.limit]:
+        results[key] = result = repeated(key, rows[key], harness)
+        keep(result, path)
+        said = result.message or f"{result.estimated / MIB:.1f} of {result.measured / MIB:.1f} MiB"
+        print(f"{key} {rows[key].model} {rows[key].batch}: {said} ({result.seconds} s)", file=sys.stderr, flush=True)
+    print(summary([results[key] for key in chosen if key in results], options.by))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    main()

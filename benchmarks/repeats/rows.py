@@ -1,0 +1,52 @@
+"""The rows of a source: what a harness offers, and which rows of it are repeated, in which order.
+
+A harness is a module of this package. Its `case_of` returns a `Case` with these facts: `group` (the model), `family`, `stack`;
+`settled` if the figure is that of later steps; `outside`, the bytes that a device's figure has in addition to the process;
+`printed`, a file in which the job leaves the peaks that it read, as {"allocated": BYTES}.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Protocol
+
+from benchmarks.accuracy.runner import Case
+from benchmarks.measured.measured_run import MeasuredRun
+from vramcast.core.files import digest
+
+
+class Harness(Protocol):
+    """What a module of this package offers."""
+
+    def runs(self) -> list[MeasuredRun]:
+        """Return all rows of the source."""
+
+    def case_of(self, run: MeasuredRun) -> Case | str:
+        """Return the job of a row, or the reason why the row cannot be repeated."""
+
+
+def key_of(run: MeasuredRun) -> str:
+    """Return the digest of what identifies a row; rows that repeat another one have its key."""
+    named = (run.repository, run.commit, run.path, run.job, run.model, str(run.batch), run.sizes, run.precision, run.figure)
+    return digest(*named, json.dumps(run.options, sort_keys=True), digits=12)
+
+
+def distinct(runs: Iterable[MeasuredRun]) -> dict[str, MeasuredRun]:
+    """Return the rows by key; of those that repeat each other, the one with the (lower) median value."""
+    alike: dict[str, list[MeasuredRun]] = defaultdict(list)
+    for run in runs:
+        alike[key_of(run)].append(run)
+    return {key: sorted(same, key=lambda run: run.value_bytes)[(len(same) - 1) // 2] for key, same in alike.items()}
+
+
+def in_fair_order(rows: dict[str, MeasuredRun], seed: int) -> list[str]:
+    """Return the keys in a seeded order that takes a row of each model in turn: any prefix is a fair sample."""
+    of_model: dict[str, list[str]] = defaultdict(list)
+    for key in sorted(rows, key=lambda key: digest(str(seed), key)):
+        of_model[rows[key].model].append(key)
+    turns = [
+        (turn, digest(str(seed), model), key) for model, keys in of_model.items() for turn, key in enumerate(keys)
+    ]  # fmt: skip
+    return [key for *_, key in sorted(turns)]

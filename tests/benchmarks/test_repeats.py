@@ -1,0 +1,99 @@
+"""Tests of the harness that repeats measured rows: on made-up rows, without any run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.accuracy.runner import Case
+from benchmarks.measured.measured_run import MeasuredRun
+from benchmarks.repeats import __main__ as command
+from benchmarks.repeats.results import Result, keep, kept, summary
+from benchmarks.repeats.rows import distinct, in_fair_order, key_of
+from vramcast.core.errors import JobError
+from vramcast.core.units import MIB
+
+RUN = MeasuredRun(
+    "owner/name", "c0", "table.csv", "MIT", "train.py", "net", "allocated peak", 100 * MIB, "MiB", "repeatable", batch=8
+)  # fmt: skip
+RESULT = Result("k", "allocated peak", 100, allocated=110, reserved=120, process=150, settled=115, example={"family": "cnn"})
+
+
+class Rows:
+    """A harness of made-up rows, which never gives a job."""
+
+    def __init__(self, *runs: MeasuredRun) -> None:
+        self._runs = [*runs]
+
+    def runs(self) -> list[MeasuredRun]:
+        return self._runs
+
+    def case_of(self, run: MeasuredRun) -> Case | str:
+        return f"{run.model} is closed"
+
+
+def test_rows_that_repeat_one_are_one_with_the_median_value() -> None:
+    rows = distinct(replace(RUN, value_bytes=value) for value in (5, 1, 9, 3))
+    assert {key: run.value_bytes for key, run in rows.items()} == {key_of(RUN): 3}
+
+
+def test_options_and_batch_tell_rows_apart() -> None:
+    assert len({key_of(run) for run in (RUN, replace(RUN, batch=9), replace(RUN, options={"scale": 2}))}) == 3
+
+
+def test_prefix_of_the_order_has_each_model_and_survives_more_rows() -> None:
+    runs = [replace(RUN, model=model, batch=batch) for model in "abc" for batch in range(6)]
+    rows = distinct(runs)
+    order = in_fair_order(rows, 0)
+    assert {rows[key].model for key in order[:3]} == {*"abc"}
+    assert order != in_fair_order(rows, 1)
+    assert in_fair_order(distinct(runs[:12]), 0) == [key for key in order if rows[key].model != "c"]
+
+
+@pytest.mark.parametrize(
+    ("figure", "estimated"),
+    [("allocated peak", 110), ("reserved peak", 120), ("reserved at print", 115), ("process peak", 150), ("device peak", 157)],
+)
+def test_compares_the_figure_that_was_measured(figure: str, estimated: int) -> None:
+    assert replace(RESULT, figure=figure, outside=7 if figure == "device peak" else 0).estimated == estimated
+
+
+def test_last_result_of_a_key_counts(tmp_path: Path) -> None:
+    path = tmp_path / "build" / "kept.jsonl"
+    keep(RESULT, path)
+    keep(replace(RESULT, allocated=111), path)
+    assert kept(path) == {"k": replace(RESULT, allocated=111)}
+
+
+def test_summary_has_groups_and_reasons() -> None:
+    text = summary([RESULT, Result("m", "allocated peak", 5, message="closed")])
+    assert "| cnn | allocated peak | 1 | 10.00 %" in text
+    assert text.endswith("1 without an estimate: closed")
+
+
+def test_command_keeps_each_reason_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "BUILD", tmp_path)
+    monkeypatch.setattr(command, "harness_of", lambda source: Rows(RUN, replace(RUN, model="other")))
+    for limit in ("1", "5", "5"):
+        monkeypatch.setattr(sys, "argv", ["repeats", "milabench", "--limit", limit])
+        command.main()
+    lines = (tmp_path / "repeats-milabench.jsonl").read_text().splitlines()
+    assert sorted(json.loads(line)["message"] for line in lines) == ["net is closed", "other is closed"]
+    assert "1 without an estimate: net is closed" in capsys.readouterr().out
+
+
+def test_error_of_a_job_is_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(case: Case) -> None:
+        raise JobError("it raised")
+
+    monkeypatch.setattr(command, "estimate_of", refuse)
+    harness = Rows(RUN)
+    monkeypatch.setattr(harness, "case_of", lambda run: Case("row", None, run.value_bytes))  # type: ignore[arg-type]
+    found = command.repeated("k", RUN, harness)
+    assert (found.message, found.is_repeatable) == ("JobError: it raised", True)
