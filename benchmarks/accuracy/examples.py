@@ -34,6 +34,7 @@ from vramcast.datasets.run import Workload
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.learner_input import observed
 from vramcast.estimates.result import Estimate
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Command, Job, Training
 from vramcast.learner import examples
 from vramcast.learner.examples import Example
@@ -118,7 +119,7 @@ def _cnn_job(workload: Workload) -> Job:
     assert batch is not None
     described = {"network": json.loads(workload.target.partition("?")[2]), "batch": batch}
     return Job(
-        timm_a100.device("a100-40gb"),
+        device("a100-40gb"),
         command=Command((cnn_script.__file__, json.dumps(described))),
         training=Training(steps=len(cnn_script.batch_sizes(batch))),
         search_path=tuple(sys.path),

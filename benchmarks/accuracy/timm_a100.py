@@ -73,7 +73,8 @@ def size_of(row: dict[str, str]) -> tuple[int, int, int]:
     import timm  # type: ignore[import-untyped,unused-ignore]
 
     config = timm.get_pretrained_cfg(row["model"])
-    return tuple(config.input_size) if config is not None else (3, 224, 224)
+    channels, height, width = config.input_size if config is not None else (3, 224, 224)
+    return channels, height, width
 
 
 def plain_job(row: dict[str, str]) -> Job:

@@ -116,8 +116,10 @@ class MeasuredRun:
 
     @property
     def key(self) -> str:
-        """The identity of the figure; equal figures of equal runs share it."""
-        return digest(self.job_key, self.commit, self.path, self.figure, str(self.value_bytes), digits=12)
+        """The identity of the row; rows that repeat another one share its key."""
+        where = (self.repository, self.commit, self.path, self.job, self.model)
+        what = (str(self.batch), self.sizes, self.precision, self.figure, json.dumps(self.options, sort_keys=True))
+        return digest(*where, *what, digits=12)
 
 
 COLUMNS: Final = tuple(column.name for column in fields(MeasuredRun))

@@ -27,7 +27,12 @@ _XMEM_CELLS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "round2_oom": ("second_oom", "True".__eq__),
 }
 # Those that decide memory; the number of a loader's processes does not.
-_VISION_OPTIONS: Final = ("optim_flag", "gradient_accumulation", "num_steps", "memory_format", "scale")
+_VISION_OPTIONS: Final = (
+    "optim_flag", "gradient_accumulation", "num_steps", "memory_format", "scale", "stage", "precompute", "rank", "trainable",
+    "gradient_checkpointing", "enable_slicing", "enable_tiling", "quantization", "sparsify", "compile", "compile_vae",
+    "quantize_vae", "fuse", "fuse_qkv", "case", "phase", "tiling", "mixed_precision", "lora_rank", "checkpointing",
+    "model_type", "weights", "argv", "config",
+)  # fmt: skip
 _SHEET_FIGURES: Final = {"max_allocated": "allocated peak", "max_reserved": "reserved peak", "nvidia_smi": "process peak"}
 
 

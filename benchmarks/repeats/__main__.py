@@ -41,8 +41,8 @@ def repeated(key: str, run: MeasuredRun, harness: Harness) -> Result:
     started = time.perf_counter()
     case = harness.case_of(run)
     if isinstance(case, str):
-        return Result(key, run.figure, run.value_bytes, message=case, is_repeatable=False)
-    result = Result(key, run.figure, run.value_bytes, outside=int(case.facts.get("outside", 0)))
+        return Result(key, run.figure, run.measured_bytes, message=case, is_repeatable=False)
+    result = Result(key, run.figure, run.measured_bytes, outside=int(case.facts.get("outside", 0)))
     try:
         result = _with_estimate(result, case)
     except VramcastError as error:

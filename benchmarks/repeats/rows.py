@@ -7,7 +7,6 @@ A harness is a module of this package. Its `case_of` returns a `Case` with these
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Protocol
@@ -27,18 +26,12 @@ class Harness(Protocol):
         """Return the job of a row, or the reason why the row cannot be repeated."""
 
 
-def key_of(run: MeasuredRun) -> str:
-    """Return the digest of what identifies a row; rows that repeat another one have its key."""
-    named = (run.repository, run.commit, run.path, run.job, run.model, str(run.batch), run.sizes, run.precision, run.figure)
-    return digest(*named, json.dumps(run.options, sort_keys=True), digits=12)
-
-
 def distinct(runs: Iterable[MeasuredRun]) -> dict[str, MeasuredRun]:
     """Return the rows by key; of those that repeat each other, the one with the (lower) median value."""
     alike: dict[str, list[MeasuredRun]] = defaultdict(list)
     for run in runs:
-        alike[key_of(run)].append(run)
-    return {key: sorted(same, key=lambda run: run.value_bytes)[(len(same) - 1) // 2] for key, same in alike.items()}
+        alike[run.key].append(run)
+    return {key: sorted(same, key=lambda run: run.measured_bytes)[(len(same) - 1) // 2] for key, same in alike.items()}
 
 
 def in_fair_order(rows: dict[str, MeasuredRun], seed: int) -> list[str]:

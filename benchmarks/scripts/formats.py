@@ -139,7 +139,7 @@ def deepspeed(folder: Path) -> None:
 def nanochat(folder: Path) -> None:
     """Write shards of documents and a tokenizer with the full vocabulary, whose tokens are bytes and pairs of them."""
     import pyarrow
-    import tiktoken
+    import tiktoken  # type: ignore[import-not-found,unused-ignore]
     import torch
     from pyarrow import parquet
 

@@ -13,7 +13,7 @@ from benchmarks.accuracy.runner import Case
 from benchmarks.measured.measured_run import MeasuredRun
 from benchmarks.repeats import __main__ as command
 from benchmarks.repeats.results import Result, keep, kept, summary
-from benchmarks.repeats.rows import distinct, in_fair_order, key_of
+from benchmarks.repeats.rows import distinct, in_fair_order
 from vramcast.core.errors import JobError
 from vramcast.core.units import MIB
 
@@ -38,11 +38,11 @@ class Rows:
 
 def test_rows_that_repeat_one_are_one_with_the_median_value() -> None:
     rows = distinct(replace(RUN, value_bytes=value) for value in (5, 1, 9, 3))
-    assert {key: run.value_bytes for key, run in rows.items()} == {key_of(RUN): 3}
+    assert {key: run.value_bytes for key, run in rows.items()} == {RUN.key: 3}
 
 
 def test_options_and_batch_tell_rows_apart() -> None:
-    assert len({key_of(run) for run in (RUN, replace(RUN, batch=9), replace(RUN, options={"scale": 2}))}) == 3
+    assert len({run.key for run in (RUN, replace(RUN, batch=9), replace(RUN, options={"scale": 2}))}) == 3
 
 
 def test_prefix_of_the_order_has_each_model_and_survives_more_rows() -> None:

@@ -180,7 +180,8 @@ class Run:
         if not self.log.validates_first:
             own["VAL_LOSS_EVERY"] = "0"  # only at the end
         own |= {name.upper(): value for name, value in self.begins.items()}
-        own |= _NOT_PRINTED.get(self.row["script"], lambda _: {})(settings)
+        if not_printed := _NOT_PRINTED.get(self.row["script"]):
+            own |= not_printed(settings)
         alone = self.world_size == 1 and self.by_torchrun
         rank = {**_ONE_RANK, "MASTER_PORT": str(_free_port())} if alone else {}
         return self.said_beside() | variables(self.source, settings) | own | rank

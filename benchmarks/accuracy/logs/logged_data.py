@@ -79,7 +79,7 @@ def tokenizer(folder: Path, vocabulary: int) -> Path:
     path = folder / "tokenizers" / f"fineweb_{vocabulary}_bpe.model"
     if path.exists():
         return path
-    import sentencepiece
+    import sentencepiece  # type: ignore[import-not-found,unused-ignore]
 
     path.parent.mkdir(parents=True, exist_ok=True)
     text = folder / "text.txt"

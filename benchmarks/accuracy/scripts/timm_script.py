@@ -22,7 +22,7 @@ def main(job: dict[str, object]) -> None:
     """Train; the caller may stop earlier."""
     import timm  # type: ignore[import-untyped,unused-ignore]
     from timm.data.loader import PrefetchLoader  # type: ignore[import-untyped,unused-ignore]
-    from timm.optim import create_optimizer_v2  # type: ignore[import-untyped,unused-ignore]
+    from timm.optim import create_optimizer_v2  # type: ignore[attr-defined,import-untyped,unused-ignore]
 
     batch, size = int(str(job["batch"])), job["size"]
     assert isinstance(size, list)
@@ -35,7 +35,7 @@ def main(job: dict[str, object]) -> None:
     images = [(torch.zeros(batch, *size, dtype=torch.uint8), torch.zeros(batch, dtype=torch.int64)) for _ in range(STEPS)]
     model.train()
     optimizer.zero_grad()
-    for inputs, labels in PrefetchLoader(images, device=device):
+    for inputs, labels in PrefetchLoader(images, device=device):  # type: ignore[arg-type,unused-ignore]
         loss = criterion(model(inputs), labels)
         loss.backward()
         optimizer.step()
