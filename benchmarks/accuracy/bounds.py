@@ -38,7 +38,7 @@ from vramcast.learner.examples import Example
 from vramcast.learner.model import Learned, Subject
 from vramcast.learner.residual_tree import CAUSES
 
-_ONLY_JUDGE: Final = ("mlp", "cnn", "timm", "real")
+ONLY_JUDGE: Final = ("mlp", "cnn", "timm", "real")  # their licenses do not let the artifact learn from them
 _LARGE_BYTES: Final = 4 * GIB  # spec: smallest peak for which the process peak's bound is evaluated
 FOLDS: Final = 20  # arbitrary: an artifact then loses few models and stays close to the shipped one
 
@@ -151,10 +151,10 @@ def main() -> None:
     scored = judged(found, level)
     print(table(list(_COLUMNS), by_class(found, scored, level)) + "\n")
     learned = load(named(SHIPPED))
-    sets = {name: examples.read(path_of(name))[0] for name in _ONLY_JUDGE if path_of(name).exists()}
+    sets = {name: examples.read(path_of(name))[0] for name in ONLY_JUDGE if path_of(name).exists()}
     sets |= {name: [one for one in found if one.stack == name] for name in sorted({one.stack for one in found})}
     lines: list[list[object]] = []
-    for name in _ONLY_JUDGE:
+    for name in ONLY_JUDGE:
         if path_of(name).exists():
             runs = served(name, learned, (level,))
             large = [run for run in runs if run.measured_bytes > _LARGE_BYTES]

@@ -55,7 +55,7 @@ def permissive() -> list[Example]:
     found = []
     for source in SOURCES:
         if path_of(source.name).exists():
-            found += [_bare(_of_reserved(one), source.name) for one in examples.read(path_of(source.name))[0]]
+            found += [bare(one, source.name) for one in examples.read(path_of(source.name))[0]]
     return found
 
 
@@ -66,8 +66,9 @@ def _of_reserved(example: Example) -> Example:
     return replace(example, reserved=example.allocated, measured_reserved=example.measured_allocated)
 
 
-def _bare(example: Example, name: str) -> Example:
-    """Return an example without features: with so few models, trees would memorize them."""
+def bare(example: Example, name: str) -> Example:
+    """Return an example of a set without features: with so few models, trees would memorize them."""
+    example = _of_reserved(example)
     card_bytes = example.card_bytes or round(example.features.get("card_gib", 0) * GIB)
     group = example.group.rpartition("/")[2].lower() if name == "xmem" else example.group
     return replace(

@@ -17,7 +17,7 @@ from vramcast.core.files import digest
 
 
 class Harness(Protocol):
-    """What a module of this package offers."""
+    """The interface of a module of this package."""
 
     def runs(self) -> list[MeasuredRun]:
         """Return all rows of the source."""

@@ -113,9 +113,8 @@ def suggests(*more: str) -> Callable[[Callable[Params, Result]], Callable[Params
 
 
 def _refuse_wrong(function: str, given: Mapping[str, Any], known: Collection[str]) -> None:
-    if (
-        "device" in given and given.get("on") is not None
-    ):  # here, because the function does not see whether its default was given
+    # Checked here, because the function cannot tell its default from the same card as an argument.
+    if "device" in given and given.get("on") is not None:
         device, on = shown(given["device"]), shown(given["on"])
         raise UsageError(f"device is {device} and on is {on}, but both name the card: give one of them.")
     for name in given:
