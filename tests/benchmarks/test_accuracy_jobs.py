@@ -15,7 +15,6 @@ import torch
 
 from benchmarks.accuracy import (
     builders,
-    convolution_kernels,
     figures,
     gpumemnet_mlp,
     real_world,
@@ -25,6 +24,7 @@ from benchmarks.accuracy import (
     xmem,
 )
 from benchmarks.accuracy.scripts import mlp_script
+from benchmarks.hardware import convolution_kernels
 from benchmarks.measured.measured_run import MeasuredRun
 from vramcast.core.errors import NullGpuError
 from vramcast.hardware.cards import device

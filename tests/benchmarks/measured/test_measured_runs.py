@@ -29,7 +29,7 @@ from benchmarks.measured.measured_run import (
 from benchmarks.measured.screens import SCREENS, screened
 from vramcast.core.units import MIB
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MOST_BYTES = 1_500_000  # arbitrary: a file that git and a reader can take
 RUNS = read_runs()
 # The rows of logs/simulated_runs.csv name logs and commits, but no repository.

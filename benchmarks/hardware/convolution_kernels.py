@@ -1,6 +1,6 @@
 """Comparison of convolution plans with the kernels that real cards ran.
 
-    python -m benchmarks.accuracy.convolution_kernels [--rows]
+    python -m benchmarks.hardware.convolution_kernels [--rows]
 
 The data are an A100's trace of one training step of ResNet-50 (batch 32, fp32 with TF32, cuDNN 8, May 2024), a V100's trace,
 and the kernel list of an RTX 5070 Ti (MobileNetV3-Small forward, cuDNN 9.10.2). A trace names kernels, not workspaces: the
