@@ -113,6 +113,25 @@ def test_machine_fills_in_missing_versions() -> None:
     assert parse("cuda==12").over(Stack()) == parse("cuda==12")
 
 
+@pytest.mark.parametrize(
+    ("stack", "avoids"),
+    [
+        ("torch==2.8.0", False),
+        ("torch==2.9.0", True),
+        ("torch==2.9.0,cudnn==9.20.0", True),  # compares the version that it was built with
+        ("torch==2.9.1", True),
+        ("torch==2.9.1+cu130,cudnn==9.13.0", True),
+        ("torch==2.9.1,cudnn==9.7.1", False),
+        ("torch==2.9.1,cudnn==9.14.0", True),
+        ("torch==2.9.1,cudnn==9.15.0", False),
+        ("torch==2.10.0", False),
+        ("cudnn==9.10.2", False),
+    ],
+)
+def test_torch_2_9_avoids_cudnn_in_3d(stack: str, avoids: bool) -> None:
+    assert parse(stack).avoids_cudnn_in_3d is avoids
+
+
 def test_same_minor_compares_two_numbers() -> None:
     assert same_minor("2.8.0+cu126", "2.8.1")
     assert not same_minor("2.8.0", "2.11.0")

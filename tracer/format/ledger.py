@@ -50,6 +50,7 @@ class Code(StrEnum):
     NO_ORACLE = "cuDNN plan without an oracle's answer, workspace: 0"
     NO_WORKSPACES = "convolution workspaces: 0 ({})"
     OTHER_CUDNN = "convolution workspaces of another cuDNN version"
+    OTHER_CONV3D = "16-bit 3-D convolutions, which the stack's torch leaves to cuDNN"
     CUBLASLT_WORKSPACE = "cuBLASLt's workspace inside a cuDNN plan: 0"
     WITHHELD_ENGINES = "cuDNN engines left out for want of a device or of NVRTC"
     CHANNELS_LAST_NORM = "cuDNN batch normalisation (channels last) workspace: 0"

@@ -130,6 +130,7 @@ NAMES: Final[dict[str, Name]] = {
         cudnn_deterministic="_get_cudnn_deterministic",
         cudnn_allow_tf32="_get_cudnn_allow_tf32",
     ),
+    "set_cudnn_enabled": Name(("torch._C:_set_cudnn_enabled",), "the null GPU: convolutions as in torch 2.9"),
     **_of(
         "torch._C",
         "the portable tracers",

@@ -7,14 +7,15 @@ cuDNN itself gives the size of a plan (the null GPU's oracle, with the same cach
 operation PyTorch requests, which of cuDNN's suggestions it skips and which plan it takes. If no cuDNN can answer (none is
 installed, no C compiler, a system other than Linux) the answer is None, and `ledger` gives the reason.
 
-spec: torch 2.11, ATen/native/Convolution.cpp (`use_cudnn`, `use_cudnn_depthwise`) and ATen/native/cudnn/Conv_v8.cpp.
+spec: torch 2.11, ATen/native/Convolution.cpp (`use_cudnn`, `use_cudnn_depthwise`) and ATen/native/cudnn/Conv_v8.cpp; for
+`is_avoided` torch 2.9.1.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Literal, Self
@@ -27,7 +28,7 @@ from vramcast.tracer.nullgpu.cudnn.answer_cache import answers_file
 from vramcast.tracer.nullgpu.cudnn.backend import EngineConfig, PlanSize
 from vramcast.tracer.nullgpu.cudnn.client import CudnnOracle, OracleError, PlanDoesNotBuild
 from vramcast.tracer.nullgpu.cudnn.graph import convolution_graph
-from vramcast.tracer.nullgpu.cudnn.libraries import choose
+from vramcast.tracer.nullgpu.cudnn.libraries import avoids_cudnn_in_3d, choose
 from vramcast.tracer.nullgpu.cudnn.stand_ins import oracle_libraries
 
 Operation = Literal["forward", "backward_data", "backward_filter"]
@@ -36,6 +37,7 @@ _DTYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 9}  # spec: cud
 _INSTANT, _FALLBACK = 0, 2  # spec: cudnnBackendHeurMode_t
 _TENSOR_CORE, _DOWN_CONVERTED, _NONDETERMINISTIC = 0, 1, 4  # spec: cudnnBackendNumericalNote_t
 _MAX_ALIGNMENT = 32  # spec: Conv_v8.cpp, getAlignment; measured: its result for a block of the allocator
+_HALF_BYTES = 2  # spec: float16, bfloat16
 _INT32_LIMIT = 1 << 31  # spec: canUse32BitIndexMath
 _DEPTHWISE_CHANNELS = 32  # spec: use_cudnn_depthwise
 _DEPTHWISE_WIDTH = 7  # spec: check_cudnn_depthwise_workload_with_filter
@@ -91,6 +93,16 @@ class Convolution:
         return known and channels == self.groups > 1 and self.weight[0] % channels == 0
 
     @property
+    def takes_columns(self) -> bool:
+        """Return whether PyTorch itself would compute it, if it is 3-D, by one call of `slow_conv_dilated3d`."""
+        return self.groups == 1 and not self.transposed
+
+    @property
+    def columns_bytes(self) -> int:
+        """Return the size of the copy of one sample that `slow_conv_dilated3d` multiplies with the weight."""
+        return _HALF_BYTES * math.prod((*self.weight[1:], *self.output[2:]))
+
+    @property
     def uses_depthwise_kernel(self) -> bool:
         """Return whether PyTorch's own depthwise kernel, which takes no workspace, runs if cuDNN is enabled."""
         return self.is_depthwise and not self._cudnn_is_better()
@@ -135,6 +147,18 @@ class Convolution:
         )  # fmt: skip
 
 
+def is_avoided(weight: Sequence[int], dtype: str, *, channels_last: bool) -> bool:
+    """Return whether torch 2.9 computes a convolution itself because its cuDNN is wrong in 3-D.
+
+    Args:
+        weight: Sizes of its weight.
+        dtype: torch's name for its input's type.
+        channels_last: Whether cuDNN would receive it in that format.
+    """
+    is_3d = len(weight) == 5 and set(weight[2:]) != {1}
+    return is_3d and dtype in ("float16", "bfloat16") and not channels_last
+
+
 def _alignment(offset_bytes: int) -> int:
     """Return the alignment that PyTorch reports for an address: the first power of two that does not divide it, or 32."""
     alignment = 1
@@ -168,6 +192,7 @@ class ConvolutionWorkspaces:
 
     def __init__(self, device: Device, total_bytes: int, stack: Stack | None = None) -> None:
         self._stack = stack
+        self._avoids_cudnn_in_3d = avoids_cudnn_in_3d(stack)
         self._record = device.with_memory(total_bytes).cudnn_record()
         self._resources = ExitStack()
         self._oracle: CudnnOracle | None = None
@@ -192,6 +217,11 @@ class ConvolutionWorkspaces:
     def __exit__(self, *error: object) -> None:
         self._resources.close()
 
+    def avoids_cudnn(self, convolution: Convolution) -> bool:
+        """Return whether the torch of the job's stack computes it itself, because its cuDNN is wrong in 3-D."""
+        kernel = (convolution.weight, convolution.dtype)
+        return self._avoids_cudnn_in_3d and is_avoided(*kernel, channels_last=convolution.channels_last)
+
     def ask(self, convolution: Convolution, operation: Operation, settings: CudnnSettings, *, thread: int) -> Workspace | None:
         """Return the workspace of one cuDNN operation; None if it is unknown, for a reason that `ledger` gives.
 
@@ -203,7 +233,9 @@ class ConvolutionWorkspaces:
         """
         if convolution.is_empty or convolution.uses_depthwise_kernel:
             return Workspace(0)
-        if not settings.enabled or not convolution.uses_cudnn:
+        if settings.enabled and convolution.takes_columns and self.avoids_cudnn(convolution):
+            return Workspace(convolution.columns_bytes)
+        if not settings.enabled or not convolution.uses_cudnn or self.avoids_cudnn(convolution):
             self._unanswered[_NATIVE] += 1
             return None
         graph = convolution.graph(operation)

@@ -51,6 +51,9 @@ def differentiate(call: Call) -> None:
     convolution = _described(tensor, weight, gradient, call.args[4:10], memory_format, output_is_result=False)
     if convolution.uses_depthwise_kernel:
         _differentiate_depthwise(call, flat=len(convolution.input) == 4)
+    elif convolution.takes_columns and cudnn_enabled() and call.convolution_workspaces.avoids_cudnn(convolution):
+        _differentiate_in_columns(call, convolution)
+        return
     else:
         _differentiate_with_cudnn(call, convolution, memory_format)
     if call.args[-1][2]:
@@ -87,6 +90,19 @@ def _differentiate_with_cudnn(call: Call, convolution: Convolution, memory_forma
         _run(call, replace(convolution, channels_last=last), "backward_filter")
         call.free(*copies)
     call.free(*reversed(held))
+
+
+def _differentiate_in_columns(call: Call, convolution: Convolution) -> None:
+    """Make the requests of `slow_conv_dilated3d`'s backward pass: all results, then the columns, with each sample's bias."""
+    gradient, tensor, weight = call.args[:3]
+    wanted = call.args[-1]
+    held = call.hold_copies((gradient, tensor, weight), torch.contiguous_format)
+    call.begin(*(i for i in range(3) if wanted[i]))
+    columns = call.ask(convolution.columns_bytes)
+    if wanted[2]:
+        for _ in range(tensor.shape[0]):
+            call.free(call.ask(weight.shape[0] * gradient.element_size()))
+    call.free(columns, *reversed(held))
 
 
 def _format(dimensions: int, channels_last: bool) -> torch.memory_format:

@@ -42,6 +42,9 @@ _WHEELS: Final[dict[tuple[str, str, str | None], str]] = {
     ("13.0", "9.20.0.48", None): "2.12.0",
 }
 RELEASES: Final = {torch: Release(*built_with) for built_with, of in _WHEELS.items() for torch in of.split()}
+# 2.9.0 compares the cuDNN that it was built with, 9.10 or 9.13; 2.9.1 the loaded one; 2.8.0, 2.10.0 and 2.11.0 compare none.
+_AVOIDS_IN_3D: Final = (2, 9)  # spec: `use_cudnn` in ATen/native/Convolution.cpp of torch 2.9
+_AVOIDED_IN_3D: Final = ((9, 8), (9, 15))  # spec: the same: the first cuDNN, and the first after
 _OLDEST_CUDA, _NEWEST_CUDA = 9, 19  # arbitrary: torch was built for 11 to 13; 128 is a typing error for 12.8
 _KNOWN: Final = ("torch", "cudnn", "cuda")
 _EXAMPLE: Final = "write --stack torch==2.8.0, or --stack cudnn==9.10.2,cuda==12.8"
@@ -69,6 +72,13 @@ class Stack:
     def cuda_major(self) -> int | None:
         """CUDA's major version; None: unknown."""
         return int(self.cuda.partition(".")[0]) if self.cuda is not None else None
+
+    @property
+    def avoids_cudnn_in_3d(self) -> bool:
+        """The choice of torch 2.9 to compute 16-bit 3-D convolutions itself, in columns that take several times the memory."""
+        torch = _numbers(self.torch)
+        first, after = _AVOIDED_IN_3D
+        return torch[:2] == _AVOIDS_IN_3D and (torch[2:] == (0,) or first <= _numbers(self.cudnn) < after)
 
     def over(self, installed: Stack) -> Stack:
         """Return this stack completed from this machine, with a corresponding `source`."""
@@ -181,6 +191,12 @@ def _filled(stack: Stack) -> Stack:
             f"{cuda} may have another: give it (--stack torch=={stack.torch},cudnn==VERSION)",
         )
     return replace(stack, cuda=cuda, cudnn=stack.cudnn or default.cudnn, notes=notes)
+
+
+def _numbers(version: str | None) -> tuple[int, ...]:
+    """Return the numbers of `9.10.2.21` or `2.8.0+cu126` or `2.15.0.dev20261101`; () of None."""
+    match = re.match(r"\d+(\.\d+)*", version or "")
+    return tuple(int(part) for part in match[0].split(".")) if match else ()
 
 
 def _split(torch: str) -> tuple[str | None, str]:

@@ -19,7 +19,7 @@ import pytest
 from vramcast.core.cache import cache_folder
 from vramcast.core.errors import NullGpuError, WorkerError
 from vramcast.hardware.cards import device
-from vramcast.hardware.stack import Stack
+from vramcast.hardware.stack import Stack, parse
 from vramcast.jobs.job import Job, TensorSpec, Training
 from vramcast.tracer.format.ledger import Code, Entered, Entry
 from vramcast.tracer.format.trace import Action, Category, Trace
@@ -286,6 +286,38 @@ def answering(table: dict[int, list[tuple[tuple[int, ...], int | None]]]) -> tup
 def test_takes_first_allowed_plan_that_builds(dtype: str, settings: CudnnSettings, size_bytes: int) -> None:
     workspaces, _ = answering(SUGGESTED)
     assert workspaces.ask(replace(CONV, dtype=dtype), "forward", settings, thread=0) == Workspace(size_bytes)
+
+
+CONV3D = Convolution((2, 8, 6, 9, 9), (4, 8, 3, 3, 3), (2, 4, 4, 7, 7), (1,) * 3, (0,) * 3, (1,) * 3, dtype="bfloat16")
+COLUMNS = Workspace(8 * 27 * 4 * 7 * 7 * 2)  # of one sample, in bfloat16
+CUDNN = Workspace(2)
+
+
+@pytest.mark.parametrize(
+    ("torch", "convolution", "expected"),
+    [
+        ("2.9.1", CONV3D, COLUMNS),
+        ("2.9.0", replace(CONV3D, dtype="float16"), COLUMNS),
+        ("2.8.0", CONV3D, CUDNN),
+        ("2.10.0", CONV3D, CUDNN),
+        ("2.9.1", replace(CONV3D, dtype="float32"), CUDNN),
+        ("2.9.1", replace(CONV3D, channels_last=True), CUDNN),
+        ("2.9.1", replace(CONV3D, weight=(4, 8, 1, 1, 1)), CUDNN),
+        ("2.9.1", replace(CONV, dtype="bfloat16"), CUDNN),
+    ],
+)
+def test_torch_2_9_copies_columns_in_3d(torch: str, convolution: Convolution, expected: Workspace) -> None:
+    workspaces = ConvolutionWorkspaces(A100, A100.total_bytes, parse(f"torch=={torch}"))
+    workspaces._oracle = Oracle(SUGGESTED)  # type: ignore[assignment]
+    assert workspaces.ask(convolution, "forward", CudnnSettings(), thread=0) == expected
+
+
+def test_torch_2_9_has_unknown_workspaces_in_grouped_3d() -> None:
+    workspaces = ConvolutionWorkspaces(A100, A100.total_bytes, parse("torch==2.9.1"))
+    for other in (replace(CONV3D, groups=2, weight=(4, 4, 3, 3, 3)), replace(CONV3D, transposed=True)):
+        assert workspaces.ask(other, "forward", CudnnSettings(), thread=0) is None
+    [entry] = workspaces.ledger()
+    assert (entry.code, entry.hits, entry.is_unknown) == (Code.NO_WORKSPACES, 2, True)
 
 
 def test_fallback_list_follows_suggestions() -> None:

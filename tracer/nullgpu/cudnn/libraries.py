@@ -134,6 +134,12 @@ def warning_of(stack: Stack | None) -> str:
         return ""
 
 
+def avoids_cudnn_in_3d(stack: Stack | None) -> bool:
+    """Return whether the torch of a job's stack computes 16-bit 3-D convolutions itself; without a stack, the installed one."""
+    own = installed_stack()
+    return (stack or own).over(own).avoids_cudnn_in_3d
+
+
 def found() -> list[Library]:
     """Return the cuDNNs of this machine: in $VRAMCAST_CUDNN_DIR, next to torch, on the import path, in the cache.
 
