@@ -116,6 +116,8 @@ class Values(TensorValues, TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name: str = getattr(func, "__name__", "")
+        if name in ("__getitem__", "__setitem__"):
+            args = (args[0], self._with_bounds_read(args[1]), *args[2:])
         has_numbers = self._decisions.are_there and any(True for _ in numbers_in((args, kwargs)))
         if has_numbers:
             self._decisions.sized(name, sizes_in(name, args, kwargs))
@@ -153,6 +155,18 @@ class Values(TensorValues, TorchFunctionMode):
         if call.known and name != "_grouped_mm":  # a product, but the host reads its offsets
             return self._known(call)
         return self._unknown(call)
+
+    def _with_bounds_read(self, index: Any) -> Any:
+        """Return an index with numbers in place of tensors that bound a slice: Python's slicing reads them."""
+        if isinstance(index, tuple):
+            return tuple(map(self._with_bounds_read, index))
+        if not isinstance(index, slice):
+            return index
+
+        def read(bound: Any) -> Any:
+            return self.__torch_function__(torch.Tensor.item, (), (bound,)) if isinstance(bound, torch.Tensor) else bound
+
+        return slice(read(index.start), read(index.stop), read(index.step))
 
     def _passed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         return func(*args, **kwargs) if self._host_weights is None else self._host_weights.passed(func, name, args, kwargs)

@@ -36,6 +36,9 @@ mask of two dimensions | rows(D)[(ints(D) > 2)[:, None] & (ints(D) > 0)[None]]
 masked_select | torch.masked_select(ints(D), ints(D) > 2)
 masked_select of unknown rows | large(D).masked_select((ints(D) > 2)[:, None])
 number as index | rows(D)[ints(D)[0]]
+numbers as bounds of slices | rows(D)[ints(D)[1] : ints(D)[2], : ints(D)[0]]
+written between numbers | changed(ints(D), lambda x: x.__setitem__(slice(x[1], x[2]), torch.zeros(3, device=D))).nonzero()
+boxes of each image | boxes(D).tolist()
 unique | ints(D).unique()
 unique with counts | torch.unique(ints(D), return_inverse=True, return_counts=True)
 unique, its numbers and counts | [part.tolist() for part in torch.unique(ints(D), return_inverse=True, return_counts=True)]
@@ -76,6 +79,16 @@ def ints(D): return torch.tensor([3, 1, 4, 1, 5, 9, 2, 6, 5, 3]).to(D)
 def ones(D): return torch.ones(4, dtype=torch.bool, device=D)
 def rows(D): return torch.zeros(10, 10, device=D)
 def large(D): return torch.empty(10, 200_000, device=D)
+
+def boxes(D):
+    "The boxes of a batch by image, as in the loss of Ultralytics 8.3."
+    image, counts = ints(D).unique(return_counts=True)
+    out = torch.zeros(10, counts.max(), dtype=torch.int64, device=D)
+    for number in range(10):
+        matches = ints(D) == number
+        if found := matches.sum():
+            out[number, :found] = ints(D)[matches]
+    return out
 
 def changed(tensor, change):
     change(tensor)
