@@ -50,6 +50,7 @@ def yolo_runs(rows: Iterable[Row]) -> Iterator[MeasuredRun]:
         repository, _, path = row["source"].partition(":")
         cards = number(row["n_cards"])
         known: dict[str, Any] = {name: text for name in _YOLO_COLUMNS if (text := row.get(name))}
+        known["epochs"] = row["quoted"].partition(" ")[0].rpartition("/")[2]  # 1/100 2.5G
         yield MeasuredRun(
             repository=repository,
             commit=row["commit"],

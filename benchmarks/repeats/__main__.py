@@ -66,7 +66,7 @@ def _with_estimate(result: Result, case: Case) -> Result:
         allocated=example.allocated,
         reserved=example.reserved,
         process=example.reserved + example.context,
-        settled=settled_reserved(estimate.trace),
+        settled=settled_reserved(estimate.trace) if printed is None else example.reserved,
         example=to_plain(example),
     )
 

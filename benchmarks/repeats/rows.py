@@ -2,7 +2,7 @@
 
 A harness is a module of this package. Its `case_of` returns a `Case` with these facts: `group` (the model), `family`, `stack`;
 `settled` if the figure is that of later steps; `outside`, the bytes that a device's figure has in addition to the process;
-`printed`, a file in which the job leaves the peaks that it read, as {"allocated": BYTES}.
+`printed`, a file in which the job leaves what it read, as {"allocated": BYTES} or {"reserved": BYTES}.
 """
 
 from __future__ import annotations
