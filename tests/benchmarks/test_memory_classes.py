@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy import memory_classes
+from benchmarks.cluster import memory_classes
 from benchmarks.peers.authors.architectures import Layer
 from benchmarks.peers.baselines.network import Network
 from vramcast.core.units import MIB

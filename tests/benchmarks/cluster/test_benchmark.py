@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.accuracy import bounds, memory_classes, scheduling, shipped, tools
+from benchmarks.accuracy import bounds, shipped, tools
 from benchmarks.accuracy.xmem import REPOSITORY
+from benchmarks.cluster import memory_classes, scheduling
 from benchmarks.measured.measured_run import MeasuredRun, runs_of
 from vramcast.core.units import GIB, MIB
 from vramcast.learner import examples

@@ -1,6 +1,6 @@
 """Memory classes that GPUMemNet's estimator predicts for its own rows, from ensembles that did not learn from the row.
 
-    python -m benchmarks.accuracy.memory_classes       # takes minutes, once: answers are stored in build/cluster/
+    python -m benchmarks.cluster.memory_classes       # takes minutes, once: answers are stored in build/cluster/
 
 The MLP-type ensemble (`benchmarks.peers.baselines.gpumemnet`) with classes of 1000 MiB for MLPs and 8000 MiB for CNNs, as
 published; three folds as there, with a new ensemble in each. An estimate is the upper edge of the class. A row has the name of

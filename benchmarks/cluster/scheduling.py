@@ -1,6 +1,6 @@
 """Value of estimates to a scheduler: request policies on a simulated cluster, with real jobs and measured memory.
 
-    python -m benchmarks.accuracy.scheduling [--trace FILE] [--cards 16] [--load 8] [--jobs 2000] [--seeds 5] \
+    python -m benchmarks.cluster.scheduling [--trace FILE] [--cards 16] [--load 8] [--jobs 2000] [--seeds 5] \
         [--device a100-40gb] [--interference 0] [--oom-share 0.1]
 
 Arrival times, run times, and numbers of cards come from a real cluster: from FILE (see `benchmarks.cluster.arrivals`), else
@@ -30,11 +30,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from benchmarks.accuracy import bounds, memory_classes
+from benchmarks.accuracy import bounds
 from benchmarks.accuracy.examples import path_of
 from benchmarks.accuracy.shipped import permissive
 from benchmarks.accuracy.tools import TOOLS, tool_runs
-from benchmarks.cluster import arrivals
+from benchmarks.cluster import arrivals, memory_classes
 from benchmarks.cluster.mix import deal, synthetic_runs, with_bounds
 from benchmarks.cluster.outcome import Outcome, compare
 from benchmarks.cluster.policies import WHOLE_CARD, from_level, from_point, with_margin, with_retry
