@@ -1,0 +1,219 @@
+"""Verdicts on the public edges of timm: the largest batch that ran on a card, and the next larger one, which failed.
+
+    python -m benchmarks.accuracy.timm_edges [--sample N] [--seed S] [--card C] [--torch V] [--layout L] [--fast-norm]
+    python -m benchmarks.accuracy.timm_edges --summary
+
+Each edge gets two verdicts, as `vramcast estimate timm:MODEL --mode infer --precision P --cudnn-benchmark --on CARD --stack
+torch==V` gives them. Results are appended to build/accuracy/timm-edges.jsonl, so a stopped run can be resumed; delete the
+file after a change of the tracer. `--fast-norm` builds the models as timm's option of that name does, for comparison.
+
+The screens are rules on the table and the model, written before any verdict was looked at:
+
+- the first batch tried ran, so no larger one is known;
+- the job was compiled by Inductor, where `estimate` has the eager model;
+- the batch failed for another reason than memory: torch raises another error for it on the null GPU, where torch's own
+  checks run (32-bit indexing), or a card with twice the memory, same torch, precision and layout, failed at the same batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import vramcast
+from benchmarks.accuracy.runner import BUILD, read_rows
+from benchmarks.tables import table
+from vramcast.core.errors import VramcastError
+from vramcast.core.files import digest
+from vramcast.hardware.cards import device
+from vramcast.hardware.device import Device
+
+RESULTS: Final = BUILD / "timm-edges.jsonl"
+CARDS: Final = {
+    **{name: device(name) for name in ("rtx3090", "rtx4090", "rtx5090")},
+    # spec: 96 GB of the RTX 5090's chip; assumed: the same part of it is hidden from torch
+    "rtx pro 6000 max-q": device("rtx5090").with_memory(3 * device("rtx5090").total_bytes),
+}
+PRECISIONS: Final = {"amp": "amp-fp16", "amp_bf16": "amp-bf16", "bf16": "bf16"}
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A row of the table with a failed batch."""
+
+    model: str
+    image_size: int
+    ran_batch: int
+    failed_batch: int
+    precision: str
+    layout: str
+    card: str
+    torch: str
+
+    @classmethod
+    def of(cls, row: dict[str, str]) -> Edge:
+        """Return the edge of a row of the table."""
+        numbers = (int(row[name]) for name in ("image_size", "ran_batch", "failed_batch"))
+        return cls(row["model"], *numbers, row["precision"], row["layout"], row["card"], row["torch"])
+
+    @property
+    def device(self) -> Device:
+        """Return the card."""
+        return CARDS[self.card]
+
+    @property
+    def job(self) -> tuple[object, ...]:
+        """Return what the same job has in common on all cards."""
+        return self.model, self.image_size, self.precision, self.layout, self.torch
+
+
+def key_of(edge: Edge, *, fast_norm: bool) -> str:
+    """Return the key of an edge's result."""
+    return digest(json.dumps(asdict(edge), sort_keys=True), str(fast_norm), digits=12)
+
+
+# ------------------------------------------------------------------------------------------------ screens
+def edges_of(rows: Iterable[dict[str, str]]) -> list[Edge]:
+    """Return the two-sided edges of eager jobs, without those that a card with twice the memory shares."""
+    found = [Edge.of(row) for row in rows if row["failed_batch"] and row["compiled"] == "0"]
+    sizes: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for edge in found:
+        sizes[*edge.job, edge.failed_batch].append(edge.device.total_bytes)
+    return [edge for edge in found if not _fails_everywhere(sizes[*edge.job, edge.failed_batch])]
+
+
+def _fails_everywhere(sizes_bytes: list[int]) -> bool:
+    return max(sizes_bytes) >= 2 * min(sizes_bytes)
+
+
+# ------------------------------------------------------------------------------------------------ verdicts
+def with_fast_norms(name: str, image_size: int) -> Any:
+    """Return timm's model for images of this size, with norms in half precision under autocast."""
+    import timm  # type: ignore[import-untyped,unused-ignore]
+    from timm.layers import set_fast_norm  # type: ignore[import-untyped,unused-ignore]
+
+    set_fast_norm(True)
+    model: Any = timm.create_model(name)
+    if hasattr(model, "set_input_size"):
+        model.set_input_size(img_size=(image_size, image_size))
+    return model
+
+
+def judged(edge: Edge, batch: int, *, fast_norm: bool = False) -> dict[str, Any]:
+    """Return the verdict on one batch, and the sizes behind it in bytes."""
+    given: dict[str, Any] = {"model": f"timm:{edge.model}", "batch_size": batch, "image_size": edge.image_size}
+    if fast_norm:
+        images = vramcast.TensorSpec((batch, 3, edge.image_size, edge.image_size))
+        given = {"model": functools.partial(with_fast_norms, edge.model, edge.image_size), "batch": images}
+    started = time.perf_counter()
+    try:
+        found = vramcast.estimate(
+            **given, mode="infer", steps=2, precision=PRECISIONS[edge.precision], cudnn_benchmark=True, on=edge.device,  # type: ignore[arg-type]
+            channels_last=edge.layout == "nhwc", stack=f"torch=={edge.torch}",
+        )  # fmt: skip
+    except VramcastError as error:
+        return {"verdict": "none", "message": str(error)}
+    need = found.need()
+    return {
+        "verdict": found.verdict.value,
+        "bound": need.bound_bytes,
+        "need": need.point_bytes,
+        "allocated": found.allocated,
+        "process": found.process,
+        "min_feasible": found.min_feasible,
+        "context": found.context.bytes,
+        "runs": min(found.process, found.min_feasible or found.process) <= edge.device.total_bytes,
+        "seconds": round(time.perf_counter() - started, 1),
+    }
+
+
+def result_of(edge: Edge, *, fast_norm: bool) -> dict[str, Any]:
+    """Return an edge with its two verdicts."""
+    line: dict[str, Any] = {"key": key_of(edge, fast_norm=fast_norm), **asdict(edge), "fast_norm": fast_norm}
+    batches = {"ran": edge.ran_batch, "failed": edge.failed_batch}
+    return line | {which: judged(edge, batch, fast_norm=fast_norm) for which, batch in batches.items()}
+
+
+# ------------------------------------------------------------------------------------------------ summary
+def _share(results: list[dict[str, Any]], is_so: Callable[[dict[str, Any]], bool]) -> str:
+    return f"{100 * sum(map(is_so, results)) / len(results):.0f} %"
+
+
+def figures(name: str, results: list[dict[str, Any]]) -> list[object]:
+    """Return a line of the summary; verdicts are of both batches of each edge."""
+    judged_ones = [result[which] for result in results for which in ("ran", "failed")]
+    return [
+        name,
+        len(results),
+        _share(results, lambda result: result["failed"]["verdict"] == "fits"),
+        _share(results, lambda result: result["ran"]["verdict"] == "does not fit"),
+        _share(judged_ones, lambda one: one["verdict"] == "uncertain"),
+        _share(results, lambda result: result["ran"]["runs"] and not result["failed"]["runs"]),
+        _share(results, lambda result: not result["ran"]["runs"]),
+        _share(results, lambda result: result["failed"]["runs"]),
+    ]
+
+
+def summary(lines: Iterable[dict[str, Any]]) -> str:
+    """Return the summary as a table."""
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    left_out = 0
+    for line in lines:
+        if "none" in (line["ran"]["verdict"], line["failed"]["verdict"]):
+            left_out += 1
+            continue
+        groups["all" + ", fast norms" * line["fast_norm"]].append(line)
+        groups[", ".join((line["card"], line["torch"], line["layout"], *["fast norms"] * line["fast_norm"]))].append(line)
+    columns = [
+        *("edges", "n", "failed, called fits", "ran, called does not fit", "uncertain", "largest batch right", "too small"),
+        "too large",
+    ]  # fmt: skip
+    rows = [figures(name, results) for name, results in sorted(groups.items())]
+    return f"{table(columns, rows)}\n\n{left_out} edges left out, because a batch raised an error"
+
+
+def kept() -> Iterator[dict[str, Any]]:
+    """Yield the results so far."""
+    if RESULTS.exists():
+        yield from map(json.loads, RESULTS.read_text(encoding="utf-8").splitlines())
+
+
+def main() -> None:
+    """Judge a sample of edges and print the summary of all results so far."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sample", type=int, metavar="N", help="number of edges; default: all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--card", choices=CARDS)
+    parser.add_argument("--torch", metavar="V")
+    parser.add_argument("--layout", choices=("nchw", "nhwc"))
+    parser.add_argument("--fast-norm", action="store_true")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="start no edge after this time")
+    parser.add_argument("--summary", action="store_true", help="only print the summary")
+    options = parser.parse_args()
+    if not options.summary:
+        wanted = {name: getattr(options, name) for name in ("card", "torch", "layout") if getattr(options, name)}
+        edges = [e for e in edges_of(read_rows("public/timm_largest_batch.csv")) if wanted.items() <= asdict(e).items()]
+        random.Random(options.seed).shuffle(edges)
+        done = {line["key"] for line in kept()}
+        started = time.perf_counter()
+        for edge in edges[: options.sample]:
+            if key_of(edge, fast_norm=options.fast_norm) in done:
+                continue
+            if time.perf_counter() - started > options.seconds:
+                break
+            line = result_of(edge, fast_norm=options.fast_norm)
+            RESULTS.parent.mkdir(parents=True, exist_ok=True)
+            with open(RESULTS, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+    print(summary(kept()))
+
+
+if __name__ == "__main__":
+    main()
