@@ -28,5 +28,5 @@ def test_warns_of_missing_training_steps(steps: int, said: list[str]) -> None:
     trace = Trace.build({"action": [], "size_bytes": [], "block": []})
     context = context_bytes(card, 13, ("cublas",))
     seen = Observation(trace, "null", "2.11.0", steps=steps)
-    on_card = OnCard(seen, Stack(), trace, 0, 0, 0, context, 13, None, {})
+    on_card = OnCard(seen, Stack(), trace, 0, 0, 0, None, context, 13, None, {})
     assert [text for text in remarks(job, on_card) if "training step" in text] == said

@@ -35,6 +35,26 @@ def test_compares_card_with_point_and_bound(total_bytes: int) -> None:
     assert estimate.fits() is (expected == "fits")
 
 
+@given(st.integers(min_value=1, max_value=4 << 30))
+def test_trial_workspaces_are_not_needed(total_bytes: int) -> None:
+    searching, rest = sized(total_bytes, **peak(800)), sized(total_bytes, **peak(300))
+    found = replace(searching, without_searches=rest.process)
+    assert found.need().point_bytes == rest.process
+    assert found.need().bound_bytes == searching.need().bound_bytes  # the search may choose any plan that it tries
+    assert found.need("t4").point_bytes == rest.need("t4").point_bytes
+    assert (found.verdict.value == "does not fit") is (rest.process > total_bytes)
+    assert (found.verdict.value == "fits") is (searching.verdict.value == "fits")
+
+
+def peak(reserved_mib: int) -> dict[str, int]:
+    """Return changes to an estimate that reserves so much."""
+    return {"reserved": reserved_mib * MIB, "process": reserved_mib * MIB + make().context.bytes}
+
+
+def test_trial_workspaces_raise_no_need() -> None:
+    assert replace(make(), without_searches=make().process + MIB).need() == make().need()
+
+
 @pytest.mark.parametrize(("value", "code"), [("fits", 0), ("does not fit", 1), ("uncertain", 4)])
 def test_each_verdict_has_an_exit_code(value: Any, code: int) -> None:
     said = verdict.Verdict(value, "so")

@@ -72,7 +72,7 @@ class Action(IntEnum):
     SEGMENT_UNMAP = 6
     OOM = 7
     SNAPSHOT = 8
-    EMPTY_CACHE = 9  # torch.cuda.empty_cache() was called; rows of the released segments follow
+    EMPTY_CACHE = 9  # by torch.cuda.empty_cache(), or by the row's operator; rows of the released segments follow
     CONTEXT = 10  # the process took card memory outside the allocator: context, kernels, a library
     READ = 11  # an operator read a block of `size_bytes`
     WRITE = 12  # an operator wrote to the block, and perhaps also read it
@@ -258,6 +258,21 @@ class Trace:
             The mask, [rows].
         """
         return np.asarray((self.category == Category.WORKSPACE) & self.where(lambda operator: operator.is_convolution))
+
+    def is_search(self) -> npt.NDArray[np.bool_]:
+        """Return a mask of the ALLOC rows of trial workspaces, with which cudnn.benchmark searches for a convolution's plan.
+
+        The job goes on without one that does not fit: the search leaves out the plans that need it. In a trace, the
+        convolution frees it and then empties the cache.
+
+        Returns:
+            The mask, [rows].
+        """
+        found = np.zeros(len(self), bool)
+        emptied = np.flatnonzero((self.action == Action.EMPTY_CACHE) & self.where(lambda operator: operator.is_convolution))
+        before = emptied[emptied > 0] - 1
+        found[self.block[before[(self.action[before] == Action.FREE_COMPLETED) & (self.block[before] >= 0)]]] = True
+        return found & self.where(lambda operator: operator.is_convolution)
 
     def operator_at(self, row: int) -> Operator:
         """Return the operator of a row; one without a name if it is unknown.

@@ -39,6 +39,7 @@ from vramcast.tracer.program.training_loop_hooks import follow, open_ranges
 from vramcast.tracer.protocol.run_options import LoopWatch
 from vramcast.tracer.recording import accesses, owners
 from vramcast.tracer.recording.allocator_history import Account
+from vramcast.tracer.recording.emptied_cache import with_empty_cache, with_searches
 from vramcast.tracer.recording.job_profiles import JobProfiles
 from vramcast.tracer.recording.kept_blocks import KeptBlocks
 from vramcast.tracer.recording.shards import Holdings
@@ -188,8 +189,9 @@ class Recorder:
         contexts = self._profiled.contexts()
         facts = {**header, "peaks": self._account.peaks(), "marks_empty_cache": True}
         trace = trace_from_snapshot(snapshot, self._device, header=facts, earlier=self._account.earlier)
-        trace = _with_empty_cache(trace, self._account.emptied)
+        trace = with_empty_cache(trace, self._account.emptied)
         trace = annotate(trace, self._marks, self._step_ends(), self._tags, contexts, set(workspace_sizes))
+        trace = with_searches(trace, self._account.room_bytes)
         if self._roofline is None:
             return trace
         rows = list(_match(trace, np.flatnonzero(trace.action == Action.ALLOC), contexts)[0])
@@ -402,22 +404,6 @@ def _rows_of(trace: Trace) -> Callable[[int], int]:
     """Return a function that maps a place in the history to the first row behind it."""
     position = _positions(trace)
     return lambda at: int(np.searchsorted(position, at, side="right"))
-
-
-def _with_empty_cache(trace: Trace, emptied: list[int]) -> Trace:
-    """Return `trace` with an EMPTY_CACHE row wherever the cache was emptied, given as places in the history."""
-    if not emptied:
-        return trace
-    position = _positions(trace)
-    is_segment = trace.is_segment_event()
-    rows = []
-    for at in emptied:
-        first, end = np.searchsorted(position, [at, at + 1])
-        segment_rows = np.flatnonzero(is_segment[first:end])  # before the segments it released, after the free at that place
-        rows.append(first + int(segment_rows[0]) if len(segment_rows) else end)
-    return trace.insert(
-        rows, {"action": [Action.EMPTY_CACHE] * len(rows), "size_bytes": [0] * len(rows), "block": [-1] * len(rows)}
-    )
 
 
 def annotate(

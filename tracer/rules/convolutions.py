@@ -152,7 +152,7 @@ def _run(call: Call, convolution: Convolution, operation: Operation) -> None:
         return
     if found.search_bytes is not None:
         call.free(call.ask(found.search_bytes))
-        call.history.empty_cache()
+        call.history.end_search()
     call.free(call.ask(found.size_bytes))
 
 

@@ -21,6 +21,7 @@ class History:
     def __init__(self) -> None:
         self.position = 0  # requests and frees so far
         self.contexts: list[tuple[int, Place]] = []  # for each request, by the address assigned here
+        self.searches: list[int] = []  # rows in which a convolution emptied the cache
         self._rows: list[tuple[Action, int, int, int]] = []  # action, address, size, block
         self._alive: dict[int, weakref.ref[Any]] = {}  # by StorageImpl
         self._addresses: dict[int, int] = {}
@@ -66,6 +67,11 @@ class History:
     def empty_cache(self) -> None:
         """Record a call of `torch.cuda.empty_cache()`."""
         self._rows.append((Action.EMPTY_CACHE, 0, 0, -1))
+
+    def end_search(self) -> None:
+        """Record that a convolution empties the cache, after its search for a plan."""
+        self.searches.append(len(self._rows))
+        self.empty_cache()
 
     def trace(self, header: dict[str, Any]) -> Trace:
         """Return the history so far; blocks still alive live to the end."""

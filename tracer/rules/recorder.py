@@ -13,6 +13,7 @@ from vramcast.tracer.format.operators import ASKS_AS, FACTORIES, STEP
 from vramcast.tracer.format.trace import LOOPS, Category, Trace
 from vramcast.tracer.hooks.torch_api import current_autograd_node, current_graph_task_id, sequence_number
 from vramcast.tracer.program.model_program import DATA_RANGE
+from vramcast.tracer.recording.emptied_cache import of_convolutions
 from vramcast.tracer.recording.recorder import Place, Recorder, annotate
 from vramcast.tracer.rules.history import History
 
@@ -43,6 +44,7 @@ class PortableRecorder(Recorder):
             handle.remove()
         trace = self._history.trace({**header, "marks_empty_cache": True})
         trace = annotate(trace, self._marks, self._step_ends(), self._tags, self._history.contexts, set(workspace_sizes))
+        trace = of_convolutions(trace, self._history.searches)
         loops = self.loops(trace, is_whole=False)  # a model's job stands for a longer one
         return dataclasses.replace(trace, address=np.zeros_like(trace.address), header={**trace.header, LOOPS: loops})
 

@@ -708,6 +708,7 @@ def _estimate(estimator: Estimator, job: Job, on_card: OnCard, start_s: float) -
         reserved=on_card.reserved,
         process=int(process_bytes(on_card.trace).max(initial=0)),
         min_feasible=on_card.min_feasible,
+        without_searches=on_card.without_searches,
         context=on_card.context,
         estimator=estimator,
         bound=PublicBound(on_card.reserved, seen.libraries, unknown),

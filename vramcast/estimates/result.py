@@ -123,6 +123,8 @@ class Estimate(Viewable):
         process: Peak of the whole process, in bytes, as nvidia-smi reports it: reserved + CUDA context + libraries.
         min_feasible: Smallest card, in bytes, on which the job runs when the allocator releases memory and retries; None if
             unknown.
+        without_searches: Smallest card, in bytes, without the trial workspaces with which cudnn.benchmark searches for plans;
+            None if there are none. A trial that does not fit is skipped, so a job does not fit only on a smaller card.
         out_of_memory: torch's out-of-memory message if the job does not fit on its card, else None. The peaks are then those
             of an unlimited card.
         context: Memory of the process outside PyTorch's segments (CUDA context, libraries), in bytes, with its plausible range
@@ -182,6 +184,7 @@ class Estimate(Viewable):
     stack: Stack = field(default_factory=Stack)
     alloc_conf: AllocConf = field(default_factory=AllocConf)
     out_of_memory: str | None = None
+    without_searches: int | None = None
     libraries: frozenset[str] = frozenset()
     unknown: tuple[str, ...] = ()
     noop_calls: tuple[str, ...] = ()
@@ -362,6 +365,8 @@ class Estimate(Viewable):
             )
         point_bytes = self.process if on is None else self.reserved + context.bytes
         bound_bytes = max(self._quantile(self.level if level is None else level, card, context), point_bytes)
+        if self.without_searches is not None:  # any plan that was tried may be chosen on a card: the bound covers the trials
+            point_bytes = min(point_bytes, self.without_searches - self.context.bytes + context.bytes)
         was_full = self.out_of_memory is not None and card.key == own.key and card.total_bytes <= own.total_bytes
         return Need(card, point_bytes, bound_bytes, was_full or point_bytes > card.total_bytes)
 

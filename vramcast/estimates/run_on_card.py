@@ -7,6 +7,8 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from vramcast.core.brief import brief
 from vramcast.core.deadline import Deadline
 from vramcast.core.errors import DoesNotFit, NullGpuError, UsageError
@@ -18,6 +20,7 @@ from vramcast.hardware.stack import Stack
 from vramcast.jobs.job import Job
 from vramcast.simulator.card import Card
 from vramcast.simulator.replay import recorded_settings
+from vramcast.simulator.requests import Kind, Requests
 from vramcast.simulator.rules import AllocatorRules
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate
@@ -44,6 +47,8 @@ class OnCard:
         trace: The trace with segments, and with the process's memory outside the allocator.
         allocated, reserved: Peaks, on an unlimited card if the job's own was full.
         min_feasible: The smallest card on which the job runs; None if unknown.
+        without_searches: The smallest card without the trial workspaces of cudnn.benchmark, which may fail; None if there are
+            none.
         context: Memory of the process outside the segments.
         cuda_major: CUDA's major version on the card's machine.
         out_of_memory: torch's message if the job's card is full; None if it is not.
@@ -57,6 +62,7 @@ class OnCard:
     allocated: int
     reserved: int
     min_feasible: int | None
+    without_searches: int | None
     context: Context
     cuda_major: int
     out_of_memory: str | None
@@ -122,12 +128,13 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
             if not again.out_of_memory:
                 found, out_of_memory = _answered(job, again, cuda_major, limited=True), None
         traced_s = time.perf_counter() - started
-    smallest = _smallest(found)
+    found = replace(found, min_feasible=_smallest(found))
     seconds = {"trace": traced_s, "simulate": time.perf_counter() - started - traced_s}
     beside = found.seen.beside
     if beside is not None:
         beside = beside[0], with_context(beside[1], [(0, found.context.bytes)])
-    return replace(found, min_feasible=smallest, out_of_memory=out_of_memory, seconds=seconds, other_rank=beside)
+    without = _without_searches(found)
+    return replace(found, without_searches=without, out_of_memory=out_of_memory, seconds=seconds, other_rank=beside)
 
 
 def _never_fits(message: str) -> str:
@@ -143,7 +150,7 @@ def _never_fits(message: str) -> str:
 def _answered(job: Job, seen: Observation, cuda_major: int, *, limited: bool) -> OnCard:
     """Return an observation with its context in the trace and its requests answered, if necessary by the simulator.
 
-    The caller fills in `min_feasible`, `seconds` and `other_rank`.
+    The caller fills in `min_feasible`, `without_searches`, `seconds` and `other_rank`.
     """
     stack = stack_of(job, seen.torch)
     context = context_of_process(job.device, cuda_major, stack.torch, seen.libraries, seen.trace, seen.outside_bytes)
@@ -156,7 +163,7 @@ def _answered(job: Job, seen: Observation, cuda_major: int, *, limited: bool) ->
         trace, allocated, reserved, full = played.replayed(), played.allocated, played.reserved, None
         if (end := played.out_of_memory) is not None:
             full = f"CUDA out of memory. Tried to allocate {torch_size(end.size_bytes)} in {end.place}."
-    return OnCard(seen, stack, trace, allocated, reserved, None, context, cuda_major, full, {})
+    return OnCard(seen, stack, trace, allocated, reserved, None, None, context, cuda_major, full, {})
 
 
 def _settings(seen: Observation, stack: Stack) -> Settings:
@@ -179,6 +186,16 @@ def _smallest(found: OnCard) -> int | None:
         return min_feasible(found.trace, settings_of(found))
     except UsageError:
         return None
+
+
+def _without_searches(found: OnCard) -> int | None:
+    """Return the smallest card without trial workspaces; the plans that the searches chose need theirs."""
+    trials = np.flatnonzero(found.trace.is_search())
+    if not len(trials) or found.min_feasible is None:
+        return None
+    rest = Requests.of(found.trace.without_blocks(trials))
+    kind = np.where(rest.kind == Kind.TRY, Kind.MALLOC, rest.kind).astype(np.uint8)
+    return min_feasible(replace(rest, kind=kind), settings_of(found))
 
 
 def _first_use(trace: Trace, library: str) -> int:

@@ -53,7 +53,7 @@ class Need:
 
     Attributes:
         card: The card, with the memory available to the job.
-        point_bytes: The point estimate of the process peak there.
+        point_bytes: The point estimate of the process peak there, without trial workspaces of cudnn.benchmark.
         bound_bytes: Its upper bound, at least the point estimate.
         runs_out_of_memory: Whether the card is smaller than the point estimate, or the job ran out of memory when traced on it.
     """

@@ -21,6 +21,8 @@ from vramcast.core.errors import NullGpuError, WorkerError
 from vramcast.hardware.cards import device
 from vramcast.hardware.stack import Stack, parse
 from vramcast.jobs.job import Job, TensorSpec, Training
+from vramcast.simulator.replay import recorded_settings
+from vramcast.simulator.simulation import simulate
 from vramcast.tracer.format.ledger import Code, Entered, Entry
 from vramcast.tracer.format.trace import Action, Category, Trace
 from vramcast.tracer.nullgpu.cudnn import libraries as cudnn_libraries
@@ -28,6 +30,7 @@ from vramcast.tracer.nullgpu.cudnn.backend import EngineConfig, PlanSize
 from vramcast.tracer.nullgpu.cudnn.client import OracleError, PlanDoesNotBuild
 from vramcast.tracer.nullgpu.cudnn.libraries import choose
 from vramcast.tracer.portable_tracers import FAKE
+from vramcast.tracer.protocol.job_result import Result
 from vramcast.tracer.rules.convolution_workspaces import Convolution, ConvolutionWorkspaces, CudnnSettings, Workspace
 
 A100 = device("a100-40gb")
@@ -182,6 +185,20 @@ def test_marks_workspaces_and_search_empties_cache(models: Path) -> None:
     emptied = (trace.action == Action.EMPTY_CACHE).nonzero()[0]
     assert len(emptied) == 8  # three convolutions, three operations each; the input of the first needs no gradient
     assert trace.step[emptied].max() == 0
+    assert trace.where(lambda operator: operator.is_convolution)[emptied].all()
+    assert set(np.flatnonzero(trace.is_search())) <= set(np.flatnonzero(workspaces))
+    assert set(trace.block[emptied - 1]) - {-1} >= set(np.flatnonzero(trace.is_search())) > set()
+
+
+@pytest.mark.usefixtures("needs_cudnn")
+def test_replay_of_search_equals_record(trace: Callable[..., Result], models: Path) -> None:
+    job = {"batch": "64x64x112x112", "mode": "infer", "device": "rtx4090", "cudnn_benchmark": True}
+    recorded = trace(target=f"{models}:plain", **job).trace
+    assert recorded is not None
+    assert recorded.is_search().sum() == np.count_nonzero(recorded.action == Action.EMPTY_CACHE) == 3
+    assert simulate(recorded, recorded_settings(recorded)).reserved == recorded.header["peaks"]["reserved"]
+    rest = recorded.without_blocks(np.flatnonzero(recorded.is_search()))
+    assert simulate(rest, recorded_settings(recorded)).reserved < recorded.header["peaks"]["reserved"]
 
 
 def test_graph_equals_pytorch_graph() -> None:
