@@ -18,6 +18,7 @@ from benchmarks.accuracy.runner import has_rows, read_rows
 from benchmarks.measured import logs, published_tables, screens
 from benchmarks.measured.cells import Row
 from benchmarks.measured.measured_run import (
+    COLLECTED,
     RUNS,
     MeasuredRun,
     Source,
@@ -81,8 +82,8 @@ def outside() -> list[MeasuredRun]:
 
 
 def every_run() -> list[MeasuredRun]:
-    """Return the runs of runs.csv and those outside, as far as their tables are here."""
-    return [*read_runs(), *outside()]
+    """Return the runs of runs.csv, of collected.csv, and those outside, as far as their tables are here."""
+    return [*read_runs(), *read_runs(COLLECTED), *outside()]
 
 
 def _runs_of(name: str) -> Iterator[MeasuredRun]:

@@ -3,7 +3,7 @@
 runs.csv has a row for each figure that may be distributed. sources.toml has, for each repository that the figures are from, the
 license, the copyright line, and the values that all of its rows share. A blank cell of runs.csv has the value that its source
 gives, and is unknown if the source gives none. `benchmarks.measured.importers` writes runs.csv, and reads the rows that stay
-outside.
+outside. collected.csv has the same columns; `benchmarks.measured.collectors` writes it from copies of its sources.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Final
 from vramcast.core.files import digest
 
 RUNS: Final = Path(__file__).with_name("runs.csv")
+COLLECTED: Final = Path(__file__).with_name("collected.csv")
 SOURCES: Final = Path(__file__).with_name("sources.toml")
 LICENCES: Final = ("Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC-BY-4.0", "CC0-1.0", "MIT")  # spec: SPDX
 EDGE: Final = "largest batch"
@@ -137,7 +138,7 @@ class Source:
         copyright: The copyright line of its license; "" if the license has none.
         read: The month in which its files were read.
         what: What ran, and how it was measured.
-        file: The table of public data that `benchmarks.measured.importers` reads.
+        file: The table of public data that `benchmarks.measured.importers` reads; collected.csv of a source with a collector.
         row: Values of columns that all of its rows share.
     """
 
