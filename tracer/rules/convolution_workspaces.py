@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Literal, Self
@@ -28,7 +28,7 @@ from vramcast.tracer.nullgpu.cudnn.answer_cache import answers_file
 from vramcast.tracer.nullgpu.cudnn.backend import EngineConfig, PlanSize
 from vramcast.tracer.nullgpu.cudnn.client import CudnnOracle, OracleError, PlanDoesNotBuild
 from vramcast.tracer.nullgpu.cudnn.graph import convolution_graph
-from vramcast.tracer.nullgpu.cudnn.libraries import avoids_cudnn_in_3d, choose
+from vramcast.tracer.nullgpu.cudnn.libraries import avoids_cudnn_in_3d, choose, is_avoided
 from vramcast.tracer.nullgpu.cudnn.stand_ins import oracle_libraries
 
 Operation = Literal["forward", "backward_data", "backward_filter"]
@@ -145,18 +145,6 @@ class Convolution:
             operation, x, self.weight, y, stride=self.stride, padding=self.padding, dilation=self.dilation,
             dtype=_DTYPES[self.dtype], channels_last=self.channels_last, alignments=alignments,
         )  # fmt: skip
-
-
-def is_avoided(weight: Sequence[int], dtype: str, *, channels_last: bool) -> bool:
-    """Return whether torch 2.9 computes a convolution itself because its cuDNN is wrong in 3-D.
-
-    Args:
-        weight: Sizes of its weight.
-        dtype: torch's name for its input's type.
-        channels_last: Whether cuDNN would receive it in that format.
-    """
-    is_3d = len(weight) == 5 and set(weight[2:]) != {1}
-    return is_3d and dtype in ("float16", "bfloat16") and not channels_last
 
 
 def _alignment(offset_bytes: int) -> int:

@@ -11,21 +11,15 @@ from typing import Any
 
 import torch
 
+from vramcast.tracer.hooks.memory_formats import convolution_format, format_of, lies_channels_last
 from vramcast.tracer.hooks.torch_api import (
     cudnn_allow_tf32,
     cudnn_benchmark,
     cudnn_deterministic,
     cudnn_enabled,
-    suggest_memory_format,
 )
 from vramcast.tracer.rules.convolution_workspaces import Convolution, CudnnSettings, Operation
 from vramcast.tracer.rules.operator_call import Call
-
-
-def convolution_format(tensor: torch.Tensor, weight: torch.Tensor) -> torch.memory_format:
-    """Return cuDNN's working format: channels_last if the input or the weight has it."""
-    usable = tensor.dim() in (4, 5) and tensor.dtype != torch.float64
-    return _format(tensor.dim(), usable and any(_lies_channels_last(t) for t in (tensor, weight)))
 
 
 def convolve(call: Call) -> None:
@@ -71,21 +65,21 @@ def _differentiate_with_cudnn(call: Call, convolution: Convolution, memory_forma
     of_input, of_weight = call.args[-1][:2]
     held = call.hold_copies((tensor,), memory_format) if of_weight else []
     in_place = not of_weight or tensor.is_contiguous(memory_format=memory_format)
-    last = _lies_channels_last(tensor) if in_place else convolution.channels_last  # the input's format; the gradient follows
-    copied = convolution.transposed or _lies_channels_last(gradient) != last
+    last = lies_channels_last(tensor) if in_place else convolution.channels_last  # the input's format; the gradient follows
+    copied = convolution.transposed or lies_channels_last(gradient) != last
     if copied:
-        fits = convolution.transposed and gradient.is_contiguous(memory_format=_format(tensor.dim(), last))
+        fits = convolution.transposed and gradient.is_contiguous(memory_format=format_of(tensor.dim(), last))
         held.append(call.ask(0 if fits else gradient.nbytes))
     if of_input:
         with_weight = last or convolution_format(weight, weight) != torch.contiguous_format
-        memory_format = _format(tensor.dim(), with_weight)
+        memory_format = format_of(tensor.dim(), with_weight)
         call.begin(0)
         copies = call.hold_copies((weight,) if copied else (weight, gradient), memory_format)
         operation: Operation = "forward" if convolution.transposed else "backward_data"
         _run(call, replace(convolution, channels_last=with_weight), operation)
         call.free(*reversed(copies))
     if of_weight:
-        copies = [] if copied else call.hold_copies((gradient,), _format(tensor.dim(), last))
+        copies = [] if copied else call.hold_copies((gradient,), format_of(tensor.dim(), last))
         call.begin(1)
         _run(call, replace(convolution, channels_last=last), "backward_filter")
         call.free(*copies)
@@ -103,11 +97,6 @@ def _differentiate_in_columns(call: Call, convolution: Convolution) -> None:
         for _ in range(tensor.shape[0]):
             call.free(call.ask(weight.shape[0] * gradient.element_size()))
     call.free(columns, *reversed(held))
-
-
-def _format(dimensions: int, channels_last: bool) -> torch.memory_format:
-    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(dimensions)
-    return last if channels_last and last is not None else torch.contiguous_format
 
 
 def _differentiate_depthwise(call: Call, *, flat: bool) -> None:
@@ -135,15 +124,6 @@ def cudnn_settings() -> CudnnSettings:
         deterministic=cudnn_deterministic() or torch.are_deterministic_algorithms_enabled(),
         allow_tf32=cudnn_allow_tf32(),
     )
-
-
-def _lies_channels_last(tensor: torch.Tensor) -> bool:
-    """Return whether PyTorch considers the tensor channels_last; in a 1-d convolution, with its height of 1."""
-    if tensor.dim() == 3:
-        (n, channels, width), strides = tensor.shape, tensor.stride()
-        strides_2d = (*strides[:2], width * strides[2], strides[2])
-        tensor = torch.empty_strided((n, channels, 1, width), strides_2d, device="meta")
-    return bool(suggest_memory_format(tensor) != torch.contiguous_format)
 
 
 def _run(call: Call, convolution: Convolution, operation: Operation) -> None:

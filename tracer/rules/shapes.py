@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from vramcast.tracer.hooks.memory_formats import convolution_format
 from vramcast.tracer.hooks.tensors import tensors_in
-from vramcast.tracer.rules.convolutions import convolution_format
 
 aten = torch.ops.aten
 META = torch.device("meta")

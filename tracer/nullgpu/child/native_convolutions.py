@@ -1,4 +1,4 @@
-"""16-bit 3-D convolutions as in torch 2.9, which computes them without cuDNN if that is of certain versions.
+"""16-bit 3-D convolutions as in torch 2.9, which computes them without cuDNN if its version is one of a few.
 
 Every other torch leaves them to cuDNN. Its own `slow_conv_dilated3d` first copies the input into columns: a kernel of 3 x 3 x 3
 reads each element 27 times. torch's decision is compiled in, so the operators that decide get a kernel that switches cuDNN off
@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from vramcast.tracer.hooks.memory_formats import convolution_format
 from vramcast.tracer.hooks.torch_api import DispatchKey, cudnn_enabled, set_cudnn_enabled
-from vramcast.tracer.rules.convolution_workspaces import is_avoided
-from vramcast.tracer.rules.convolutions import convolution_format
+from vramcast.tracer.nullgpu.cudnn.libraries import is_avoided
 
 
 def register() -> torch.library.Library:

@@ -12,6 +12,7 @@ import os
 import platform
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -138,6 +139,18 @@ def avoids_cudnn_in_3d(stack: Stack | None) -> bool:
     """Return whether the torch of a job's stack computes 16-bit 3-D convolutions itself; without a stack, the installed one."""
     own = installed_stack()
     return (stack or own).over(own).avoids_cudnn_in_3d
+
+
+def is_avoided(weight: Sequence[int], dtype: str, *, channels_last: bool) -> bool:
+    """Return whether torch 2.9 computes a convolution itself because its cuDNN is wrong in 3-D.
+
+    Args:
+        weight: Sizes of its weight.
+        dtype: torch's name for its input's type.
+        channels_last: Whether cuDNN would receive it in that format.
+    """
+    is_3d = len(weight) == 5 and set(weight[2:]) != {1}
+    return is_3d and dtype in ("float16", "bfloat16") and not channels_last
 
 
 def found() -> list[Library]:
