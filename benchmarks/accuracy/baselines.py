@@ -26,7 +26,7 @@ import torch
 from sklearn.model_selection import GroupKFold
 
 from benchmarks.accuracy import examples as sets
-from benchmarks.accuracy import xmem
+from benchmarks.accuracy import gpumemnet_mlp, timm_a100, xmem
 from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize
 from benchmarks.accuracy.runner import BUILD, data_folder, read_rows
 from benchmarks.measured.measured_run import runs_of
@@ -47,6 +47,7 @@ from vramcast.core.errors import VramcastError
 from vramcast.core.plain import from_plain, to_plain
 from vramcast.core.units import MIB
 from vramcast.datasets.journal import Journal, Rejected, read_lines
+from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job
 from vramcast.learner import examples, stacks, training
 from vramcast.learner.examples import Example
@@ -58,7 +59,7 @@ SEED: Final = 0  # arbitrary
 MORE: Final = 1.15  # arbitrary: a common safety factor
 MLP_BIN_MIB: Final = 1000  # spec: GPUMemNet
 OTHER_BIN_MIB: Final = 8000  # spec: GPUMemNet, CNNs and transformers
-_FILES: Final = {"mlp": sets.gpumemnet_mlp.FILES, "cnn": ("gpumemnet_cnn_step1.csv",)}
+_FILES: Final = {"mlp": gpumemnet_mlp.FILES, "cnn": ("gpumemnet_cnn_step1.csv",)}
 
 
 class Simulated:
@@ -165,11 +166,11 @@ def networks_of(name: str, jobs: dict[str, Job], *, look_at: bool) -> dict[str, 
 def jobs_of(name: str) -> dict[str, Job]:
     """Return the job of each example's id, as a model that trains (for GPUMemNet's networks too, which run as scripts)."""
     if name == "timm":
-        return {f"{row['model']} {row['batch']}": sets.timm_a100.plain_job(row) for row in sets.timm_rows()}
+        return {f"{row['model']} {row['batch']}": timm_a100.plain_job(row) for row in sets.timm_rows()}
     if name not in _FILES:
         return {case.name: case.job for case in sets.SETS[name]()}
     runs = [run for file in _FILES[name] for run in gpumemnet.read(data_folder() / file).runs if run.workload.target]
-    card = sets.timm_a100.device("a100-40gb")
+    card = device("a100-40gb")
     ids = {run.id: f"{run.workload.name}.out" if name == "mlp" else run.id for run in runs}
     return {ids[run.id]: run.workload.job(card, trust=True) for run in runs}
 

@@ -31,7 +31,7 @@ def tool_run(run: MeasuredRun, number: int, tool: str) -> Scored | None:
         said_out_of_memory=said.get("oom", False),
         ran_at=estimated if died is False else None,
         died_at=estimated if died else None,
-        batch_size=run.batch,
+        batch_size=run.batch or 0,
     )
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import yaml
+import yaml  # type: ignore[import-untyped,unused-ignore]
 
 from benchmarks.measured.cells import traits
 from benchmarks.measured.collectors.checkout import Checkout, identity
