@@ -1,6 +1,7 @@
 """Public measured runs as examples to learn from: traces each job once and stores its features in build/accuracy/.
 
-    python -m benchmarks.accuracy.examples SET [--limit N] [--jobs 2]      SET: xmem, timm, cnn, mlp, real
+    python -m benchmarks.accuracy.examples SET [--limit N] [--shuffled] [--jobs 2]
+                                                                 SET: xmem, timm, cnn, mlp, transformer, real
     python -m benchmarks.accuracy.examples SET [--scripts FOLDER]          SET: golf, titan, qlora, nanovlm
 
 Existing examples are not traced again; delete build/accuracy/examples-SET.jsonl after a change of the tracer. The sets of the
@@ -27,7 +28,7 @@ from benchmarks.accuracy import gpumemnet_mlp, real_world, timm_a100, xmem
 from benchmarks.accuracy.kept_examples import KEPT, report
 from benchmarks.accuracy.runner import BUILD, Case, data_folder, python_path, read_rows, settled_reserved
 from benchmarks.accuracy.scripts import cnn_script
-from benchmarks.peers.authors import gpumemnet
+from benchmarks.peers.authors import gpumemnet, transformers
 from vramcast.core.errors import VramcastError
 from vramcast.core.units import MIB
 from vramcast.datasets.run import Workload
@@ -157,6 +158,7 @@ SETS: dict[str, Callable[[], list[Case]]] = {
     "timm": timm_cases,
     "cnn": cnn_cases,
     "mlp": mlp_cases,
+    "transformer": transformers.cases,
     "real": real_cases,
 }
 
@@ -227,6 +229,7 @@ def main() -> None:
         "--scripts", type=Path, default=BUILD / "scripts", metavar="FOLDER", help="golf: folder of logs, see logged_sources"
     )
     parser.add_argument("--limit", type=int)
+    parser.add_argument("--shuffled", action="store_true", help="in a seeded order, in which any prefix is a fair sample")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     path = path_of(options.set)
@@ -237,7 +240,10 @@ def main() -> None:
         print(f"{len(made)} examples in {path}\n\n{report(made)}")
         return
     known = {example.id for example in examples.read(path)[0]} if path.exists() else set()
-    cases = [case for case in SETS[options.set]()[: options.limit] if case.name not in known]
+    cases = SETS[options.set]()
+    if options.shuffled:
+        random.Random(SEED).shuffle(cases)
+    cases = [case for case in cases[: options.limit] if case.name not in known]
     started = time.perf_counter()
     done = 0
     with joblib.Parallel(n_jobs=options.jobs, return_as="generator_unordered") as parallel:

@@ -23,9 +23,10 @@ from benchmarks.accuracy import (
     timm_a100,
     xmem,
 )
-from benchmarks.accuracy.scripts import mlp_script
+from benchmarks.accuracy.scripts import mlp_script, transformer_script
 from benchmarks.hardware import convolution_kernels
 from benchmarks.measured.measured_run import MeasuredRun
+from benchmarks.peers.authors import transformers
 from vramcast.core.errors import NullGpuError
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec
@@ -53,6 +54,41 @@ def _data_or_skip(name: str) -> list[dict[str, str]]:
     if not (runner.data_folder() / name).exists():
         pytest.skip(f"{name} is missing: set VRAMCAST_SHARED")
     return runner.read_rows(name)
+
+
+TRANSFORMER_ROW = {
+    "Filename": "num_classes:7_embedding_size:16_num_layers:2_num_heads:4_ff_hidden_size:40_dropout_rate:0.25_seq_length:8"
+    "_input_size:90_num_samples:100_batch_size:32.out",
+    "Max GPU Memory (MiB)": "1500",
+    "Status": "SUCCESSFUL",
+}
+
+
+def test_transformer_row_is_its_script_with_the_names_settings() -> None:
+    case = transformers.case_of(TRANSFORMER_ROW)
+    assert isinstance(case, runner.Case)
+    assert case.job.command is not None
+    described = json.loads(case.job.command.words[1])
+    assert described == {
+        "classes": 7, "width": 16, "depth": 2, "heads": 4, "inner": 40, "dropout": 0.25, "tokens": 8, "vocabulary": 90,
+        "samples": 100, "batch": 32,
+    }  # fmt: skip
+    assert transformer_script.batch_sizes(described.pop("batch"), described.pop("samples")) == [32, 32, 32, 4] * 2
+    assert case.job.training.steps == 8
+    model = transformer_script.Transformer(**described)
+    layer = 4 * 16 * 16 + 4 * 16 + 2 * 16 * 40 + 40 + 16 + 4 * 16
+    assert sum(parameter.numel() for parameter in model.parameters()) == 90 * 16 + 8 * 16 + 2 * layer + 7 * 16 + 7
+    assert model(torch.zeros(3, 8, dtype=torch.int64)).shape == (3, 7)
+    assert (case.measured_bytes, case.facts["censored"]) == (1500 * 1024**2, "False")
+
+
+def test_transformer_rows_that_cannot_run_have_a_reason() -> None:
+    crashed = transformers.case_of({**TRANSFORMER_ROW, "Status": "OOM_CRASH"})
+    assert isinstance(crashed, runner.Case)
+    assert crashed.facts["censored"] == "True"
+    odd = TRANSFORMER_ROW["Filename"].replace("num_heads:4", "num_heads:12")
+    assert "12 heads do not divide" in str(transformers.case_of({**TRANSFORMER_ROW, "Filename": odd}))
+    assert "is not of GPUMemNet's" in str(transformers.case_of({**TRANSFORMER_ROW, "Filename": "a.out"}))
 
 
 def test_cnn_row_uses_torchvision_on_small_images() -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
 
 from benchmarks.accuracy import baselines, gpumemnet_estimators
+from benchmarks.accuracy.gpumemnet_estimators import Row, network_of
 from benchmarks.peers.authors.architectures import Layer
 from benchmarks.peers.baselines.baseline import Sample, Target
+from benchmarks.peers.baselines.gpumemnet import Bins
 from vramcast.core.units import MIB
 from vramcast.learner.examples import Example
 
@@ -74,11 +80,44 @@ def test_makes_network_of_gpumemnet_row() -> None:
     assert (network.batch_size, network.parameters, network.activations) == (6, 73, 13)
 
 
+ROWS = [
+    Row(str(w), network_of({"Batch Size": "6", "Activations-Params": f"[('linear', {w}, {w})]"}), 1000 * w * MIB)
+    for w in range(1, 61)
+]
+
+
 def test_tests_on_seven_tenths_of_held_out_rows() -> None:
-    rows = [
-        (gpumemnet_estimators.network_of({"Batch Size": "6", "Activations-Params": f"[('linear', {w}, {w})]"}), w * MIB)
-        for w in range(1, 61)
-    ]
-    folds = gpumemnet_estimators.folds_of("mlp", rows, 30, seed=0, carried=False, epochs=2)
-    assert [fold.n for fold in folds] == [14] * 3
-    assert all(fold.epochs == 2 and 0 <= fold.below <= 1 - fold.accuracy for fold in folds)
+    folds = gpumemnet_estimators.folds_of("mlp", ROWS, Bins(30_000, 2), seed=0, carried=False, epochs=2)
+    assert [len(fold.tested) for fold in folds] == [14] * 3
+    assert all(fold.epochs == 2 and len(fold.said) == 14 and set(fold.said) <= {0, 1} for fold in folds)
+    assert len({number for fold in folds for number in fold.tested}) == 42
+
+
+def test_counts_answers_below_their_class() -> None:
+    figures = gpumemnet_estimators.Figures.of([0, 1, 2, 2], [0, 2, 2, 1])
+    assert (figures.n, figures.accuracy, figures.below) == (4, 0.5, 0.25)
+
+
+def test_compares_both_on_traced_rows_of_test() -> None:
+    exact = {row.name: row.measured_bytes for row in ROWS[30:]}
+    lines = gpumemnet_estimators.lines_of("cnn", "mlp", ROWS, exact, seed=0, carried=False, epochs=2)
+    _, published, theirs, ours = lines
+    assert published[1] == 6516
+    assert theirs[1] == ours[1]
+    assert 0 < int(str(ours[1])) < 30  # some of the traced rows train the estimator or stop its training
+    assert ours[2] == "1.0000"
+
+
+def test_reads_crashed_runs_as_last_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRAMCAST_SHARED", str(tmp_path))
+    with open(tmp_path / "gpumemnet_cnn_step1.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["Filename", "Batch Size", "Activations-Params", "Max GPU Memory (MiB)", "Status"])
+        layers = "[('conv2d', 3, 5)]"
+        writer.writerow(["a.out", "4", layers, "1700", "SUCCESSFUL"])
+        writer.writerow(["b.out", "4", layers, "39000", "OOM_CRASH"])
+        writer.writerow(["c.out", "4", layers, "0", "SUCCESSFUL"])
+    found = gpumemnet_estimators.rows_of("cnn")
+    assert [row.measured_bytes // MIB for row in found] == [1700, 45_000]
+    bins = Bins.of([row.measured_bytes for row in found], gpumemnet_estimators.BIN_MIB["cnn"])
+    assert [bins.index(row.measured_bytes) for row in found] == [0, 5]
