@@ -190,6 +190,16 @@ def test_replaced_blocks_are_no_growth() -> None:
     assert to_watch(history.trace()) == []
 
 
+def test_workspace_of_first_pass_is_no_growth() -> None:
+    def body(history: History, step: int) -> None:
+        if step == 1:  # a place before the first pass is the first "end" of a loop of passes
+            history.ask(8 * MIB, "aten::addmm")
+
+    history = of_steps(body, 3)
+    assert kept_so_far(history.trace(), tuple(history.ends)) is None
+    assert to_watch(history.trace()) == []
+
+
 # ------------------------------------------------------------------------------------------------ watched loops
 def keeps(history: History, step: int) -> None:
     history.ask(MIB, "aten::mean")

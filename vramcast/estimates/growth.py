@@ -204,8 +204,10 @@ def may_grow(trace: Trace, ends: tuple[int, ...]) -> float:
 
 
 def _is_level(live: Array) -> bool:
-    """Return whether as many bytes are alive at the end of each step: blocks may replace others, as DDP's new buckets do."""
-    return bool(np.ptp(live.sum(axis=0)) == 0)
+    """Return whether as many bytes are alive at the end of each step but the first: blocks may replace others, as DDP's new
+    buckets do. The first pass of a model allocates workspaces that are kept.
+    """
+    return bool(np.ptp(live[:, 1:].sum(axis=0)) == 0)
 
 
 def _at_ends(trace: Trace, ends: tuple[int, ...]) -> tuple[Array, Array, Array]:
