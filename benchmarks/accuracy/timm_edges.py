@@ -115,7 +115,7 @@ def judged(edge: Edge, batch: int, *, fast_norm: bool = False) -> dict[str, Any]
     started = time.perf_counter()
     try:
         found = vramcast.estimate(
-            **given, mode="infer", steps=2, precision=PRECISIONS[edge.precision], cudnn_benchmark=True, on=edge.device,  # type: ignore[arg-type]
+            **given, mode="infer", precision=PRECISIONS[edge.precision], cudnn_benchmark=True, on=edge.device,  # type: ignore[arg-type]
             channels_last=edge.layout == "nhwc", stack=f"torch=={edge.torch}",
         )  # fmt: skip
     except VramcastError as error:
