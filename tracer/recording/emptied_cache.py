@@ -56,8 +56,10 @@ def with_searches(trace: Trace, room_bytes: int) -> Trace:
     wanted_bytes = taken_bytes[_next(~taken, following)] - taken_bytes[following]
     is_full = np.append(action == Action.OOM, False)[following]
     is_full |= trace.reserved_bytes()[begins - 1] + wanted_bytes > room_bytes
+    # A block of a convolution that was no plan's workspace, and is freed right before, is a trial also on a full card.
+    is_trial = (trace.block[begins - 1] == asking) & (trace.category[asking] != Category.WORKSPACE)
     by_convolution = (asking >= 0) & trace.where(lambda operator: operator.is_convolution)[asking]
-    chosen = by_convolution & ~is_full & (action[begins - 1] != Action.EMPTY_CACHE)
+    chosen = by_convolution & (is_trial | ~is_full) & (action[begins - 1] != Action.EMPTY_CACHE)
     rows = begins[chosen]
     found = of_convolutions(_with_rows(trace, rows), rows + np.arange(len(rows)))
     category = found.category.copy()

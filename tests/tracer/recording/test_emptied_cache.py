@@ -17,8 +17,10 @@ MIB = 1 << 20
 CONVOLUTION, RELU = 0, 1
 
 
-def searching(*, operator: int = CONVOLUTION, after: tuple[Action, int] | None = None) -> Trace:
-    """Return a trace of a result of 30 MiB and a trial of 100 MiB, whose segment is released, and perhaps one more row."""
+def searching(
+    *, operator: int = CONVOLUTION, after: tuple[Action, int] | None = None, category: Category = Category.WORKSPACE
+) -> Trace:
+    """Return a trace of a result of 30 MiB and a trial of 100 MiB; its segment is released, and perhaps a row follows."""
     rows: list[tuple[Action, int, int, int]] = [
         (Action.SEGMENT_ALLOC, 30, -1, -1),
         (Action.ALLOC, 30, 1, operator),
@@ -31,7 +33,7 @@ def searching(*, operator: int = CONVOLUTION, after: tuple[Action, int] | None =
     ]
     action, size, block, op = zip(*rows, strict=True)
     columns: dict[str, Any] = {"action": action, "size_bytes": np.array(size) * MIB, "block": block, "op": op}
-    columns["category"] = np.full(len(rows), Category.TEMPORARY)
+    columns["category"] = np.full(len(rows), category)
     return Trace.build(columns, ops=["aten::cudnn_convolution", "aten::relu"], header={"marks_empty_cache": True})
 
 
@@ -41,7 +43,7 @@ def emptied(trace: Trace) -> list[int]:
 
 
 def test_search_empties_cache_and_has_trial() -> None:
-    found = with_searches(searching(), 200 * MIB)
+    found = with_searches(searching(category=Category.TEMPORARY), 200 * MIB)
     assert emptied(found) == [6]
     assert found.operator_at(6).name == "aten::cudnn_convolution"
     assert np.flatnonzero(found.is_search()).tolist() == [3]
@@ -65,6 +67,11 @@ def test_segment_with_enough_room_follows_search() -> None:
     assert emptied(with_searches(searching(after=(Action.SEGMENT_ALLOC, 60)), 200 * MIB)) == [6]
 
 
+def test_block_of_no_plan_is_trial_on_full_card() -> None:
+    full = searching(after=(Action.SEGMENT_ALLOC, 80), category=Category.TEMPORARY)
+    assert emptied(with_searches(full, 200 * MIB)) == [6]
+
+
 def test_own_call_is_no_search() -> None:
     marked = searching().insert([6], {"action": [Action.EMPTY_CACHE], "size_bytes": [0], "block": [-1]})
     assert emptied(with_searches(marked, 200 * MIB)) == [6]
@@ -78,7 +85,8 @@ def test_trace_without_releases_is_unchanged(n: int) -> None:
 
 
 def test_trial_may_fail() -> None:
-    found = with_searches(searching(), 200 * MIB)
-    assert min_feasible(searching()) == 130 * MIB
+    before = searching(category=Category.TEMPORARY)
+    found = with_searches(before, 200 * MIB)
+    assert min_feasible(before) == 130 * MIB
     assert min_feasible(found) == 30 * MIB
     assert simulate(found).reserved == 130 * MIB
