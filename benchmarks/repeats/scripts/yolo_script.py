@@ -83,7 +83,8 @@ def main(job: dict[str, Any]) -> None:
         sys.exit(0)
 
     model.add_callback("on_train_epoch_end", end)
-    model.train(**{name: value for name, value in job["arguments"].items() if name in DEFAULT_CFG_DICT})
+    arguments = {**job["arguments"], "project": os.getcwd()}  # without it, the folder of the checkout
+    model.train(**{name: value for name, value in arguments.items() if name in DEFAULT_CFG_DICT})
 
 
 if __name__ == "__main__":
