@@ -15,14 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from benchmarks.measured.collectors import detectors, golden_values, segment_anything
+from benchmarks.measured.collectors import detectors, golden_values, segment_anything, self_supervised, train_pipelines
 from benchmarks.measured.collectors.checkout import Checkout, GitCheckout
 from benchmarks.measured.measured_run import COLLECTED, MeasuredRun, read_runs, sources, write_runs
 from benchmarks.measured.screens import screened
 from benchmarks.tables import table
 
 COLLECTORS: Final[dict[str, Callable[[Checkout], Iterator[MeasuredRun]]]] = {
-    module.REPOSITORY: module.runs for module in (detectors, golden_values, segment_anything)
+    module.REPOSITORY: module.runs for module in (detectors, golden_values, segment_anything, self_supervised, train_pipelines)
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -24,6 +24,9 @@ class Checkout(Protocol):
 
     def changes(self, path: str) -> list[str]:
         """Return the commits that changed a file, newest first."""
+
+    def messages(self) -> Iterator[tuple[str, str]]:
+        """Yield each commit with its message, newest first."""
 
 
 class GitCheckout:
@@ -49,6 +52,12 @@ class GitCheckout:
     def changes(self, path: str) -> list[str]:
         """Return the commits that changed a file, newest first."""
         return self._changes.get(path, [])
+
+    def messages(self) -> Iterator[tuple[str, str]]:
+        """Yield each commit with its message, newest first."""
+        for entry in self._git("log", "-z", "--format=%H%n%B").split("\0"):
+            commit, _, message = entry.partition("\n")
+            yield commit, message
 
     @cached_property
     def _changes(self) -> Mapping[str, list[str]]:

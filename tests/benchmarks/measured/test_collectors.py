@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.measured.collectors import detectors, golden_values, segment_anything
+from benchmarks.measured.collectors import detectors, golden_values, segment_anything, self_supervised, train_pipelines
 from benchmarks.measured.collectors.__main__ import COLLECTORS
 from benchmarks.measured.collectors.checkout import identity
+from benchmarks.measured.collectors.markdown import tables
 from benchmarks.measured.measured_run import COLLECTED, FIGURES, LICENCES, QUALITIES, TRAITS, read_runs, sources, write_runs
 from benchmarks.measured.screens import screened
-from vramcast.core.units import MIB
+from vramcast.core.units import GIB, MIB
 
 RUNS = read_runs(COLLECTED)
 COMMIT = "0" * 40
@@ -41,6 +43,33 @@ products:
   - test_case: [small]
 """
 
+PIPELINES = "torchrec/distributed/benchmark/yaml"
+MESSAGE = f"""Add a pipeline
+
+|short name|GPU Runtime (P90)|GPU Peak Mem alloc (P90)|GPU Peak Mem reserved  (P90)|GPU Mem used (P90)|
+|--|--|--|--|--|
+|base              |5687.23 ms       |43.30 GB                |66.51 GB  |68.54 GB          |
+|stash (this diff) |6900.21 ms       |31.97 GB                |n/a       |0.0 GB            |
+|unknown           |6900.21 ms       |31.97 GB                |66.51 GB  |68.54 GB          |
+
+|name|trace|
+|--|--|
+|base|5 GB|
+
+python -m torchrec.distributed.benchmark.benchmark_train_pipeline --yaml_config=fbcode/{PIPELINES}/base.yml \\
+  --name=stash --pipeline=stash
+"""
+PIPELINE = """
+RunOptions:
+  world_size: 2
+ModelSelectionConfig:
+  model_name: test_sparse_nn
+EmbeddingTablesConfig:
+  embedding_feature_dim: 256
+PipelineConfig:
+  pipeline: sparse
+"""
+
 
 class Files:
     """A checkout of the given files, by commit."""
@@ -58,6 +87,9 @@ class Files:
 
     def changes(self, path: str) -> list[str]:
         return [f"93ebf8d72f{'0' * 30}", EARLIER] if self.text(path) else []
+
+    def messages(self) -> Iterator[tuple[str, str]]:
+        yield COMMIT, MESSAGE
 
 
 def golden(**metrics: dict[str, Any]) -> str:
@@ -95,6 +127,40 @@ def test_tables_of_segment_anything_are_read() -> None:
     assert (eager.value_bytes, eager.precision, eager.traits) == (100 * MIB, "fp32", "varied batches")
     assert (compiled.batch, compiled.precision, compiled.traits) == (32, "bfloat16", "compiled, varied batches")
     assert compiled.options["compress"] == "dynamic_quant"
+
+
+def test_tables_of_messages_are_read_with_the_configuration_of_their_commit() -> None:
+    found = list(train_pipelines.runs(Files((f"{PIPELINES}/base.yml", COMMIT, PIPELINE))))
+    assert [(run.options["name"], run.figure, run.value_bytes) for run in found] == [
+        ("base", "allocated peak", 43_300 * MIB),
+        ("base", "reserved peak", 66_510 * MIB),
+        ("base", "device at print", 68_540 * MIB),
+        ("stash (this diff)", "allocated peak", 31_970 * MIB),
+    ]
+    assert {(run.cards, run.traits, run.model) for run in found} == {(2, "several ranks", "test_sparse_nn of base")}
+    assert found[0].options["embedding_feature_dim"] == 256
+    assert found[-1].options["pipeline"] == "sparse"
+
+
+def test_tables_of_scripts_are_read() -> None:
+    script = """
+-----------------------------------------------------------
+| Model         | Batch Size | Epochs |  Time | Peak GPU Usage |
+-----------------------------------------------------------
+| BYOL          |        128 |    200 |  9 Min |      1.6 GByte |
+| MAE (ViT-S)   |        256 |    800 |  9 Min |      4.4 GByte |
+-----------------------------------------------------------
+| Moco (*)      |        512 |    200 |  9 Min |      5.6 GByte |
+"""
+    path = "docs/source/getting_started/benchmarks/cifar10_benchmark.py"
+    first, second, third = self_supervised.runs(Files((path, COMMIT, script)))
+    assert (first.model, first.batch, first.value_bytes, first.sizes) == ("BYOL, Res18", 128, round(1.6 * GIB), "3x32x32")
+    assert (second.model, second.traits) == ("MAE, ViT-S", "")
+    assert (third.model, third.traits) == ("Moco, Res18", "convolutions")
+
+
+def test_tables_in_markdown_end_at_other_lines() -> None:
+    assert list(tables("| a | b |\n|:--|--:|\n| 1 | 2 |\ntext\n|c|\n|3|")) == [[["a", "b"], ["1", "2"]], [["c"], ["3"]]]
 
 
 def test_golden_values_are_read_with_their_recipe_and_container() -> None:
@@ -158,7 +224,7 @@ def test_every_collected_row_may_be_distributed_and_names_its_page() -> None:
         assert run.licence == sources()[run.repository].licence
         assert run.licence in LICENCES
         assert re.fullmatch("[0-9a-f]{40}", run.commit)
-        assert run.path
+        assert run.path or run.repository == train_pipelines.REPOSITORY
         assert run.figure in FIGURES
         assert run.quality in QUALITIES
         assert set(filter(None, run.traits.split(", "))) <= set(TRAITS)
