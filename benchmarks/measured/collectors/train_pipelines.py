@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-import yaml
+import yaml  # type: ignore[import-untyped,unused-ignore]
 
 from benchmarks.measured.cells import traits
 from benchmarks.measured.collectors.checkout import Checkout, identity
@@ -68,7 +68,7 @@ def _run(commit: str, figure: str, value: float, config: str, path: str, facts: 
     parts: dict[str, dict[str, Any]] = yaml.safe_load(config)
     ranks = parts.get("RunOptions", {}).get("world_size")
     model = parts.get("ModelSelectionConfig", {}).get("model_name", "")
-    chosen = {**parts.get("EmbeddingTablesConfig", {}), **parts.get("PipelineConfig", {})}
+    chosen = parts.get("EmbeddingTablesConfig", {}) | parts.get("PipelineConfig", {})
     options = {**facts, **{name: chosen[name] for name in _FACTS if name in chosen}}
     return MeasuredRun(
         repository=REPOSITORY,
