@@ -13,6 +13,7 @@ on the card make the value unknown, never wrong.
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -23,6 +24,7 @@ from vramcast.tracer.program.meta_model import BIG_BYTES
 from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Budget, Origin, OverBudget, Recipe, drawn_leaf, work_out
 
 _LARGE_BYTES: Final = 8 * LARGE_ELEMENTS  # in the widest integers
+_MOST_WORKED: Final = 4  # arbitrary: large contents kept; a few tensors in a row are indexed by one mask
 _UNSEEN: Final = -2  # arbitrary: not a version of any tensor
 
 
@@ -216,6 +218,7 @@ class TensorValues:
         self._devices = devices
         self._shadows = Shadows()
         self._budget = Budget()
+        self._worked: deque[tuple[Recipe, torch.Tensor]] = deque(maxlen=_MOST_WORKED)
 
     def written(self, storage: torch.UntypedStorage, source: torch.UntypedStorage) -> None:
         """Record that a storage was written with another one's bytes; `torch.load` then makes a tensor from it."""
@@ -289,6 +292,9 @@ class TensorValues:
     def work_out(self, tensor: torch.Tensor, name: str) -> tuple[torch.Tensor, Origin] | None:
         """Return the contents of `tensor`, an argument of `name`, and their origin; None if that is too much work."""
         recipe = self.recipe(tensor)
+        for earlier, value in self._worked:  # a mask that selects twice must do so alike, even if the budget is used up
+            if earlier is recipe:
+                return value, recipe.origin
         if recipe.is_drawn and name.startswith("unique") and not tensor.is_floating_point():
             value = torch.arange(tensor.numel(), device="cpu").view(tensor.shape).to(tensor.dtype)
         else:
@@ -296,6 +302,8 @@ class TensorValues:
                 value = work_out(recipe, self._budget)
             except OverBudget:
                 return None
+            if not is_small(tensor) and value.nbytes <= _LARGE_BYTES:  # small ones are kept below
+                self._worked.append((recipe, value))
         if self.on_card(tensor):
             self._shadows.keep(tensor, value, recipe.origin)
         return value, recipe.origin
