@@ -69,7 +69,7 @@ def _run(commit: str, figure: str, value: float, config: str, path: str, facts: 
     ranks = parts.get("RunOptions", {}).get("world_size")
     model = parts.get("ModelSelectionConfig", {}).get("model_name", "")
     chosen = parts.get("EmbeddingTablesConfig", {}) | parts.get("PipelineConfig", {})
-    options = {**facts, **{name: chosen[name] for name in _FACTS if name in chosen}}
+    options: dict[str, Any] = {**facts, **{name: chosen[name] for name in _FACTS if name in chosen}}
     return MeasuredRun(
         repository=REPOSITORY,
         commit=commit,
