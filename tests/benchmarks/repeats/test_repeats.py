@@ -12,6 +12,7 @@ import pytest
 from benchmarks.accuracy.runner import Case
 from benchmarks.measured.measured_run import MeasuredRun
 from benchmarks.repeats import __main__ as command
+from benchmarks.repeats import packages, super_resolution
 from benchmarks.repeats.results import Result, keep, kept, summary
 from benchmarks.repeats.rows import distinct, in_fair_order
 from vramcast.core.errors import JobError
@@ -97,3 +98,42 @@ def test_error_of_a_job_is_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "case_of", lambda run: Case("row", None, run.value_bytes))  # type: ignore[arg-type]
     found = command.repeated("k", RUN, harness)
     assert (found.message, found.is_repeatable) == ("JobError: it raised", True)
+
+
+SUPER = replace(
+    RUN, repository="the-database/traiNNer-redux", model="span_s", batch=1,
+    options={"scale": 2, "memory_format": "channels_last"},
+)  # fmt: skip
+
+
+def test_super_resolution_row_runs_the_script_of_its_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(super_resolution, "project", lambda *words: asked.extend(words) or tmp_path / "theirs")
+    monkeypatch.setattr(super_resolution, "packages", lambda *requirements: tmp_path / "packages")
+    case = super_resolution.case_of(SUPER)
+    assert isinstance(case, Case)
+    assert asked[:2] == [SUPER.repository, SUPER.commit]
+    assert case.job.command is not None
+    described = json.loads(case.job.command.words[1])
+    assert {"name": "span_s", "scale": 2, "channels_last": True}.items() <= described.items()
+    assert described["printed"] == case.facts["printed"]
+    assert case.job.search_path[0] == str(tmp_path / "packages")
+
+
+def test_peak_that_the_job_printed_replaces_that_of_the_trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    printed = tmp_path / "peak.json"
+    case = Case("row", None, RUN.value_bytes, {"printed": str(printed)})  # type: ignore[arg-type]
+    harness = Rows(RUN)
+    monkeypatch.setattr(harness, "case_of", lambda run: case)
+    monkeypatch.setattr(command, "estimate_of", lambda case: None)
+    assert command.repeated("k", RUN, harness).message == "the job ended before it printed its peak"
+
+
+@pytest.mark.parametrize("requirements", [("a==1",), ("a==2",)])
+def test_packages_are_installed_once(requirements: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(packages, "FOLDER", tmp_path)
+    calls: list[tuple[str, ...]] = []
+    monkeypatch.setattr(packages, "_run", lambda *words: calls.append(words))
+    folders = {packages.packages(*requirements) for _ in range(2)}
+    assert len(calls) == len(folders) == 1
+    assert (calls[0][-1:], [path.name for path in tmp_path.iterdir()]) == (requirements, [next(iter(folders)).name])
