@@ -6,13 +6,14 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.accuracy.runner import Case
 from benchmarks.measured.measured_run import MeasuredRun
 from benchmarks.repeats import __main__ as command
-from benchmarks.repeats import packages, super_resolution
+from benchmarks.repeats import milabench, packages, super_resolution
 from benchmarks.repeats.results import Result, keep, kept, summary
 from benchmarks.repeats.rows import distinct, in_fair_order
 from vramcast.core.errors import JobError
@@ -137,3 +138,30 @@ def test_packages_are_installed_once(requirements: tuple[str, ...], monkeypatch:
     folders = {packages.packages(*requirements) for _ in range(2)}
     assert len(calls) == len(folders) == 1
     assert (calls[0][-1:], [path.name for path in tmp_path.iterdir()]) == (requirements, [next(iter(folders)).name])
+
+
+MILA = replace(
+    RUN, repository="mila-iqia/milabench", job="resnet50", model="torchvision resnet50", batch=64, figure="device peak",
+    card="H100 80GB", card_bytes=81559 * MIB,
+)  # fmt: skip
+
+
+def test_milabench_row_has_the_arguments_of_its_benchmark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(milabench, "project", lambda *words: tmp_path / "theirs")
+    monkeypatch.setattr(milabench, "packages", lambda *requirements: tmp_path / "packages")
+    case = milabench.case_of(MILA)
+    assert isinstance(case, Case)
+    assert case.job.command is not None
+    words = " ".join(case.job.command.words)
+    assert all(text in words for text in ("torchvision/main.py 64 ", "--optim channel_last", "--batch-size 64"))
+    assert case.facts["outside"] == str(81559 * MIB - case.job.device.total_bytes)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [({"value_bytes": 80000 * MIB}, "lower bound"), ({"job": "whisper"}, "no harness"), ({"card": "not named"}, "not named")],
+)
+def test_milabench_row_is_screened_by_the_row_alone(change: dict[str, Any], reason: str) -> None:
+    found = milabench.case_of(replace(MILA, **change))
+    assert isinstance(found, str)
+    assert reason in found
