@@ -56,6 +56,8 @@ def _with_estimate(result: Result, case: Case) -> Result:
         printed.unlink(missing_ok=True)
     facts = {**case.facts, "figure": result.figure}
     estimate = estimate_of(case)
+    if case.job.training.mode == "train" and not estimate.steps:
+        return replace(result, message=f"no training step: {' '.join(estimate.course.ended.split()) or 'it ended'}"[:300])
     if printed is not None:
         if not printed.exists():
             return replace(result, message="the job ended before it printed its peak")

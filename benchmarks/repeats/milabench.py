@@ -20,8 +20,8 @@ from vramcast.hardware.cards import device
 from vramcast.jobs.job import Command, Job, Training
 
 REPOSITORY: Final = "mila-iqia/milabench"
-PACKAGES: Final = ("torchcompat==1.1.4",)
 # spec: .pin/constraints-cuda-torch.txt of the commits
+PACKAGES: Final = ("torchcompat==1.1.4", "lightning==2.5.0.post0")
 STACK: Final = stack.parse("torch==2.6.0+cu126,cudnn==9.5.1.17")
 CARDS: Final = {"H100 80GB": "h100", "L40S": "l40s", "H200": "h200"}
 FULL: Final = 0.95  # arbitrary: above this share of the card, memory is released and the figure is a lower bound
@@ -36,7 +36,9 @@ ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
     "convnext_large-tf32": {**_CONVNEXT, "--precision": "tf32"},
     "convnext_large-tf32-fp16": {**_CONVNEXT, "--precision": "tf32-fp16"},
     "regnet_y_128gf": {"--model": "regnet_y_128gf", "--precision": "tf32-fp16"},
+    "lightning": {"--model": "resnet152"},
 }
+FOLDERS: Final = {"lightning": "lightning"}  # the others are in torchvision
 
 
 def runs() -> list[MeasuredRun]:
@@ -52,11 +54,12 @@ def case_of(run: MeasuredRun) -> Case | str:
     if run.card_bytes is None or run.value_bytes > FULL * run.card_bytes:
         return "the card is nearly full: the figure is a lower bound"
     card = device(CARDS[run.card])
-    theirs = project(REPOSITORY, run.commit, "benchmarks/torchvision", "benchmate/benchmate")
+    folder = f"benchmarks/{FOLDERS.get(run.job, 'torchvision')}"
+    theirs = project(REPOSITORY, run.commit, "benchmarks/torchvision", "benchmarks/lightning", "benchmate/benchmate")
     words = [
         word for pair in {**arguments, "--batch-size": str(run.batch), "--epochs": "1", "--data": "."}.items() for word in pair
     ]
-    script = str(theirs / "benchmarks" / "torchvision" / "main.py")
+    script = str(theirs / folder / "main.py")
     job = Job(
         card,
         command=Command((milabench_script.__file__, script, str(run.batch), *words)),
@@ -64,6 +67,11 @@ def case_of(run: MeasuredRun) -> Case | str:
         search_path=search_path(packages(*PACKAGES), theirs / "benchmate"),
         stack=STACK,
     )
-    facts = {"group": run.model, "family": run.job, "stack": f"milabench {run.card}", "optimizer": "sgd"}
+    facts = {
+        "group": run.model,
+        "family": run.job,
+        "stack": f"milabench {run.card}",
+        "optimizer": run.optimizer.partition(" ")[0].lower(),
+    }
     described = {"model": run.model, "batch": str(run.batch), "gpu": run.card}
     return Case(run.job, job, run.value_bytes, {**facts, **described, "outside": str(run.card_bytes - card.total_bytes)})

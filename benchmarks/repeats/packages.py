@@ -1,4 +1,4 @@
-"""Folders below build/repeats with what a row ran: files of a project's commit, and packages of its time.
+"""Folders below build/repeats for the software of a row: files of a project's commit, and packages of its time.
 
 Each is made once. A project is cloned from GitHub, or read from a git directory at build/repeats/git/OWNER+NAME.
 """

@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -77,6 +78,15 @@ def test_summary_has_groups_and_reasons() -> None:
     assert text.endswith("1 without an estimate: closed")
 
 
+def test_training_that_raised_before_a_step_has_no_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = SimpleNamespace(training=SimpleNamespace(mode="train"))
+    ended = SimpleNamespace(steps=0, course=SimpleNamespace(ended="it raised ValueError"))
+    harness = Rows(RUN)
+    monkeypatch.setattr(harness, "case_of", lambda run: Case("row", job, run.value_bytes))  # type: ignore[arg-type]
+    monkeypatch.setattr(command, "estimate_of", lambda case: ended)
+    assert command.repeated("k", RUN, harness).message == "no training step: it raised ValueError"
+
+
 def test_command_keeps_each_reason_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,9 +131,10 @@ def test_super_resolution_row_runs_the_script_of_its_commit(monkeypatch: pytest.
     assert case.job.search_path[0] == str(tmp_path / "packages")
 
 
-def test_peak_that_the_job_printed_replaces_that_of_the_trace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_job_that_ended_before_it_printed_has_no_estimate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     printed = tmp_path / "peak.json"
-    case = Case("row", None, RUN.value_bytes, {"printed": str(printed)})  # type: ignore[arg-type]
+    job = SimpleNamespace(training=SimpleNamespace(mode="infer"))
+    case = Case("row", job, RUN.value_bytes, {"printed": str(printed)})  # type: ignore[arg-type]
     harness = Rows(RUN)
     monkeypatch.setattr(harness, "case_of", lambda run: case)
     monkeypatch.setattr(command, "estimate_of", lambda case: None)
