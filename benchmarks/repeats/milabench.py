@@ -24,7 +24,6 @@ REPOSITORY: Final = "mila-iqia/milabench"
 PACKAGES: Final = ("torchcompat==1.1.4", "lightning==2.5.0.post0")
 STACK: Final = stack.parse("torch==2.6.0+cu126,cudnn==9.5.1.17")
 CARDS: Final = {"H100 80GB": "h100", "L40S": "l40s", "H200": "h200"}
-FULL: Final = 0.95  # arbitrary: above this share of the card, memory is released and the figure is a lower bound
 # spec: config/base.yaml
 _RESNET: Final = {"--model": "resnet50", "--precision": "tf32-fp16", "--optim": "channel_last"}
 _CONVNEXT: Final = {"--model": "convnext_large"}
@@ -51,8 +50,8 @@ def case_of(run: MeasuredRun) -> Case | str:
     arguments = ARGUMENTS.get(run.job)
     if arguments is None or run.card not in CARDS:
         return f"{run.job}: no harness yet, or the card is not named"
-    if run.card_bytes is None or run.value_bytes > FULL * run.card_bytes:
-        return "the card is nearly full: the figure is a lower bound"
+    if run.quality == "screened" or run.card_bytes is None:
+        return run.reason
     card = device(CARDS[run.card])
     folder = f"benchmarks/{FOLDERS.get(run.job, 'torchvision')}"
     theirs = project(REPOSITORY, run.commit, "benchmarks/torchvision", "benchmarks/lightning", "benchmate/benchmate")
@@ -74,4 +73,4 @@ def case_of(run: MeasuredRun) -> Case | str:
         "optimizer": run.optimizer.partition(" ")[0].lower(),
     }
     described = {"model": run.model, "batch": str(run.batch), "gpu": run.card}
-    return Case(run.job, job, run.value_bytes, {**facts, **described, "outside": str(run.card_bytes - card.total_bytes)})
+    return Case(run.job, job, run.measured_bytes, {**facts, **described, "outside": str(run.card_bytes - card.total_bytes)})

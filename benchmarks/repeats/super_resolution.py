@@ -14,7 +14,6 @@ from typing import Final
 from benchmarks.accuracy.runner import BUILD, Case
 from benchmarks.measured.measured_run import MeasuredRun, runs_of
 from benchmarks.repeats.packages import packages, project, search_path
-from benchmarks.repeats.rows import key_of
 from benchmarks.repeats.scripts import super_resolution_script
 from vramcast.hardware import stack
 from vramcast.hardware.cards import device
@@ -38,7 +37,7 @@ def runs() -> list[MeasuredRun]:
 
 def case_of(run: MeasuredRun) -> Case | str:
     """Return the job of a row."""
-    printed = BUILD / f"printed-{key_of(run)}.json"
+    printed = BUILD / f"printed-{run.key}.json"
     described = {
         "name": run.model,
         "scale": run.options["scale"],
@@ -55,4 +54,4 @@ def case_of(run: MeasuredRun) -> Case | str:
     )
     layout = "channels_last" if described["channels_last"] else "NCHW"
     facts = {"group": run.model, "family": layout, "stack": "RTX 4090, Windows", "model": run.model, "batch": "1"}
-    return Case(run.model, job, run.value_bytes, {**facts, "printed": str(printed)})
+    return Case(run.model, job, run.measured_bytes, {**facts, "printed": str(printed)})

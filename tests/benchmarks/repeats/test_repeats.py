@@ -170,7 +170,11 @@ def test_milabench_row_has_the_arguments_of_its_benchmark(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     ("change", "reason"),
-    [({"value_bytes": 80000 * MIB}, "lower bound"), ({"job": "whisper"}, "no harness"), ({"card": "not named"}, "not named")],
+    [
+        ({"quality": "screened", "reason": "a nearly full card"}, "nearly full"),
+        ({"job": "whisper"}, "no harness"),
+        ({"card": "not named"}, "not named"),
+    ],
 )
 def test_milabench_row_is_screened_by_the_row_alone(change: dict[str, Any], reason: str) -> None:
     found = milabench.case_of(replace(MILA, **change))
