@@ -23,8 +23,8 @@ def main(job: dict[str, Any]) -> None:
     """Measure the case, and write the peak that the script reads."""
     theirs: Any = importlib.import_module("benchmark_archs")
     torch.backends.cudnn.benchmark = True
-    # spec: torch 2.5 aten/src/ATen/autocast_mode.cpp: autocast keeps its copies of the weights in inference mode as without
-    # gradients; later releases do not (PyTorch #158232).
+    # inferred: in torch 2.5, autocast keeps its copies of the weights in inference mode too. The fix of PyTorch #158232 (2025),
+    # which ended that, is later.
     torch.inference_mode = torch.no_grad  # type: ignore[misc, assignment]
     cases = {
         f"{name} {theirs.format_extra_params(more)}".strip(): (name, arch, more)
