@@ -9,7 +9,6 @@ file after a change of the tracer. `--fast-norm` builds the models as timm's opt
 
 The screens are rules on the table and the model, written before any verdict was looked at:
 
-- the first batch tried ran, so no larger one is known;
 - the job was compiled by Inductor, where `estimate` has the eager model;
 - the batch failed for another reason than memory: torch raises another error for it on the null GPU, where torch's own
   checks run (32-bit indexing), or a card with twice the memory, same torch, precision and layout, failed at the same batch.
@@ -28,13 +27,15 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import vramcast
-from benchmarks.accuracy.runner import BUILD, read_rows
+from benchmarks.accuracy.runner import BUILD
+from benchmarks.measured.measured_run import EDGE, MeasuredRun, runs_of
 from benchmarks.tables import table
 from vramcast.core.errors import VramcastError
 from vramcast.core.files import digest
 from vramcast.hardware.cards import device
 from vramcast.hardware.device import Device
 
+REPOSITORY: Final = "huggingface/pytorch-image-models"
 RESULTS: Final = BUILD / "timm-edges.jsonl"
 CARDS: Final = {
     **{name: device(name) for name in ("rtx3090", "rtx4090", "rtx5090")},
@@ -46,7 +47,7 @@ PRECISIONS: Final = {"amp": "amp-fp16", "amp_bf16": "amp-bf16", "bf16": "bf16"}
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A row of the table with a failed batch."""
+    """The largest batch that ran, and the next larger one, which failed."""
 
     model: str
     image_size: int
@@ -58,10 +59,12 @@ class Edge:
     torch: str
 
     @classmethod
-    def of(cls, row: dict[str, str]) -> Edge:
-        """Return the edge of a row of the table."""
-        numbers = (int(row[name]) for name in ("image_size", "ran_batch", "failed_batch"))
-        return cls(row["model"], *numbers, row["precision"], row["layout"], row["card"], row["torch"])
+    def of(cls, run: MeasuredRun) -> Edge:
+        """Return the edge of a row of the data set."""
+        assert run.batch is not None
+        assert run.failed_batch is not None
+        numbers = int(run.sizes), run.batch, run.failed_batch
+        return cls(run.model, *numbers, run.precision, run.options["layout"], run.card, run.torch)
 
     @property
     def device(self) -> Device:
@@ -80,9 +83,9 @@ def key_of(edge: Edge, *, fast_norm: bool) -> str:
 
 
 # ------------------------------------------------------------------------------------------------ screens
-def edges_of(rows: Iterable[dict[str, str]]) -> list[Edge]:
-    """Return the two-sided edges of eager jobs, without those that a card with twice the memory shares."""
-    found = [Edge.of(row) for row in rows if row["failed_batch"] and row["compiled"] == "0"]
+def edges_of(runs: Iterable[MeasuredRun]) -> list[Edge]:
+    """Return the edges of eager jobs, without those that a card with twice the memory shares."""
+    found = [Edge.of(run) for run in runs if run.figure == EDGE and "compiled" not in run.traits]
     sizes: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for edge in found:
         sizes[*edge.job, edge.failed_batch].append(edge.device.total_bytes)
@@ -199,7 +202,7 @@ def main() -> None:
     options = parser.parse_args()
     if not options.summary:
         wanted = {name: getattr(options, name) for name in ("card", "torch", "layout") if getattr(options, name)}
-        edges = [e for e in edges_of(read_rows("public/timm_largest_batch.csv")) if wanted.items() <= asdict(e).items()]
+        edges = [e for e in edges_of(runs_of(REPOSITORY)) if wanted.items() <= asdict(e).items()]
         random.Random(options.seed).shuffle(edges)
         done = {line["key"] for line in kept()}
         started = time.perf_counter()

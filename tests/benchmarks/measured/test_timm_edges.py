@@ -1,0 +1,48 @@
+"""Tests of the judge of timm's edges: its screens and its summary."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.accuracy.timm_edges import CARDS, Edge, edges_of, key_of, summary
+from benchmarks.measured.measured_run import EDGE, MeasuredRun
+
+RUN = MeasuredRun(
+    "huggingface/pytorch-image-models", "0" * 40, "a.csv", "Apache-2.0", "benchmark.py", "resnet50", EDGE, None, "samples",
+    "repeatable", batch=512, failed_batch=768, sizes="224", precision="amp", options={"layout": "nchw"}, card="rtx4090",
+    torch="2.9.1",
+)  # fmt: skip
+
+
+def verdicts(ran: str, failed: str, *, ran_runs: bool = True, failed_runs: bool = False) -> dict[str, Any]:
+    known = {"fast_norm": False, "card": "rtx4090", "torch": "2.9.1", "layout": "nchw"}
+    return {**known, "ran": {"verdict": ran, "runs": ran_runs}, "failed": {"verdict": failed, "runs": failed_runs}}
+
+
+def test_eager_edges_are_judged() -> None:
+    [edge] = edges_of([RUN, replace(RUN, traits="compiled"), replace(RUN, figure="allocated peak", value_bytes=1)])
+    assert edge == Edge("resnet50", 224, 512, 768, "amp", "nchw", "rtx4090", "2.9.1")
+    assert edge.device is CARDS["rtx4090"]
+    assert len({key_of(one, fast_norm=fast) for one in (edge, replace(edge, torch="2.4.0")) for fast in (True, False)}) == 4
+
+
+def test_batch_that_fails_on_twice_the_memory_failed_for_another_reason() -> None:
+    larger = replace(RUN, card="rtx pro 6000 max-q")
+    assert edges_of([RUN, larger]) == []
+    assert len(edges_of([RUN, replace(larger, failed_batch=1024)])) == 2
+    assert len(edges_of([RUN, replace(RUN, card="rtx5090")])) == 2
+    assert len(edges_of([RUN, replace(larger, precision="bf16")])) == 2
+
+
+def test_summary_counts_unsafe_and_useless_verdicts() -> None:
+    lines = [
+        verdicts("fits", "does not fit"),
+        verdicts("uncertain", "fits", failed_runs=True),
+        verdicts("does not fit", "uncertain", ran_runs=False),
+        verdicts("uncertain", "does not fit"),
+        verdicts("none", "does not fit"),
+    ]
+    text = summary(lines)
+    assert "| all | 4 | 25 % | 25 % | 38 % | 50 % | 25 % | 25 % |" in text
+    assert "1 edges left out" in text
