@@ -143,11 +143,16 @@ def _without_context(example: Example) -> Example:
 
 
 def held_out(found: Sequence[tuple[str, Example, str]]) -> list[Judged]:
-    """Return each run as predicted without its source."""
+    """Return each run as predicted without its source; without bounds if no other source can be learned from.
+
+    A process peak below the context is of a job that ended before its first tensor: it is left out.
+    """
     known = [(source, _without_context(one), torch) for source, one, torch in found if not one.censored]
+    known = [(source, one, torch) for source, one, torch in known if (one.measured_reserved or 0) > 0]
     judged = []
     for name in dict.fromkeys(source for source, *_ in known):
-        learned = training.train([one for source, one, _ in known if source not in (name, *ONLY_JUDGE)])
+        others = [one for source, one, _ in known if source not in (name, *ONLY_JUDGE)]
+        learned = training.train(others) if others else None
         for source, one, torch in known:
             scored = scored_of(one, learned, LEVELS) if source == name else None
             if scored is not None:

@@ -62,6 +62,15 @@ def test_bounds_of_a_source_come_from_the_other_sources(build: Path) -> None:
     assert cells["golf"][1:4] == [40, 40, "33.3 %"]
 
 
+def test_lone_source_has_no_bounds_and_peaks_below_the_context_are_left_out(build: Path) -> None:
+    found = [example(n, 0.01) for n in range(9)]
+    found[0] = replace(found[0], measured_reserved=None, measured_process=40 * MIB, context=50 * MIB)
+    examples.append(found, sets.path_of("xmem"))
+    judged = vrambench.held_out(list(vrambench.read_examples({})))
+    assert len(judged) == 8
+    assert vrambench.figures("xmem", [one.scored for one in judged])[5:] == ["-"] * 6
+
+
 def test_screened_and_censored_rows_are_not_judged(build: Path) -> None:
     kept, screened = RUN, replace(RUN, quality="screened", model="vgg")
     for run in (kept, screened):
