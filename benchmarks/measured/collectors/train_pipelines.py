@@ -26,6 +26,7 @@ _NUMBER: Final = re.compile(r"([\d.]+) ?GB")
 _FACTS: Final = ("num_unweighted_features", "num_weighted_features", "embedding_feature_dim", "pipeline")
 # The benchmark prints whole MiB over 1000, and calls it GB.
 _UNIT: Final = 1000 * MIB
+_OPTION: Final = re.compile(r"--([^\s=]+)=?(\S*)")
 _COMMAND: Final = re.compile(r"--yaml_config=(\S+\.ya?ml)((?:\s+(?:\\\s+)?--\S+)*)")
 
 
@@ -58,7 +59,7 @@ def _commands(message: str) -> dict[str, tuple[str, dict[str, str]]]:
     """Return the configuration's path and the other options of each command in a message, by the name of its run."""
     found: dict[str, tuple[str, dict[str, str]]] = {}
     for config, rest in _COMMAND.findall(message):
-        given = dict(word.removeprefix("--").partition("=")[::2] for word in rest.split() if word.startswith("--"))
+        given: dict[str, str] = dict(_OPTION.findall(rest))
         path = f"{_CONFIGURATIONS}/{PurePosixPath(config).name}"
         found.setdefault(given.pop("name", PurePosixPath(config).stem), (path, given))
     return found
@@ -68,8 +69,9 @@ def _run(commit: str, figure: str, value: float, config: str, path: str, facts: 
     parts: dict[str, dict[str, Any]] = yaml.safe_load(config)
     ranks = parts.get("RunOptions", {}).get("world_size")
     model = parts.get("ModelSelectionConfig", {}).get("model_name", "")
-    chosen = parts.get("EmbeddingTablesConfig", {}) | parts.get("PipelineConfig", {})
-    options: dict[str, Any] = {**facts, **{name: chosen[name] for name in _FACTS if name in chosen}}
+    chosen: dict[str, Any] = parts.get("EmbeddingTablesConfig", {}) | parts.get("PipelineConfig", {})
+    # The command's options replace those of the configuration.
+    options = {name: chosen[name] for name in _FACTS if name in chosen} | dict(facts)
     return MeasuredRun(
         repository=REPOSITORY,
         commit=commit,

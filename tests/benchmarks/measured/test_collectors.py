@@ -139,7 +139,7 @@ def test_tables_of_messages_are_read_with_the_configuration_of_their_commit() ->
     ]
     assert {(run.cards, run.traits, run.model) for run in found} == {(2, "several ranks", "test_sparse_nn of base")}
     assert found[0].options["embedding_feature_dim"] == 256
-    assert found[-1].options["pipeline"] == "sparse"
+    assert [run.options["pipeline"] for run in found] == ["sparse", "sparse", "sparse", "stash"]
 
 
 def test_tables_of_scripts_are_read() -> None:
