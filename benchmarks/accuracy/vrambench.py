@@ -145,7 +145,7 @@ def _without_context(example: Example) -> Example:
 def held_out(found: Sequence[tuple[str, Example, str]]) -> list[Judged]:
     """Return each run as predicted without its source; without bounds if no other source can be learned from.
 
-    A process peak below the context is of a job that ended before its first tensor: it is left out.
+    A process peak below the context belongs to a job that ended before its first tensor: it is left out.
     """
     known = [(source, _without_context(one), torch) for source, one, torch in found if not one.censored]
     known = [(source, one, torch) for source, one, torch in known if (one.measured_reserved or 0) > 0]
