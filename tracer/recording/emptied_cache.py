@@ -38,7 +38,7 @@ def with_empty_cache(trace: Trace, emptied: list[int]) -> Trace:
 
 
 def with_searches(trace: Trace, room_bytes: int) -> Trace:
-    """Return `trace` with a row wherever a search emptied the cache, and with the searches' workspaces as such.
+    """Return the trace of a job with cudnn.benchmark, with a row wherever a search emptied the cache, and trial workspaces.
 
     A search that found nothing in the cache to release leaves no sign, and gets no row.
 

@@ -191,7 +191,8 @@ class Recorder:
         trace = trace_from_snapshot(snapshot, self._device, header=facts, earlier=self._account.earlier)
         trace = with_empty_cache(trace, self._account.emptied)
         trace = annotate(trace, self._marks, self._step_ends(), self._tags, contexts, set(workspace_sizes))
-        trace = with_searches(trace, self._account.room_bytes)
+        if torch.backends.cudnn.benchmark:  # a card without room releases segments in a similar way
+            trace = with_searches(trace, self._account.room_bytes)
         if self._roofline is None:
             return trace
         rows = list(_match(trace, np.flatnonzero(trace.action == Action.ALLOC), contexts)[0])
