@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from benchmarks.measured.measured_run import MeasuredRun
+from vramcast.datasets.histories.reader import near_capacity
 
 # measured: Ultralytics' assigner grows with the boxes of an image; up to this mean, the logs of one job agree to 1 %
 _MOST_BOXES: Final = 5.0
-# spec: the caching allocator fills a card before it gives memory back: a figure near the card's size is not what the job needs
-_FULL: Final = 0.94
 _OUTSIDE: Final = ("device peak", "process peak", "reserved at print", "reserved peak")
 
 
@@ -67,8 +66,7 @@ def _says(run: MeasuredRun, pattern: str) -> bool:
 
 
 def _is_full(run: MeasuredRun) -> bool:
-    whole = run.card_bytes and run.value_bytes and run.figure in _OUTSIDE
-    return bool(whole) and run.value_bytes > _FULL * run.card_bytes  # type: ignore[operator]
+    return run.figure in _OUTSIDE and near_capacity(run.value_bytes, run.card_bytes)
 
 
 SCREENS: Final = (

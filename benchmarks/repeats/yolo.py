@@ -4,7 +4,7 @@
 
 A row runs the logged release of Ultralytics on the logged card and torch: the model from its configuration file, images of
 noise with the logged number of boxes, and augmentation, optimizer and check of mixed precision as logged. A long epoch is cut
-to `STEPS` steps of `IMAGES` images or more, the last of which is as small as the logged one.
+to at least `STEPS` steps and `IMAGES` images. Its last batch is as small as the logged one.
 """
 
 from __future__ import annotations

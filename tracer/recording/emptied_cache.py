@@ -23,11 +23,16 @@ _RELEASED = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
 _TAKEN = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
 
 
+def positions(trace: Trace) -> Any:
+    """Return, for each row, the number of requests and frees up to and including it."""
+    return np.cumsum((trace.action == Action.ALLOC) | (trace.action == Action.FREE_REQUESTED))
+
+
 def with_empty_cache(trace: Trace, emptied: list[int]) -> Trace:
     """Return `trace` with a row wherever the job emptied the cache, given as places in the history."""
     if not emptied:
         return trace
-    position = np.cumsum((trace.action == Action.ALLOC) | (trace.action == Action.FREE_REQUESTED))
+    position = positions(trace)
     is_segment = trace.is_segment_event()
     rows = []
     for at in emptied:

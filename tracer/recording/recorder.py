@@ -39,7 +39,7 @@ from vramcast.tracer.program.training_loop_hooks import follow, open_ranges
 from vramcast.tracer.protocol.run_options import LoopWatch
 from vramcast.tracer.recording import accesses, owners
 from vramcast.tracer.recording.allocator_history import Account
-from vramcast.tracer.recording.emptied_cache import with_empty_cache, with_searches
+from vramcast.tracer.recording.emptied_cache import positions, with_empty_cache, with_searches
 from vramcast.tracer.recording.job_profiles import JobProfiles
 from vramcast.tracer.recording.kept_blocks import KeptBlocks
 from vramcast.tracer.recording.shards import Holdings
@@ -396,14 +396,9 @@ def _inputs(event: Any) -> tuple[tuple[Shape, ...], tuple[str, ...]]:
 
 
 # ------------------------------------------------------------------------------------------------ joining
-def _positions(trace: Trace) -> Any:
-    """Return, for each row, the number of requests and frees up to and including it."""
-    return np.cumsum((trace.action == Action.ALLOC) | (trace.action == Action.FREE_REQUESTED))
-
-
 def _rows_of(trace: Trace) -> Callable[[int], int]:
     """Return a function that maps a place in the history to the first row behind it."""
-    position = _positions(trace)
+    position = positions(trace)
     return lambda at: int(np.searchsorted(position, at, side="right"))
 
 
@@ -425,7 +420,7 @@ def annotate(
         workspace_sizes: Workspace sizes passed to libraries.
     """
     n = len(trace)
-    position = _positions(trace)
+    position = positions(trace)
     by_row, unmatched = _match(trace, np.flatnonzero(trace.action == Action.ALLOC), contexts)
     known = _Known(by_row, n)
     step, phase = _steps_and_phases(position, marks, step_ends, known)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -70,8 +69,3 @@ class GitCheckout:
             elif line:
                 changes[line].append(commit)
         return changes
-
-
-def identity(text: str) -> str:
-    """Return what identifies a script's text: the first 12 digits of its SHA-256."""
-    return hashlib.sha256(text.encode()).hexdigest()[:12]

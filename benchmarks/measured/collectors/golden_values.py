@@ -10,8 +10,9 @@ from typing import Any, Final
 import yaml  # type: ignore[import-untyped,unused-ignore]
 
 from benchmarks.measured.cells import traits
-from benchmarks.measured.collectors.checkout import Checkout, identity
+from benchmarks.measured.collectors.checkout import Checkout
 from benchmarks.measured.measured_run import MeasuredRun
+from vramcast.core.files import digest
 
 REPOSITORY = "NVIDIA/Megatron-LM"
 _TESTS: Final = "tests/functional_tests/test_cases"
@@ -74,7 +75,7 @@ def run_of(
         path=path,
         licence="BSD-3-Clause",
         job=f"{script or 'training script'} with {_TESTS}/{named['test']}/model_config.yaml",
-        script=identity(config),
+        script=digest(config, digits=12),
         model=_model(named["test"].partition("/")[0], arguments),
         figure="allocated peak",
         value_bytes=peak,

@@ -6,8 +6,9 @@ import csv
 from collections.abc import Iterator
 
 from benchmarks.measured.cells import Row, mib, traits
-from benchmarks.measured.collectors.checkout import Checkout, identity
+from benchmarks.measured.collectors.checkout import Checkout
 from benchmarks.measured.measured_run import MeasuredRun
+from vramcast.core.files import digest
 
 REPOSITORY = "pytorch-labs/segment-anything-fast"
 _SCRIPT = "experiments/eval_combo.py"
@@ -16,7 +17,7 @@ _FACTS = ("technique", "sam_commit_name", "use_compile", "compress", "use_nested
 
 def runs(checkout: Checkout) -> Iterator[MeasuredRun]:
     """Yield the rows of all tables that did not end in an error."""
-    script = identity(checkout.text(_SCRIPT))
+    script = digest(checkout.text(_SCRIPT), digits=12)
     for path in checkout.paths("experiments"):
         if path.endswith(".csv"):
             for row in csv.DictReader(checkout.text(path).splitlines()):

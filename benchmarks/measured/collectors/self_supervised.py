@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from benchmarks.measured.cells import traits
-from benchmarks.measured.collectors.checkout import Checkout, identity
+from benchmarks.measured.collectors.checkout import Checkout
 from benchmarks.measured.collectors.markdown import tables
 from benchmarks.measured.measured_run import MeasuredRun
+from vramcast.core.files import digest
 from vramcast.core.units import GIB
 
 REPOSITORY = "lightly-ai/lightly"
@@ -42,7 +43,7 @@ def _run(path: str, commit: str, script: str, sizes: str, row: dict[str, str], m
         path=path,
         licence="MIT",
         job=path,
-        script=identity(script),
+        script=digest(script, digits=12),
         model=f"{method}, {backbone or 'Res18'}",
         figure="allocated peak",
         value_bytes=round(memory * GIB),

@@ -11,9 +11,10 @@ from typing import Any, Final
 import yaml  # type: ignore[import-untyped,unused-ignore]
 
 from benchmarks.measured.cells import traits
-from benchmarks.measured.collectors.checkout import Checkout, identity
+from benchmarks.measured.collectors.checkout import Checkout
 from benchmarks.measured.collectors.markdown import tables
 from benchmarks.measured.measured_run import MeasuredRun
+from vramcast.core.files import digest
 from vramcast.core.units import MIB
 
 REPOSITORY = "meta-pytorch/torchrec"
@@ -78,7 +79,7 @@ def _run(commit: str, figure: str, value: float, config: str, path: str, facts: 
         path="",
         licence="BSD-3-Clause",
         job=f"{_MODULE} --yaml_config={path}",
-        script=identity(config),
+        script=digest(config, digits=12),
         model=f"{model or 'the default model'} of {PurePosixPath(path).stem}",
         figure=figure,
         value_bytes=round(value * _UNIT),
