@@ -43,6 +43,9 @@ class Example:
         unknown: Kinds of unanswered calls.
         card_bytes: The card's size; 0: unknown.
         measured_allocated: The measured peak of live blocks, if recorded.
+        larger: The simulated reserved peak with the plans of a second cuDNN; None: no second one was queried.
+        other_cudnn: The cuDNN of `larger`.
+        without_workspaces: The simulated reserved peak without the workspaces of convolutions; None: it has none, or unknown.
         tracer, torch, cudnn: The source of the simulation: the tracer, its torch, and the cuDNN that answered; "": unknown,
             or none.
     """
@@ -72,6 +75,9 @@ class Example:
     unknown: int = 0
     card_bytes: int = 0
     measured_allocated: int | None = None
+    larger: int | None = None
+    other_cudnn: str = ""
+    without_workspaces: int | None = None
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 from vramcast.core.units import GIB, MIB
 from vramcast.hardware.device import Device
 from vramcast.learner.traits import CONVOLUTION, kind_of
+from vramcast.learner.workspaces import without_workspaces
 from vramcast.simulator.card import Card
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.simulation import simulate
@@ -39,6 +40,7 @@ class Circumstances:
         precision: As in `Job`.
         unknown: Kinds of calls that were answered by assumption or refused.
         context_bytes: Memory that the process takes on the card outside the reserved peak.
+        settled: The peaks are those from the second step on.
     """
 
     device: Device
@@ -50,11 +52,14 @@ class Circumstances:
     cudnn_benchmark: bool = False
     unknown: int = 0
     context_bytes: int = 0
+    settled: bool = False
 
     @classmethod
-    def seen(cls, trace: Trace, device: Device, *, unknown: int = 0, context_bytes: int = 0) -> Circumstances:
+    def seen(
+        cls, trace: Trace, device: Device, *, unknown: int = 0, context_bytes: int = 0, settled: bool = False
+    ) -> Circumstances:
         """Return the facts recorded by the tracer while the job ran: the same for models and scripts."""
-        return cls(device, unknown=unknown, context_bytes=context_bytes, **trace.header.get(CIRCUMSTANCES, {}))
+        return cls(device, unknown=unknown, context_bytes=context_bytes, settled=settled, **trace.header.get(CIRCUMSTANCES, {}))
 
 
 def features(
@@ -76,7 +81,7 @@ def features(
         **_on_card(trace, reserved, circumstances),
         **_at_peak(trace),
         **_operators(trace),
-        **_workspaces(trace, reserved),
+        **_workspaces(trace, reserved, settled=circumstances.settled),
         **_circumstances(circumstances),
         "optimizer_states": _optimizer_states(trace),
     }
@@ -171,14 +176,14 @@ def _operators(trace: Trace) -> dict[str, float]:
     return found
 
 
-def _workspaces(trace: Trace, reserved: int) -> dict[str, float]:
+def _workspaces(trace: Trace, reserved: int, *, settled: bool) -> dict[str, float]:
     """Return the workspaces of libraries, and the job's memory without those of convolutions."""
     rows = np.flatnonzero((trace.action == Action.ALLOC) & trace.is_convolution_workspace())
     forward = rows[trace.phase[rows] == Phase.FORWARD]
     backward = rows[trace.phase[rows] == Phase.BACKWARD]
     sizes = trace.size_bytes[rows]
     distinct = np.unique(sizes)[::-1]
-    bare = simulate(trace.without_blocks(rows), recorded_settings(trace)).reserved if len(rows) else reserved
+    bare = without_workspaces(trace, settled=settled) or reserved
     return {
         "workspace_count": float(len(rows)),
         "workspace_distinct": float(len(distinct)),

@@ -287,10 +287,11 @@ class Learned:
 
         Card and size are left out: bounds are relative, and depend on the card only if the data show it.
         """
+        recorded = self.n_models or traits  # an artifact may be older than a trait
         return [
             f"{trait} {value}"
             for trait, value in self.as_seen(traits).items()
-            if trait not in _ANY and not self._knows(trait, value)
+            if trait in recorded and trait not in _ANY and not self._knows(trait, value)
         ]
 
     def as_seen(self, traits: Traits) -> Traits:

@@ -18,8 +18,6 @@ import numpy as np
 
 from vramcast.core.units import GIB, MIB
 from vramcast.hardware.stack import Stack, same_minor
-from vramcast.simulator.replay import recorded_settings
-from vramcast.simulator.simulation import simulate
 from vramcast.tracer.format.ledger import Entered
 from vramcast.tracer.format.operators import Kind
 from vramcast.tracer.format.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
@@ -33,6 +31,7 @@ CONVOLUTION: Final = "convolution"
 _SOFTMAXES_OF_A_LOSS: Final = 2  # spec: torch 2.11, cross_entropy: log_softmax, and its gradient
 _SMALL_SHARE: Final = 0.02  # arbitrary: share of the reserved peak
 _SIZES: Final = ((256 * MIB, "below 256 MiB"), (GIB, "below 1 GiB"), (4 * GIB, "below 4 GiB"))  # arbitrary
+_DISTANCES: Final = ((0.01, "alike"), (0.1, "near"))  # arbitrary: of the reserved peaks under two cuDNNs
 _ALIKE: Final = 0.01  # arbitrary: allowed difference between the forward passes of equal batches in the memory that they keep
 _DRAWN: Final = frozenset({Entered.LARGEST, Entered.BRANCH, Entered.OPEN})
 
@@ -49,6 +48,8 @@ def traits_of(
     ranks: int,
     is_full: bool,
     batches_vary: bool = False,
+    without_workspaces: int | None = None,
+    larger: int | None = None,
 ) -> dict[str, str]:
     """Return the traits of one job, each of `MEANINGS`.
 
@@ -63,14 +64,16 @@ def traits_of(
         ranks: Number of ranks.
         is_full: It does not fit on its card.
         batches_vary: Its batches are declared to vary; its steps' requests reveal that too.
+        without_workspaces: Its reserved peak without the workspaces of convolutions, in bytes; None: it has none.
+        larger: Its reserved peak with the plans of a second cuDNN, in bytes; None: no second one was queried.
     """
-    ledger, seen = trace.ledger, trace.header.get(CIRCUMSTANCES, {})
     operators = _operators(trace)
+    ledger, seen = trace.ledger, trace.header.get(CIRCUMSTANCES, {})
     retries = trace.header.get("peaks", {}).get("retries", 0)
     return {
         "operators": operators,
         "convolutions": _convolutions(trace) if operators == CONVOLUTION else "none",
-        "workspaces": _workspaces(trace, reserved) if operators == CONVOLUTION else "none",
+        **of_plans(reserved, without_workspaces if operators == CONVOLUTION else None, larger),
         "plans": _plans(operators, stack, asked_cudnn),
         "compiled": "yes" if any(operator.is_compiled for operator in trace.operators) else "no",
         "values": "drawn" if any(entry.kind in _DRAWN for entry in ledger) else "known",
@@ -85,6 +88,17 @@ def traits_of(
         "tracer": tracer,
         "gpu": gpu,
     }
+
+
+def of_plans(reserved: int, without_workspaces: int | None, larger: int | None) -> dict[str, str]:
+    """Return the traits that follow from a job's reserved peaks under other plans; see `traits_of`."""
+    workspaces = "none"
+    if without_workspaces is not None:
+        workspaces = "small" if without_workspaces >= (1 - _SMALL_SHARE) * reserved else "large"
+    cudnns = "one"
+    if larger is not None:
+        cudnns = next((name for most, name in _DISTANCES if larger <= (1 + most) * reserved), "apart")
+    return {"workspaces": workspaces, "cudnns": cudnns}
 
 
 def kind_of(kinds: Collection[Kind], softmaxes: float) -> str:
@@ -125,14 +139,6 @@ def _steps_vary(trace: Trace) -> bool:
     largest, smaller = sums.max(), sums[sums < (1 - _ALIKE) * sums.max()]
     is_first = bool(sums[0] >= (1 - _ALIKE) * largest)
     return bool(len(smaller)) and (not is_first or smaller.min() < (1 - _ALIKE) * smaller.max())
-
-
-def _workspaces(trace: Trace, reserved: int) -> str:
-    rows = np.flatnonzero((trace.action == Action.ALLOC) & trace.is_convolution_workspace())
-    if not len(rows):
-        return "none"
-    bare = simulate(trace.without_blocks(rows), recorded_settings(trace)).reserved
-    return "small" if bare >= (1 - _SMALL_SHARE) * reserved else "large"
 
 
 def _plans(operators: str, stack: Stack, asked_cudnn: str) -> str:

@@ -26,7 +26,7 @@ import joblib
 
 from benchmarks.accuracy import gpumemnet_mlp, real_world, timm_a100, xmem
 from benchmarks.accuracy.kept_examples import KEPT, report
-from benchmarks.accuracy.runner import BUILD, Case, data_folder, python_path, read_rows, settled_reserved
+from benchmarks.accuracy.runner import BUILD, Case, data_folder, python_path, read_rows
 from benchmarks.accuracy.scripts import cnn_script
 from benchmarks.peers.authors import gpumemnet, transformers
 from vramcast.core.errors import VramcastError
@@ -186,9 +186,7 @@ def example_from(case: Case, estimate: Estimate) -> Example:
     The fact `figure` says what was measured; without it, `process` says that it was the process, and else it is the reserved
     peak. A device's figure counts without `outside`, the bytes that it has besides the process.
     """
-    if "settled" in case.facts:
-        estimate = replace(estimate, reserved=settled_reserved(estimate.trace))
-    seen, optimizer = observed(estimate), case.job.training.optimizer
+    seen, optimizer = observed(estimate, settled="settled" in case.facts), case.job.training.optimizer
     figure = case.facts.get("figure", "process peak" if "process" in case.facts else "reserved peak")
     measured = case.measured_bytes - int(case.facts.get("outside", 0))
     return replace(

@@ -27,7 +27,7 @@ from unittest import mock
 from vramcast.core.brief import every_field
 from vramcast.core.errors import VramcastError
 from vramcast.jobs.job import Job
-from vramcast.tracer.format.trace import Trace
+from vramcast.learner.workspaces import settled_reserved
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.protocol.run_options import AS_USUAL, RunOptions
 
@@ -142,12 +142,6 @@ def _tracer(variant: Variant) -> Iterator[NullGpuTracer]:
         yield tracer
     finally:
         tracer.close()
-
-
-def settled_reserved(trace: Trace) -> int:
-    """Return the reserved peak from the second step on, in bytes; of the whole trace if it has one step."""
-    settled = trace.step >= 1
-    return int(trace.reserved_bytes()[settled if settled.any() else slice(None)].max(initial=0))
 
 
 def _ask(tracer: NullGpuTracer, case: Case) -> Answer:

@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Final, cast
 
 from benchmarks.accuracy.examples import estimate_of, example_from
-from benchmarks.accuracy.runner import BUILD, Case, settled_reserved
+from benchmarks.accuracy.runner import BUILD, Case
 from benchmarks.measured.measured_run import MeasuredRun
 from benchmarks.repeats.results import Result, keep, kept, summary
 from benchmarks.repeats.rows import Harness, distinct, in_fair_order
 from vramcast.core.errors import VramcastError
 from vramcast.core.plain import to_plain
 from vramcast.core.units import MIB
+from vramcast.learner.workspaces import settled_reserved
 
 SOURCES: Final = ("milabench", "super_resolution", "yolo")
 

@@ -30,7 +30,6 @@ from benchmarks.peers.authors import transformers
 from vramcast.core.errors import NullGpuError
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec
-from vramcast.tracer.format.trace import Action, Trace
 from vramcast.tracer.nullgpu.cudnn.client import CudnnOracle
 from vramcast.tracer.nullgpu.cudnn.libraries import choose
 from vramcast.tracer.nullgpu.cudnn.stand_ins import oracle_libraries
@@ -207,18 +206,6 @@ def test_timm_row_uses_defaults_of_train_py(need: Need) -> None:
     assert plain.target == "timm:resnet18"
     assert plain.batch == TensorSpec((8, 3, 224, 224))
     assert plain.training.optimizer == "sgd:momentum=0.9,nesterov=true"
-
-
-def test_settled_peak_excludes_searches_of_first_step() -> None:
-    columns = {
-        "action": [Action.SEGMENT_ALLOC, Action.SEGMENT_FREE, Action.SEGMENT_ALLOC],
-        "size_bytes": [100, 100, 40],
-        "block": [-1, -1, -1],
-        "step": [0, 0, 1],
-    }
-    trace = Trace.build(columns)
-    assert (int(trace.reserved_bytes().max()), runner.settled_reserved(trace)) == (100, 40)
-    assert runner.settled_reserved(Trace.build({**columns, "step": [0, 0, 0]})) == 100
 
 
 def test_leaves_out_unusable_real_scripts() -> None:

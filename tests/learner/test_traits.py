@@ -56,7 +56,7 @@ def test_every_trait_has_value_and_meaning() -> None:
     found = traits(job())
     assert found.keys() == MEANINGS.keys()
     assert found == {
-        "operators": "dense", "convolutions": "none", "workspaces": "none", "plans": "none", "compiled": "no",
+        "operators": "dense", "convolutions": "none", "workspaces": "none", "plans": "none", "cudnns": "one", "compiled": "no",
         "values": "known", "batches": "alike", "ranks": "one", "speed": "any", "torch": "same", "unknown": "none",
         "card": "free", "size": "below 256 MiB", "precision": "fp32", "tracer": "nullgpu", "gpu": "h100",
     }  # fmt: skip
@@ -68,7 +68,11 @@ def test_every_trait_has_value_and_meaning() -> None:
         (job("aten::cudnn_convolution", 20), {}, "operators", "convolution"),
         (job("aten::cudnn_convolution", 20), {}, "convolutions", "plain"),
         (job("aten::_conv_depthwise2d"), {}, "convolutions", "depthwise"),
-        (job("aten::cudnn_convolution", 20), {}, "workspaces", "large"),
+        (job("aten::cudnn_convolution"), {"without_workspaces": 30 * MIB}, "workspaces", "large"),
+        (job("aten::cudnn_convolution"), {"without_workspaces": 49.5 * MIB}, "workspaces", "small"),
+        (job("aten::cudnn_convolution"), {"larger": 50 * MIB}, "cudnns", "alike"),
+        (job("aten::cudnn_convolution"), {"larger": 52 * MIB}, "cudnns", "near"),
+        (job("aten::cudnn_convolution"), {"larger": 90 * MIB}, "cudnns", "apart"),
         (job("aten::cudnn_convolution"), {}, "workspaces", "none"),
         (job("aten::cudnn_convolution", 20), {}, "plans", "exact"),
         (job("aten::cudnn_convolution", 20), {"asked_cudnn": "9.12.0"}, "plans", "other"),

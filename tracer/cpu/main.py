@@ -32,7 +32,7 @@ def run_job(job: Job, options: RunOptions) -> Result:
 
     define_torchvision_operators()
     tracing.go_where(job)
-    mode = CpuMode(job.device, ConvolutionWorkspaces(job.device, job.total_bytes, job.stack))
+    mode = CpuMode(job.device, ConvolutionWorkspaces(job.device, job.total_bytes, options.stack_of_plans(job.stack)))
 
     def run() -> Inputs | None:
         return model_program.run(job, torch.device("cpu"), _hooks(mode))

@@ -49,7 +49,7 @@ def run_job(job: Job, options: RunOptions, program: Callable[[], object] | None 
     tracing.go_where(job)
     host_checks.take_as_passed()
     _prepare_torchvision()
-    mode = CardMode(job.device, ConvolutionWorkspaces(job.device, job.total_bytes, job.stack))
+    mode = CardMode(job.device, ConvolutionWorkspaces(job.device, job.total_bytes, options.stack_of_plans(job.stack)))
     cuda.pretend(job.device, job.total_bytes, mode.card.history)
     library, autocast = torch.library.Library("aten", "IMPL"), Autocast()
     composites.register(library, mode.card, "AutogradCUDA")

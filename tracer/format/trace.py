@@ -251,6 +251,11 @@ class Trace:
         """
         return np.array([*map(is_wanted, self.operators), False])[self.operator]
 
+    @property
+    def has_convolutions(self) -> bool:
+        """Whether a convolution ran."""
+        return any(operator.is_convolution for operator in self.operators)
+
     def is_convolution_workspace(self) -> npt.NDArray[np.bool_]:
         """Return a mask of the rows whose block is a convolution's workspace.
 

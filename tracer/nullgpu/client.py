@@ -152,7 +152,8 @@ class NullGpuTracer:
         """See `Tracer`."""
         result = self.trace(job, options, timeout_s=timeout_s)
         is_silent = any(entry.code is Code.NO_ORACLE for entry in result.ledger)
-        notes = (f"convolution workspaces count as 0: {self.cudnn_answer(job.stack)}",) if is_silent else ()
+        why = self.cudnn_answer(options.stack_of_plans(job.stack)) if is_silent else ""
+        notes = (f"convolution workspaces count as 0: {why}",) if is_silent else ()
         return Observation.of(result, self.name, notes=notes)
 
     def _run(self, job: Job, options: RunOptions, deadline: Deadline) -> Result:
@@ -162,9 +163,9 @@ class NullGpuTracer:
             WorkerError: The oracle was killed again. An oracle that ended by itself would do so each time; the result reports
                 it.
         """
-        device = job.device.with_memory(job.total_bytes)
+        device, stack = job.device.with_memory(job.total_bytes), options.stack_of_plans(job.stack)
         for _ in range(2):
-            oracle = self._oracle_for(job.stack)
+            oracle = self._oracle_for(stack)
             result = self._ask_job(job, self._cudnn_environment(device, oracle), deadline, options)
             if oracle is None or oracle.is_alive or not any(entry.code is Code.NO_ORACLE for entry in result.ledger):
                 break
@@ -172,7 +173,7 @@ class NullGpuTracer:
             if oracle is not None and oracle.was_killed:
                 raise WorkerError("The cuDNN oracle was killed twice: is the machine out of memory? Try again.")
         calls = sum(entry.hits for entry in result.ledger if entry.name.startswith("cudnn"))
-        if calls and oracle is not None and choose(job.stack).is_another:
+        if calls and oracle is not None and choose(stack).is_another:
             result.ledger.append(Entry.of(Entered.ASSUMED, Code.OTHER_CUDNN, calls))
         if calls and installed_stack().avoids_cudnn_in_3d and not avoids_cudnn_in_3d(job.stack):
             result.ledger.append(Entry.of(Entered.ASSUMED, Code.OTHER_CONV3D, calls))

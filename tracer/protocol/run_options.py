@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from vramcast.core.brief import brief
+from vramcast.hardware.stack import Stack
 
 Answers = Literal["drawn", "largest", "smallest", "otherwise"]
 LEAST_WATCHED: Final = 32  # arbitrary: steps of a watched loop; a quarter is for allocations of the first steps
@@ -55,7 +56,8 @@ class Tape:
 @brief
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """Options of a trace. The portable tracers use only `answers`: their card is unlimited, and the rest is applied later.
+    """Options of a trace. The portable tracers use only `answers` and `cudnn`: their card is unlimited, and the rest is applied
+    later.
 
     Attributes:
         context_bytes: Bytes of the card taken before the first tensor.
@@ -74,6 +76,7 @@ class RunOptions:
         rank: The traced rank of a command.
         tape: Messages of the ranks traced before.
         watch: The loop to watch for growing memory; None: the job is followed within its own limits.
+        cudnn: Version of the cuDNN that chooses plans instead of that of the job's stack; "": the stack decides.
 
     Example:
         >>> options = vramcast.RunOptions(context_bytes=500 << 20, shapes=True)
@@ -93,6 +96,11 @@ class RunOptions:
     rank: int = 0
     tape: Tape = field(default_factory=Tape, compare=False)
     watch: LoopWatch | None = None
+    cudnn: str = ""
+
+    def stack_of_plans(self, stack: Stack | None) -> Stack | None:
+        """Return the stack that selects the cuDNN of a job, from the stack of the job."""
+        return replace(stack or Stack(), cudnn=self.cudnn) if self.cudnn else stack
 
 
 AS_USUAL: Final = RunOptions()

@@ -29,6 +29,7 @@ from vramcast.estimates import other_ways
 from vramcast.estimates.bounds import learned as artifacts
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.model_job import JobOptions, job_of_model
+from vramcast.estimates.other_plans import Compared, compared
 from vramcast.estimates.phases import Course, course_of
 from vramcast.estimates.remarks import remarks
 from vramcast.estimates.result import Estimate, Peaks
@@ -44,6 +45,7 @@ from vramcast.jobs.job import TRACERS, Command, Job, Mode, Precision, Training, 
 from vramcast.jobs.other_names import suggests
 from vramcast.jobs.text import JobText
 from vramcast.learner.traits import traits_of
+from vramcast.learner.workspaces import without_workspaces
 from vramcast.simulator.curves import process_bytes
 from vramcast.simulator.rules import AllocatorRules
 from vramcast.simulator.settings import Settings, UnknownSetting
@@ -403,11 +405,13 @@ class Estimator:
 
     def _by(self, tracer: Tracer, job: Job, options: RunOptions, deadline: Deadline, *, start_s: float = 0.0) -> Estimate:
         """Estimate a job from the observations of one tracer, the one of this estimator."""
-        on_card, growth = observed_on_card(tracer, job, options, timeout_s=deadline.left_s()), None
+        first = observed_on_card(tracer, job, options, timeout_s=deadline.left_s())
+        chosen, growth = compared(tracer, job, options, first, deadline), None
+        on_card, options = chosen.on_card, chosen.options
         if options.answers == "drawn" and not options.slow:
             found_loops = watched(tracer, job, options, on_card, deadline)
             on_card, growth = found_loops.on_card, found_loops.growth
-        found = replace(_estimate(self, job, on_card, start_s), growth=growth)
+        found = replace(_estimate(self, job, replace(chosen, on_card=on_card), start_s), growth=growth)
         found = self._with_ceiling(found, tracer, options, on_card, deadline)
         return self._with_slow_card(found, tracer, options, deadline)
 
@@ -690,7 +694,8 @@ def _may_be_the_tracers_fault(error: CannotEstimate) -> bool:
     return isinstance(error, (NullGpuError, WorkerError)) and not isinstance(error, TimeLimit)
 
 
-def _estimate(estimator: Estimator, job: Job, on_card: OnCard, start_s: float) -> Estimate:
+def _estimate(estimator: Estimator, job: Job, chosen: Compared, start_s: float) -> Estimate:
+    on_card, larger = chosen.on_card, chosen.larger
     seen = on_card.seen
     job = job.with_inputs(seen.inputs)
     if seen.foreign:
@@ -701,6 +706,8 @@ def _estimate(estimator: Estimator, job: Job, on_card: OnCard, start_s: float) -
     unbounded_calls = words(seen.ledger, Entered.OPEN)
     unbounded = (Entry.of(Entered.OPEN, Code.UNBOUNDED, 1, name=name).words for name in unbounded_calls)
     unknown = (*words(seen.ledger, Entered.REFUSED, Entered.ASSUMED), *unbounded)
+    cudnn = cudnn_asked(chosen.options.stack_of_plans(job.stack)) if "cudnn" in seen.libraries else ""
+    bare = without_workspaces(on_card.trace)
     return Estimate(
         job=job,
         trace=on_card.trace,
@@ -711,7 +718,7 @@ def _estimate(estimator: Estimator, job: Job, on_card: OnCard, start_s: float) -
         without_searches=on_card.without_searches,
         context=on_card.context,
         estimator=estimator,
-        bound=PublicBound(on_card.reserved, seen.libraries, unknown),
+        bound=PublicBound(on_card.reserved, seen.libraries, unknown, larger.reserved if larger is not None else 0),
         tracer=seen.tracer,
         alloc_conf=seen.alloc_conf,
         torch=seen.torch,
@@ -732,11 +739,16 @@ def _estimate(estimator: Estimator, job: Job, on_card: OnCard, start_s: float) -
             tracer=seen.tracer,
             torch=seen.torch,
             stack=on_card.stack,
-            asked_cudnn=cudnn_asked(job.stack) if "cudnn" in seen.libraries else "",
+            asked_cudnn=cudnn,
             ranks=world_size_of(on_card.trace),
             is_full=on_card.out_of_memory is not None,
             batches_vary=job.varies,
+            without_workspaces=bare,
+            larger=larger.reserved if larger is not None else None,
         ),
+        cudnn=cudnn,
+        larger_plans=larger,
+        without_workspaces=bare,
         seconds={"start": start_s, **on_card.seconds, "total": start_s + sum(on_card.seconds.values())},
         max_resident_bytes=seen.max_resident_bytes,
         other_rank=on_card.other_rank,

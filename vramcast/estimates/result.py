@@ -15,6 +15,7 @@ from vramcast.estimates.bounds.parts import MarginPart, part_of_another_run
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.communicators import Communicator, context_of_process, sizes_of
 from vramcast.estimates.growth import Growth
+from vramcast.estimates.other_plans import OtherPlans
 from vramcast.estimates.phases import Course, course_of
 from vramcast.estimates.timeline import Timeline, timeline_of
 from vramcast.estimates.verdict import Need, Verdict, doubts, verdict_of
@@ -149,6 +150,10 @@ class Estimate(Viewable):
             applied.
         max_resident_bytes: Peak of host memory (resident set) of the process that traced the job, in bytes.
         traits: The job's class, by trait, which selects its calibration; see `vramcast.learner.traits`.
+        cudnn: Version of the cuDNN that chose the workspaces of convolutions; "" if none did.
+        larger_plans: Peaks with the plans of a second cuDNN, at least as large, which every bound covers; None unless the cuDNN
+            of the job's stack is too old to be queried.
+        without_workspaces: Reserved peak in bytes without the workspaces of convolutions; None if there are none.
         other_rank: Number and trace of the rank that reserves least, for a job of several ranks; else None. The estimate
             itself is for the rank that reserves most.
         growth: Memory that a loop of the job keeps from step to step, and the step that fills the card; None if every loop
@@ -196,6 +201,9 @@ class Estimate(Viewable):
     seconds: dict[str, float] = field(default_factory=dict)
     max_resident_bytes: int = 0
     traits: Mapping[str, str] = field(default_factory=dict)
+    cudnn: str = ""
+    larger_plans: OtherPlans | None = None
+    without_workspaces: int | None = None
     other_rank: tuple[int, Trace] | None = field(default=None, repr=False)
     growth: Growth | None = None
     adapted: Adapted | None = None

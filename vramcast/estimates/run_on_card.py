@@ -84,10 +84,9 @@ def stack_of(job: Job, torch: str) -> Stack:
 def cudnn_asked(stack: Stack | None) -> str:
     """Return the cuDNN that answers for a stack on this machine: its version or its folder; "" if there is none."""
     try:
-        library = choose(stack).library
+        return choose(stack).library.name
     except NullGpuError:
         return ""
-    return library.version or str(library.folder)
 
 
 def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s: float) -> OnCard:

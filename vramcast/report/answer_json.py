@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
+from vramcast.estimates.other_plans import OtherPlans
 from vramcast.estimates.phases import Phase
 from vramcast.estimates.result import Estimate, Peaks
 from vramcast.hardware.cards import DEVICES
@@ -37,11 +38,23 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         "unknown_calls": list(estimate.unknown),
         "open_calls": list(estimate.unbounded_calls),
         "traits": dict(estimate.traits),
+        "plans": _plans(estimate),
         "ceiling_bytes": estimate.max_shape_reserved_bytes,
         "noop_calls": list(estimate.noop_calls),
         "host_reads": estimate.host_reads,
         "host_peak_bytes": estimate.max_resident_bytes,
         "warnings": list(estimate.warnings),
+    }
+
+
+def _plans(estimate: Estimate) -> dict[str, Any] | None:
+    larger = estimate.larger_plans
+    if not estimate.cudnn:
+        return None
+    return {
+        "cudnn": estimate.cudnn,
+        "without_workspaces_bytes": estimate.without_workspaces,
+        "larger": None if larger is None else {"cudnn": larger.cudnn, **_peaks(larger)},
     }
 
 
@@ -153,5 +166,5 @@ def _course(estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def _peaks(one: Estimate | Peaks | RankPeaks | Phase) -> dict[str, int | None]:
+def _peaks(one: Estimate | OtherPlans | Peaks | RankPeaks | Phase) -> dict[str, int | None]:
     return {"allocated": one.allocated, "reserved": one.reserved}

@@ -158,6 +158,10 @@ def _limits(estimate: Estimate) -> Iterator[str]:
     if (slow := estimate.slow_card_peaks) is not None:
         why = "blocks shared by streams are freed as late as possible"
         yield _sized("on a slow card", gib(slow.reserved), f"reserved, {gib(slow.allocated)} allocated: {why}")
+    if (larger := estimate.larger_plans) is not None:
+        bare = f", {gib(estimate.without_workspaces)} without workspaces" if estimate.without_workspaces is not None else ""
+        said = f"reserved by cuDNN {larger.cudnn}, {gib(estimate.reserved)} by {estimate.cudnn}{bare}: the bound covers both"
+        yield _sized("other plans", gib(larger.reserved), said)
     if (growth := estimate.growth) is not None:
         yield f"growth            {growth}"
     if estimate.course.not_reached:

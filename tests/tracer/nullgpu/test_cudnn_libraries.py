@@ -11,7 +11,7 @@ import pytest
 from vramcast.core.errors import NullGpuError
 from vramcast.hardware.stack import Stack
 from vramcast.tracer.nullgpu.cudnn import libraries as cudnn_libraries
-from vramcast.tracer.nullgpu.cudnn.libraries import FOLDER, choose, found, installed_stack, warning_of
+from vramcast.tracer.nullgpu.cudnn.libraries import FOLDER, choose, found, installed_stack, second_opinion, warning_of
 from vramcast.tracer.nullgpu.library.build import TorchBuild
 
 Machine = Callable[..., Path]
@@ -165,3 +165,28 @@ def test_rejects_systems_other_than_linux(machine: Machine, monkeypatch: pytest.
     monkeypatch.setattr(cudnn_libraries.platform, "system", lambda: "Darwin")
     with pytest.raises(NullGpuError, match="this is Darwin"):
         choose(None)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "own", "fetched", "second"),
+    [
+        ("9.1.0.70", "9.19.0.56", ["9.12.0.46"], "9.19.0.56"),
+        ("9.1.0.70", "9.19.0.56", ["9.8.0.87", "9.12.0.46", "9.20.0.48"], "9.20.0.48"),  # the newest
+        ("9.1.0.70", "9.12.0.46", ["9.8.0.87"], None),  # both prefer the same engines
+        ("9.1.0.70", "9.19.0.56", [], None),  # it answers already
+        ("9.10.2.21", "9.19.0.56", ["9.12.0.46"], None),  # 9.12 answers as it does
+        (None, "9.19.0.56", ["9.12.0.46"], None),
+    ],
+)
+def test_second_opinion_is_for_cudnns_too_old_to_be_queried(
+    machine: Machine, wanted: str | None, own: str, fetched: list[str], second: str | None
+) -> None:
+    machine(own, *fetched)
+    other = second_opinion(Stack(cudnn=wanted))
+    assert (other.version if other is not None else None) == second
+
+
+def test_chosen_cudnn_gets_no_second_opinion(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine("9.19.0.56", "9.12.0.46")
+    monkeypatch.setenv("VRAMCAST_CUDNN_DIR", str(tmp_path))
+    assert second_opinion(Stack(cudnn="9.1.0.70")) is None

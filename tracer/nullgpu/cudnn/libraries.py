@@ -59,6 +59,11 @@ class Library:
         return f"cuDNN {self.version or 'of unknown version'} {self.place}"
 
     @property
+    def name(self) -> str:
+        """Its version, or its folder if the version is unknown."""
+        return self.version or str(self.folder)
+
+    @property
     def can_answer(self) -> bool:
         """Return whether it has a deviceless mode; one of unknown version is queried, and reports it itself."""
         return self.version is None or number_of(self.version) >= number_of(OLDEST)
@@ -125,6 +130,25 @@ def choose(stack: Stack | None) -> Choice:
     if number_of(best.version or "0") >= number_of(COMPLETE):
         return Choice(best, False, f"{said}, which {can}: {best} answers for it")
     return Choice(best, False, f"{said}, which {can}: {best} answers, which leaves some out too: {advice}")
+
+
+def second_opinion(stack: Stack | None) -> Library | None:
+    """Return a cuDNN with other plans to query too, if that of a job's stack is too old to be queried; None: one is enough.
+
+    No record shows which engines such a cuDNN prefers. The newest one that prefers others than the first shows how far the
+    choice matters.
+
+    Args:
+        stack: The job's stack.
+    Raises:
+        NullGpuError: None here can answer.
+    """
+    first = choose(stack)
+    wanted = stack.cudnn if stack is not None else None
+    if wanted is None or number_of(wanted) >= number_of(OLDEST) or first.library.place == _CHOSEN:
+        return None
+    others = [other for other in found() if other.version and other.can_answer and not _is_alike(other, first.library)]
+    return max(others, key=lambda other: number_of(other.version or "0"), default=None)
 
 
 def warning_of(stack: Stack | None) -> str:
@@ -247,6 +271,13 @@ def _strangeness(library: Library, wanted: str) -> tuple[int, int]:
     if is_ in (asked, itself):
         return (0 if is_ == asked else 1), 0
     return (2 if low <= is_ < high and low <= asked < high else _ANOTHER), distance
+
+
+def _is_alike(one: Library, other: Library) -> bool:
+    """Return whether two cuDNNs prefer the same engines, as far as they answer."""
+    low, high = _ALIKE
+    both = [number_of(library.version or "0") for library in (one, other)]
+    return both[0] == both[1] or all(low <= number < high for number in both)
 
 
 def _named(wanted: str | None) -> str:

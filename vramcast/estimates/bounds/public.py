@@ -78,11 +78,13 @@ class PublicBound:
         reserved_bytes: The estimated peak of reserved segments.
         libraries: Libraries that the job uses.
         unknown: Calls that were rejected or answered with an assumption; each widens the bound.
+        least_bytes: The reserved peak with the plans of another cuDNN, which the bound covers; 0 without one.
     """
 
     reserved_bytes: int
     libraries: frozenset[str]
     unknown: tuple[str, ...] = ()
+    least_bytes: int = 0
 
     artifact: ClassVar[None] = None  # no artifact
     is_out_of_distribution: ClassVar[None] = None  # unknown
@@ -115,8 +117,13 @@ class PublicBound:
         """Return the bytes above the point estimate at `sum_quantile.LEVELS`, by part."""
         residuals = self._residuals
         peak_bytes = self.reserved_bytes + context.bytes
+        least = max(self.least_bytes - self.reserved_bytes, 0)
+
+        def allocator(level: float) -> float:
+            return max(peak_bytes * residuals.at(level), least if level > 0.5 else 0.0, 0.0)
+
         return {
-            "allocator": sum_quantile.by_level(lambda level: peak_bytes * max(residuals.at(level), 0.0)),
+            "allocator": sum_quantile.by_level(allocator),
             **above(context),
             "assumed": sum_quantile.uniform(self.reserved_bytes * len(self.unknown) * UNKNOWN_SHARE),
         }
