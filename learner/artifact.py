@@ -26,10 +26,10 @@ from vramcast.core.checks import number, whole
 from vramcast.core.errors import ArtifactError
 from vramcast.core.plain import Between, from_plain, json_value, to_plain
 from vramcast.core.units import INT64_MOST
-from vramcast.learner import trees
+from vramcast.learner import gains, trees
 from vramcast.learner.conformal import MOST_RESIDUAL, Array, Calibration
 from vramcast.learner.features import NAMES
-from vramcast.learner.model import MATMUL, PROCESS_NAMES, Head, Learned
+from vramcast.learner.model import MATMUL, PROCESS_NAMES, Head, Learned, Scope
 from vramcast.learner.residual_tree import ALL_RUNS, Group, Rows, names_of_parts
 from vramcast.learner.stacks import StackContext
 from vramcast.learner.traits import CONVOLUTION
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from vramcast.learner.residual import ResidualQuantiles
 
 FORMAT: Final = "vramcast-artifact"
-SCHEMA: Final = 4  # 1 to 3 were calibrated by card and family as named in rows, without traits
+SCHEMA: Final = 5
+_OLDEST: Final = 4  # 1 to 3 were calibrated by card and family as named in rows, without traits
 _MOST_ROWS: Final = 10_000_000  # arbitrary: number of runs that calibrate one artifact
 _MOST_DEPTH: Final = 16  # arbitrary: depth of its groups
 _DIGITS: Final = 7  # arbitrary: digits of a residual; a millionth of a job's memory
@@ -123,6 +124,8 @@ class _Head:
     reached: tuple[Any, ...]
     helps: tuple[str, ...]
     spares: tuple[str, ...]
+    corrects: tuple[str, ...] | None = None  # None in schema 4, where the trees correct points wherever they set bounds
+    exact: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +159,10 @@ def _head_of(head: Head) -> _Head:
         models=calibration.models.tolist(),
         groups=_Groups(_cut_of(calibration.groups), of_run.tolist()),
         reached=tuple(_rounded(column) for column in calibration.reached.T),
-        helps=tuple(sorted(head.active_segments)),
-        spares=tuple(sorted(head.excluded_families)),
+        helps=tuple(sorted(head.bounds.segments)),
+        spares=tuple(sorted(head.bounds.excluded_families)),
+        corrects=tuple(sorted(head.points.segments)),
+        exact=tuple(sorted(head.points.excluded_families)),
     )
 
 
@@ -197,7 +202,7 @@ def _require_schema(values: Any, path: Path) -> None:
     version = whole("schema", values.get("schema"), least=1)
     if version > SCHEMA:
         raise ArtifactError(f"'{path}' has schema {version}, but this vramcast reads up to {SCHEMA}: install a newer one.")
-    if version < SCHEMA:
+    if version < _OLDEST:
         raise ArtifactError(
             f"'{path}' was made by an older vramcast (schema {version}), which did not record the classes of its jobs: "
             "train it again on its runs."
@@ -233,6 +238,7 @@ def _check_card(card: Mapping[str, Any]) -> None:
     for name in ("runs", "groups", "censored", "folds", "seed"):
         whole(f"card.{name}", card[name], least=0)
     from_plain(dict, card["parameters"], "card.parameters")
+    gains.of_card(card)
     json.dumps(card, allow_nan=False)  # further facts are passed on
 
 
@@ -241,13 +247,19 @@ def _head(head: _Head, model: Path) -> Head:
         raise ArtifactError(
             f"'{model.parent}' reads the feature '{unknown[0][:60]}', which this vramcast does not have: train it again."
         )
-    if not set(head.helps) <= {MATMUL, CONVOLUTION}:
-        raise ValueError(f"helps is {head.helps}")
     levels = head.levels
     if list(levels) != sorted(set(levels)) or 0.5 not in levels or not 0 < levels[0] <= levels[-1] < 1:
         raise ValueError(f"levels are {levels}")
     learner = _learner(head.learner, model, len(head.features), levels) if head.learner is not None else None
-    return Head(learner, _calibration(head), frozenset(head.helps), head.features, frozenset(head.spares))
+    bounds = _scope(head.helps, head.spares)
+    points = bounds if head.corrects is None else _scope(head.corrects, head.exact)
+    return Head(learner, _calibration(head), bounds, points, head.features)
+
+
+def _scope(segments: tuple[str, ...], excluded_families: tuple[str, ...]) -> Scope:
+    if not set(segments) <= {MATMUL, CONVOLUTION}:
+        raise ValueError(f"segments are {segments}")
+    return Scope(frozenset(segments), frozenset(excluded_families))
 
 
 def _calibration(head: _Head) -> Calibration:

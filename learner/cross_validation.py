@@ -14,7 +14,8 @@ from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.learner.examples import Example
 from vramcast.learner.model import BoundAtLevel, Learned
 from vramcast.learner.stacks import StackContext
-from vramcast.learner.training import subject_of, train
+from vramcast.learner.table import subject_of
+from vramcast.learner.training import train
 
 LEVELS: Final = (0.5, 0.9, 0.95, 0.99)  # spec: the quantiles of an estimate's JSON
 OUTER_FOLDS: Final = 5  # arbitrary

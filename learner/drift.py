@@ -7,9 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from vramcast.learner import cross_validation, stacks, training
+from vramcast.learner import cross_validation, stacks
 from vramcast.learner.examples import Example
 from vramcast.learner.model import Learned
+from vramcast.learner.table import subject_of
 
 LEVELS: Final = (0.9, 0.95, 0.99)  # spec: the bounds of an estimate's JSON
 
@@ -33,7 +34,7 @@ def drift(learned: Learned, examples: Sequence[Example]) -> dict[str, dict[str, 
         held = {level: one.measured_bytes <= bound for level, bound in one.bounds.items()}
         if example.censored and all(held.values()):
             continue
-        unlike = learned.is_out_of_distribution(training.subject_of(example, contexts))
+        unlike = learned.is_out_of_distribution(subject_of(example, contexts))
         row = (one.measured_bytes / one.estimated_bytes - 1, unlike, held)
         for name in (example.family, "all"):
             rows.setdefault(name, []).append(row)

@@ -1,7 +1,8 @@
 """Application of a trained correction: corrected peaks and bounds for one job.
 
-    reserved = simulated x exp(median residual)                            if learning helps; else as simulated
-    process  = (simulated + context) x exp(median residual of the process)
+    reserved = simulated, or base x exp(median residual) where that is nearer on unseen models
+    process  = the same with the context
+    base     = simulated, or simulated with the plans of another cuDNN if those take more
     bound    = the point + a quantile of the possible excess:
                  allocator   residuals of similar jobs, calibrated (`conformal.py`)
                  context     errors of such contexts (`vramcast.hardware.context`); likewise libraries
@@ -14,7 +15,7 @@ If nothing was learned about the process peak, it is the reserved peak plus the 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,7 +36,9 @@ if TYPE_CHECKING:
 
 MATMUL: Final = "matmul"
 CONTEXT_SHARE: Final = "context_share"  # share in the simulated process peak: it scales a residual of the reserved peak down
-PROCESS_NAMES: Final = (*NAMES, CONTEXT_SHARE)
+LOG_LARGER: Final = "log_larger"  # log2 of the reserved peak with the other cuDNN's plans / without them; 0: there are none
+RESERVED_NAMES: Final = (*NAMES, LOG_LARGER)
+PROCESS_NAMES: Final = (*RESERVED_NAMES, CONTEXT_SHARE)
 _OUTSIDE_SHARE: Final = 0.1  # arbitrary: share of a feature's range by which a value may leave it
 # arbitrary: a twentieth of the features; a job with this many outside counts as unlike the training data
 _MOST_OUTSIDE: Final = 6
@@ -52,6 +55,7 @@ class Subject:
     Attributes:
         features: See `vramcast.learner.features`; {} if they are not needed.
         reserved: Simulated reserved peak in bytes.
+        larger: The simulated reserved peak with the plans of a second cuDNN if it is larger, in bytes; bounds start from it.
         traits: Its class, which selects the calibration.
         context: Memory of its process outside the reserved peak, in bytes.
         beside: By part of the context, its possible excess: bytes at `joined.LEVELS`.
@@ -66,6 +70,7 @@ class Subject:
     beside: Mapping[str, Array] = field(default_factory=dict)
     is_measured: bool = False
     unknown: int = 0
+    larger: int = 0
 
     @classmethod
     def of(cls, example: Example) -> Subject:
@@ -73,12 +78,21 @@ class Subject:
         features, traits = example.features, dict(example.traits)
         if not traits and features:  # an example older than traits
             traits = {"operators": family_of(features), "gpu": example.gpu}
-        return cls(features, example.reserved, traits, example.context, unknown=example.unknown)
+        return cls(features, example.reserved, traits, example.context, unknown=example.unknown, larger=example.larger or 0)
+
+    @property
+    def base(self) -> int:
+        """The reserved peak from which bounds start, in bytes."""
+        return max(self.reserved, self.larger)
 
     def row(self, names: Sequence[str]) -> list[float]:
         """Return these features as numbers in order."""
-        share = self.context / (self.reserved + self.context)
-        return [share if name == CONTEXT_SHARE else float(self.features[name]) for name in names]
+        known = {
+            **self.features,
+            LOG_LARGER: math.log2(self.base / self.reserved),
+            CONTEXT_SHARE: self.context / (self.reserved + self.context),
+        }
+        return [float(known[name]) for name in names]
 
     @property
     def family(self) -> str:
@@ -95,9 +109,25 @@ class Subject:
         """The key of its family within its segment."""
         return f"{self.segment}|{self.family}"
 
-    def is_among(self, active_segments: Collection[str], excluded_families: Collection[str]) -> bool:
-        """Return whether a learner applies to the job: it helps in its segment, and its family is not excluded."""
-        return self.segment in active_segments and self.family_key not in excluded_families
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The jobs for which trees are used.
+
+    Attributes:
+        segments: Segments of jobs in which they help on unseen models.
+        excluded_families: Families in them in which they do not; see `Subject.family_key`.
+    """
+
+    segments: frozenset[str] = frozenset()
+    excluded_families: frozenset[str] = frozenset()
+
+    def __contains__(self, subject: Subject) -> bool:
+        return subject.segment in self.segments and subject.family_key not in self.excluded_families
+
+    def __str__(self) -> str:
+        but = f", except for {', '.join(sorted(self.excluded_families))}" if self.excluded_families else ""
+        return (", ".join(sorted(self.segments)) or "nowhere") + but
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,21 +155,37 @@ class Head:
     Attributes:
         quantiles: The learner; None: nothing was learned.
         calibration: See `conformal`.
-        active_segments: Segments in which the learner's median beats the plain simulation on unseen models.
+        bounds: The jobs whose bounds use the learner: it lowers the loss of bounds on unseen models.
+        points: The jobs whose point is corrected too: the learner's median is nearer on unseen models.
         names: The features that it reads, in order.
-        excluded_families: Families in which it does not help, within a segment where it does; see `Subject.family_key`.
     """
 
     quantiles: ResidualQuantiles | None
     calibration: Calibration
-    active_segments: frozenset[str] = frozenset()
-    names: tuple[str, ...] = NAMES
-    excluded_families: frozenset[str] = frozenset()
+    bounds: Scope = Scope()
+    points: Scope = Scope()
+    names: tuple[str, ...] = RESERVED_NAMES
 
     def residuals(self, subjects: Sequence[Subject]) -> Array:
-        """Return the uncalibrated quantiles of each job's residual, n x levels; 0 if learning does not help."""
+        """Return the uncalibrated quantiles of each job's residual, n x levels; 0 where bounds do not use the learner."""
+        return self._predicted(subjects, self.bounds)
+
+    def points_of(self, subjects: Sequence[Subject], contexts: Sequence[int]) -> Array:
+        """Return the point of each job with a context, in bytes."""
+        medians = self._predicted(subjects, self.points)[:, self.calibration.levels.index(0.5)]
+        return np.array([
+            (subject.base + context) * math.exp(median) if subject in self.points else subject.reserved + context
+            for subject, context, median in zip(subjects, contexts, medians.tolist(), strict=True)
+        ])  # fmt: skip
+
+    def point(self, subject: Subject, context: int) -> int:
+        """Return the point of one job with a context, in bytes."""
+        return round(float(self.points_of([subject], [context])[0]))
+
+    def _predicted(self, subjects: Sequence[Subject], scope: Scope) -> Array:
+        """Return the learner's quantiles of the jobs in a scope, n x levels; 0 for the others."""
         found = np.zeros((len(subjects), len(self.calibration.levels)))
-        rows = [i for i, subject in enumerate(subjects) if subject.is_among(self.active_segments, self.excluded_families)]
+        rows = [i for i, subject in enumerate(subjects) if subject in scope]
         if rows and self.quantiles is not None:
             found[rows] = self.quantiles.predict_quantiles(np.array([subjects[i].row(self.names) for i in rows]))
             if not (np.abs(found) <= MOST_RESIDUAL).all():
@@ -148,16 +194,12 @@ class Head:
                 )
         return found
 
-    def median(self, quantiles: Array) -> float:
-        """Return the median among one job's quantiles."""
-        return float(quantiles[self.calibration.levels.index(0.5)])
-
-    def upper(self, quantiles: Array, levels: Sequence[float], traits: Traits) -> list[float]:
-        """Return the calibrated residual at each level: never below the median or the value at a lower level."""
+    def upper(self, quantiles: Array, levels: Sequence[float], traits: Traits, least: float) -> list[float]:
+        """Return the calibrated residual at each level: never below `least` or the value at a lower level."""
         asked = sorted({*levels, *self.calibration.levels})
         corrections = [self.calibration.correction(level, traits) for level in asked]
         residuals = [float(quantiles[one.column]) + one.value for one in corrections]
-        highest = np.maximum.accumulate([max(value, self.median(quantiles)) for value in residuals])
+        highest = np.maximum.accumulate([max(value, least) for value in residuals])
         by_level = dict(zip(asked, highest.tolist(), strict=True))
         return [by_level[level] for level in levels]
 
@@ -204,13 +246,13 @@ class Learned:
 
     def reserved(self, subject: Subject) -> int:
         """Return the corrected reserved peak, bytes."""
-        return _point(self.reserved_head, subject, subject.reserved)
+        return self.reserved_head.point(subject, 0)
 
     def process(self, subject: Subject) -> int:
         """Return the corrected process peak, bytes."""
         if self.process_head is None:
             return self.reserved(subject) + subject.context
-        return _point(self.process_head, subject, subject.reserved + subject.context)
+        return self.process_head.point(subject, subject.context)
 
     @property
     def reads_features(self) -> bool:
@@ -231,7 +273,7 @@ class Learned:
 
     def parts(self, subject: Subject) -> list[Part]:
         """Return the parts of the reserved peak's bound, each with its own quantiles."""
-        allocator = self._part("allocator", self.reserved_head, subject, subject.reserved)
+        allocator = self._part("allocator", self.reserved_head, subject, 0)
         assumed = sum_quantile.uniform(subject.reserved * subject.unknown * UNKNOWN_SHARE)
         return [allocator, *([Part("assumed", assumed)] if subject.unknown else [])]
 
@@ -241,17 +283,18 @@ class Learned:
         beside = [Part(name, above) for name, above in subject.beside.items()]
         if self.process_head is None:
             return [*of_reserved, *beside]
-        process = self._part("process", self.process_head, subject, subject.reserved + subject.context)
+        process = self._part("process", self.process_head, subject, subject.context)
         # The head of the process peak has seen how a measured context varies, but not how a table's context does.
         return [process, *of_reserved[1:], *([] if subject.is_measured else beside)]
 
-    def _part(self, name: str, head: Head, subject: Subject, simulated: int) -> Part:
-        quantiles = head.residuals([subject])[0]
-        point = head.median(quantiles)
+    def _part(self, name: str, head: Head, subject: Subject, context: int) -> Part:
+        """Return a part of a bound: the excess over the point, from residuals that are relative to the base."""
+        quantiles, base = head.residuals([subject])[0], subject.base + context
+        point = head.point(subject, context)
+        least = math.log(point / base)
         wider = _WIDER if self.is_out_of_distribution(subject) else 1.0
-        upper = head.upper(quantiles, sum_quantile.LEVELS.tolist(), self.as_seen(subject.traits))
-        above = simulated * (np.exp(point + (np.array(upper) - point) * wider) - math.exp(point))
-        return Part(name, above)
+        upper = np.array(head.upper(quantiles, sum_quantile.LEVELS.tolist(), self.as_seen(subject.traits), least))
+        return Part(name, base * (np.exp(least + (upper - least) * wider) - math.exp(least)))
 
     def _bounds(
         self, head: Head, subject: Subject, levels: Sequence[float], point: int, parts: Sequence[Part]
@@ -303,7 +346,3 @@ class Learned:
 
     def _knows(self, trait: str, value: str) -> bool:
         return self.n_models.get(trait, {}).get(value, 0) >= _FEWEST_MODELS
-
-
-def _point(head: Head, subject: Subject, simulated: int) -> int:
-    return round(simulated * math.exp(head.median(head.residuals([subject])[0])))

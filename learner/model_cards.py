@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from vramcast.core.units import MIB
+from vramcast.learner import gains
+from vramcast.learner.gains import Gains
 from vramcast.learner.model import Learned
 from vramcast.learner.residual_tree import in_words
 
@@ -43,9 +45,8 @@ def card_text(learned: Learned, name: str, facts: Mapping[str, Any]) -> str:
                 shown = " | ".join(f"{100 * value:.2f} %" for value in cells)
                 lines.append(f"| {peak} | {what} {group or '(none)'} | {errors['runs']:.0f} | {shown} |")
     for peak, head in learned.heads.items():
-        where = ", ".join(sorted(head.active_segments)) or "nowhere: the simulation is used unchanged"
-        but = f", except for {', '.join(sorted(head.excluded_families))}" if head.excluded_families else ""
-        lines += ["", f"The correction of the {peak} peak is used for: {where}{but}."]
+        lines += ["", f"The trees of the {peak} peak set bounds: {head.bounds}. They correct the point: {head.points}."]
+    lines += _of_trees(gains.of_card(card))
     lines += ["", "## Classes", "", "| peak | class of jobs | models | levels are guaranteed up to |", "|---|---|---:|---:|"]
     for peak, head in learned.heads.items():
         for group in head.calibration.groups.classes():
@@ -72,3 +73,28 @@ def card_text(learned: Learned, name: str, facts: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _of_trees(by_peak: Mapping[str, Gains]) -> list[str]:
+    """Return the lines about the trees: their gains by class, and the features that matter."""
+    rows = [
+        f"| {peak} | {what} | {family} | {one.models} | {_percent(one.change)} | {_percent(one.low)} to {_percent(one.high)} | "
+        f"{'yes' if one.is_used else 'no'} |"
+        for peak, of in by_peak.items()
+        for what, by in (("bounds", of.bounds), ("points", of.points))
+        for family, one in by.items()
+    ]
+    if not rows:
+        return ["", "No trees were tried: some run has no features."]
+    title = "| peak | what | family | models | change of the loss | 95 % of bootstraps | used |"
+    lines = ["", "Trees against none, on unseen models (pinball loss of bounds at 0.9 and 0.95, relative error of points):"]
+    lines += ["", title, "|---|---|---|---:|---:|---:|---|", *rows]
+    for peak, of in by_peak.items():
+        for segment, costs in of.importances.items():
+            named = ", ".join(f"{name} {_percent(cost)}" for name, cost in costs.items())
+            lines += ["", f"Features of the {peak} peak for {segment}, by the growth of the loss if shuffled: {named}."]
+    return lines
+
+
+def _percent(change: float) -> str:
+    return f"{100 * change:+.1f} %"

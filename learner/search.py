@@ -1,4 +1,4 @@
-"""Search for a learner's parameters: optuna, seeded, evaluated on models that no candidate has seen."""
+"""Search for a learner's parameters: optuna, seeded, by the loss of `gate` on models that no candidate has seen."""
 
 from __future__ import annotations
 
@@ -6,19 +6,13 @@ from typing import Any, Final
 
 import numpy as np
 import optuna
-from sklearn.metrics import mean_pinball_loss
 
-from vramcast.learner.conformal import LEVELS, Array
-from vramcast.learner.training import Table, cross_fitted
+from vramcast.learner import gate
+from vramcast.learner.table import Table
+from vramcast.learner.training import cross_fitted
 
 _FOLDS: Final = 3  # arbitrary: candidates are evaluated less precisely than a shipped artifact
 STUDY: Final = "vramcast"
-
-
-def pinball(y: Array, quantiles: Array, weights: Array) -> float:
-    """Return the mean pinball loss over LEVELS: smaller is better, smallest at the true quantiles."""
-    columns = zip(LEVELS, quantiles.T, strict=True)
-    return float(np.mean([mean_pinball_loss(y, column, sample_weight=weights, alpha=level) for level, column in columns]))
 
 
 def search(table: Table, trials: int, *, seed: int = 0, storage: str | None = None, n_jobs: int = 1) -> dict[str, Any]:
@@ -53,8 +47,9 @@ def search(table: Table, trials: int, *, seed: int = 0, storage: str | None = No
             "colsample_bytree": trial.suggest_float("colsample_bytree", 0.2, 1.0),
             "min_child_weight": trial.suggest_float("min_child_weight", 1.0, 10.0, log=True),
         }
-        quantiles = cross_fitted(table, {**parameters, "n_jobs": n_jobs}, folds=_FOLDS, seed=seed)
-        return pinball(table.y[measured], quantiles[measured], table.weights[measured])
+        fit = cross_fitted(table, {**parameters, "n_jobs": n_jobs}, folds=_FOLDS, seed=seed)
+        losses = gate.bound_losses(table, fit.quantiles, fit.folds)
+        return float(np.average(losses.learned[measured], weights=table.weights[measured]))
 
     study.optimize(objective, n_trials=trials)
     return dict(study.best_params)

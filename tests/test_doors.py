@@ -34,6 +34,7 @@ from vramcast.learner.conformal import Calibration  # noqa: E402
 from vramcast.learner.examples import Example  # noqa: E402
 from vramcast.learner.model import Head, Learned  # noqa: E402
 from vramcast.learner.stacks import StackContext  # noqa: E402
+from vramcast.learner.table import subject_of  # noqa: E402
 
 MIB = 1 << 20
 CARD = "rtx3060"
@@ -185,7 +186,7 @@ def test_traits_agree_at_every_entry_point(doors: list[Doors]) -> None:
                 torch.__version__,
                 seen["estimate"].cudnn,
             ), (job, door)
-            subject = training.subject_of(one, {})
+            subject = subject_of(one, {})
             assert (subject.family, subject.traits["gpu"]) == (family, CARD)
             assert one.traits == seen["estimate"].traits, (job, door)
         assert seen["run"].features["is_autocast"] == (job[3] == "amp-bf16")

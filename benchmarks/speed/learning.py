@@ -21,6 +21,7 @@ from vramcast.learner import training
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
 from vramcast.learner.model import Learned
+from vramcast.learner.table import subject_of, table_of
 
 _PREDICTIONS = 200  # arbitrary
 _LEVELS = (0.5, 0.9, 0.95, 0.99)  # spec: the quantiles of an estimate's JSON
@@ -61,7 +62,7 @@ def prediction_ms(learned: Learned, examples: list[Example]) -> float:
     """Return the median milliseconds for one job's peak and bounds of the process."""
     took = []
     for example in examples[:_PREDICTIONS]:
-        subject = training.subject_of(example, learned.contexts)
+        subject = subject_of(example, learned.contexts)
         started = time.perf_counter()
         learned.process(subject)
         learned.process_bounds(subject, _LEVELS)
@@ -79,7 +80,7 @@ def main() -> None:
     started = time.perf_counter()
     learned = training.train(examples, {"n_jobs": options.jobs})
     trained_s = time.perf_counter() - started
-    rows = training.table_of(examples, learned.contexts)
+    rows = table_of(examples, learned.contexts)
     started = time.perf_counter()
     learner = training.fitted(rows, ~rows.censored, {"n_jobs": options.jobs}, 0)
     fitted_s = time.perf_counter() - started

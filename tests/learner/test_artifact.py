@@ -19,8 +19,7 @@ from vramcast.core.plain import json_value
 from vramcast.learner import artifact, training, trees
 from vramcast.learner.conformal import MOST_RESIDUAL, calibrate
 from vramcast.learner.examples import Example
-from vramcast.learner.features import NAMES
-from vramcast.learner.model import Learned, Subject
+from vramcast.learner.model import RESERVED_NAMES, Learned, Subject
 from vramcast.learner.residual_tree import FEWEST_MODELS
 
 MakeExamples = Callable[..., list[Example]]
@@ -43,7 +42,7 @@ def test_predictions_survive_saving(learned: Learned, folder: Path, make_example
     again = artifact.load(folder)
     assert again.process_head is not None
     assert learned.process_head is not None
-    assert again.reserved_head.active_segments == learned.reserved_head.active_segments
+    assert again.reserved_head.bounds.segments == learned.reserved_head.bounds.segments
     assert again.process_head.names == learned.process_head.names
     assert (again.contexts, again.ranges) == (learned.contexts, learned.ranges)
     for example in make_examples(30, seed=5):
@@ -257,7 +256,7 @@ def test_rejects_invalid_trees_before_xgboost(small_folder: Path) -> None:
     levels = json.loads((folder / "artifact.json").read_text())["heads"]["reserved"]["levels"]
 
     def check(content: str) -> None:
-        trees.check(json_value(content, "model"), n_features=len(NAMES), levels=levels, most=MOST_RESIDUAL)
+        trees.check(json_value(content, "model"), n_features=len(RESERVED_NAMES), levels=levels, most=MOST_RESIDUAL)
 
     check(json.dumps(values))
     for name, file, content in (*damage.numbers(folder, "reserved.json"), *damage.trees(folder)):

@@ -10,6 +10,7 @@ from vramcast.learner import cross_validation, training
 from vramcast.learner.evaluation import metrics
 from vramcast.learner.examples import Example
 from vramcast.learner.stacks import StackContext
+from vramcast.learner.table import subject_of
 
 MIB = 1 << 20
 MakeExamples = Callable[..., list[Example]]
@@ -68,10 +69,10 @@ def test_cannot_predict_noise(make_examples: MakeExamples) -> None:
         for e in examples
     ]
     leaked = training.train(changed, QUICK, folds=5)
-    seen = [abs(leaked.reserved(training.subject_of(e, {})) / (e.measured_reserved or 1) - 1) for e in changed]
+    seen = [abs(leaked.reserved(subject_of(e, {})) / (e.measured_reserved or 1) - 1) for e in changed]
     unseen = [abs(one.error or 0.0) for one in cross_validation.cross_validated(changed, QUICK, folds=3)]
     assert sum(unseen) / len(unseen) > 0.03
-    assert not leaked.reserved_head.active_segments or sum(seen) <= sum(unseen)
+    assert not leaked.reserved_head.bounds.segments or sum(seen) <= sum(unseen)
 
 
 def test_scores_process_peak_if_measured(make_examples: MakeExamples) -> None:

@@ -15,6 +15,7 @@ from vramcast.learner.conformal import LEVELS
 from vramcast.learner.examples import Example
 from vramcast.learner.model import BoundAtLevel, Learned, Subject
 from vramcast.learner.residual import ResidualQuantiles
+from vramcast.learner.table import Table, subject_of, table_of
 
 MIB = 1 << 20
 MakeExamples = Callable[..., list[Example]]
@@ -122,7 +123,7 @@ def test_process_peak_has_own_head(make_examples: MakeExamples, n_new: int) -> N
     learned = training.train(some(400, 1), QUICK, folds=4)
     assert learned.process_head is not None
     new = some(n_new, 2)
-    subjects = [training.subject_of(example, learned.contexts) for example in new]
+    subjects = [subject_of(example, learned.contexts) for example in new]
     exact = list(zip(subjects, new, strict=True))[: n_new // 4]
     assert all(learned.bounds(s, [0.9])[0].size_bytes == e.measured_reserved for s, e in exact)
     levels = (
@@ -147,7 +148,7 @@ def test_needs_a_context(make_examples: MakeExamples) -> None:
 
 # ------------------------------------------------------------------------------------------------ the correction
 def test_adds_nothing_where_simulation_is_exact(learned: Learned, make_examples: MakeExamples) -> None:
-    assert learned.reserved_head.active_segments == {"convolution"}
+    assert learned.reserved_head.bounds.segments == {"convolution"}
     exact = [example for example in make_examples(200, seed=9) if example.family == "mlp"]
     assert all(learned.reserved(subject(example)) == example.measured_reserved for example in exact)
     assert all(learned.bounds(subject(example), [0.99])[0].size_bytes == example.measured_reserved for example in exact)
@@ -166,8 +167,8 @@ def test_spares_exact_family(make_examples: MakeExamples) -> None:
     ]
     some = [dataclasses.replace(e, features=without_convolutions(e, count_attention=9.0)) for e in some]
     learned = training.train([*some, *exact], QUICK, folds=4)
-    assert learned.reserved_head.active_segments == {"matmul"}
-    assert learned.reserved_head.excluded_families == {"matmul|dense"}
+    assert learned.reserved_head.points.segments == {"matmul"}
+    assert learned.reserved_head.points.excluded_families == {"matmul|dense"}
     assert all(learned.reserved(subject(e)) == e.reserved for e in exact)
     assert any(learned.reserved(subject(e)) != e.reserved for e in some)
 
@@ -185,9 +186,9 @@ def test_ignores_effects_within_one_model(make_examples: MakeExamples) -> None:
         for e in some
     ]
     eager = {**QUICK, "min_child_weight": 0.1, "colsample_bytree": 1.0}
-    assert training.train(of_models, eager, folds=3).reserved_head.active_segments == frozenset()
+    assert training.train(of_models, eager, folds=3).reserved_head.bounds.segments == frozenset()
     each_its_own = [dataclasses.replace(e, group=e.id) for e in of_models]
-    assert training.train(each_its_own, eager, folds=3).reserved_head.active_segments == {"convolution"}
+    assert training.train(each_its_own, eager, folds=3).reserved_head.bounds.segments == {"convolution"}
 
 
 def test_corrects_simulation_errors(learned: Learned, make_examples: MakeExamples) -> None:
@@ -298,12 +299,12 @@ def test_examples_without_features_only_calibrate(make_examples: MakeExamples) -
 
 
 @pytest.fixture
-def small_table(make_examples: MakeExamples) -> training.Table:
+def small_table(make_examples: MakeExamples) -> Table:
     examples = make_examples(24)
-    return training.table_of(examples, stacks.learn(examples))
+    return table_of(examples, stacks.learn(examples))
 
 
-def test_search_is_reproducible(small_table: training.Table) -> None:
+def test_search_is_reproducible(small_table: Table) -> None:
     pytest.importorskip("optuna")
     from vramcast.learner.search import search
 
@@ -312,7 +313,7 @@ def test_search_is_reproducible(small_table: training.Table) -> None:
     assert set(first) == {"n_estimators", "max_depth", "learning_rate", "colsample_bytree", "min_child_weight"}
 
 
-def test_searches_share_a_storage(tmp_path: Path, small_table: training.Table) -> None:
+def test_searches_share_a_storage(tmp_path: Path, small_table: Table) -> None:
     optuna = pytest.importorskip("optuna")
     from vramcast.learner.search import search
 

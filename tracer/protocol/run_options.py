@@ -99,7 +99,14 @@ class RunOptions:
     cudnn: str = ""
 
     def stack_of_plans(self, stack: Stack | None) -> Stack | None:
-        """Return the stack that selects the cuDNN of a job, from the stack of the job."""
+        """Return the stack that selects the cuDNN of a job.
+
+        Args:
+            stack: The stack of the job.
+
+        Returns:
+            The same stack, with the cuDNN of these options if they name one.
+        """
         return replace(stack or Stack(), cudnn=self.cudnn) if self.cudnn else stack
 
 

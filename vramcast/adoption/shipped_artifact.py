@@ -24,7 +24,7 @@ from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.learner.examples import Example
 from vramcast.learner.model import Learned, Subject
 from vramcast.learner.stacks import StackContext
-from vramcast.learner.training import subject_of
+from vramcast.learner.table import subject_of
 
 _SAME: Final = 0.01  # arbitrary: bounds that differ by less are called equal
 NAME: Final = "the shipped artifact"

@@ -60,8 +60,9 @@ def main(options: argparse.Namespace) -> int:
     parameters: dict[str, Any] = {"n_jobs": options.jobs}
     if options.trials:
         from vramcast.learner.search import search
+        from vramcast.learner.table import table_of
 
-        table = training.table_of(learned_from.examples, stacks.learn(learned_from.examples))
+        table = table_of(learned_from.examples, stacks.learn(learned_from.examples))
         parameters |= search(table, options.trials, seed=options.seed, storage=options.storage, n_jobs=options.jobs)
     with progress("training"), dask_engine.cluster(options.jobs) if options.engine == "dask" else nullcontext():
         learned = training.train(
@@ -70,8 +71,11 @@ def main(options: argparse.Namespace) -> int:
     licences = Counter(run.passport.licence or "the site's own" for run in runs)
     facts = {"sources": ", ".join(Path(path).name for path in options.runs), "licences": ", ".join(sorted(licences))}
     artifact.save(learned, options.out, model_cards.card_text(learned, Path(options.out).name, facts))
-    helps = {peak: sorted(head.active_segments) for peak, head in learned.heads.items()}
-    said = {"schema": 1, "out": options.out, "left_out": learned_from.left_out, "helps": helps, **learned.card}
+    used = {
+        "helps": {peak: sorted(head.bounds.segments) for peak, head in learned.heads.items()},
+        "corrects": {peak: sorted(head.points.segments) for peak, head in learned.heads.items()},
+    }
+    said = {"schema": 1, "out": options.out, "left_out": learned_from.left_out, **used, **learned.card}
     if older is not None:
         changes = {stack: list(pair) for stack, pair in drift.context_changes(older, learned).items()}
         said |= {"drift": drift.drift(older, learned_from.examples), "contexts": changes}

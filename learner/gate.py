@@ -1,0 +1,174 @@
+"""The gate of the trees: the classes of jobs in which they win on models that they have not seen.
+
+Trees set bounds where they lower the pinball loss of the bounds at `JUDGED` against conformal bounds alone, both calibrated on
+runs of other models. They correct the point where their median is nearer to the measured peak. Each question is asked by
+segment (jobs with and without convolutions), and by family in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from vramcast.learner.conformal import LEVELS, Array, calibrate
+from vramcast.learner.gains import Gain
+from vramcast.learner.model import MATMUL, Scope
+from vramcast.learner.table import FEWEST, Folds, Table
+from vramcast.learner.traits import CONVOLUTION
+
+if TYPE_CHECKING:
+    from vramcast.learner.residual import ResidualQuantiles
+
+JUDGED: Final = (0.9, 0.95)  # arbitrary: levels of the bounds that decide; the tail beyond is a matter of few models
+_FEWEST_OF_FAMILY: Final = 5  # arbitrary: models of a family that are needed to judge it separately
+_MUST_HELP: Final = 0.95  # arbitrary: the learned loss must be at most this share of the plain one
+_DRAWS: Final = 1000  # arbitrary: bootstrap samples of models
+_SHOWN: Final = 8  # arbitrary: features in a report
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Losses of each run, without and with the trees.
+
+    Attributes:
+        table: The runs.
+        plain, learned: The losses, [runs]; the learner has not seen the run's model.
+        are_points: The losses are errors of points: their median must not rise either, because most points are nearly exact.
+    """
+
+    table: Table
+    plain: Array
+    learned: Array
+    are_points: bool = False
+
+    def scope(self) -> Scope:
+        """Return the jobs in which the trees win."""
+        families = self._families
+        segments, excluded = set(), set()
+        for segment in (MATMUL, CONVOLUTION):
+            of_segment = self.table.segments == segment
+            if not self._wins(of_segment, FEWEST):
+                continue
+            segments.add(segment)
+            own = sorted(set(families[of_segment].tolist()))
+            excluded |= {name for name in own if self._loses(families == name)}
+        return Scope(frozenset(segments), frozenset(excluded))
+
+    def gains(self, scope: Scope, *, seed: int = 0) -> dict[str, Gain]:
+        """Return the gain in each family, with the trees used in `scope`."""
+        found, families = {}, self._families
+        used = np.array([subject in scope for subject in self.table.subjects])
+        for name in sorted(set(families.tolist())):
+            rows = (families == name) & ~self.table.censored
+            if rows.any() and self.plain[rows].sum() > 0:
+                found[name.partition("|")[2] or name] = self._gain(rows, bool(used[rows].all()), seed)
+        return found
+
+    @property
+    def _families(self) -> npt.NDArray[np.str_]:
+        return np.array([subject.family_key for subject in self.table.subjects])
+
+    def _models(self, rows: Mask) -> int:
+        return len(set(self.table.groups[rows].tolist()))
+
+    def _loses(self, rows: Mask) -> bool:
+        """Return whether the trees do not win in a family that has enough models to tell."""
+        is_judged = self._models(rows & ~self.table.censored) >= _FEWEST_OF_FAMILY
+        return is_judged and not self._wins(rows, _FEWEST_OF_FAMILY)
+
+    def _wins(self, rows: Mask, fewest: int) -> bool:
+        """Return whether the mean loss of these rows falls by enough; every model has the same weight."""
+        rows = rows & ~self.table.censored
+        if self._models(rows) < fewest:
+            return False
+        plain, learned, weights = self.plain[rows], self.learned[rows], self.table.weights[rows]
+        falls = float(weights @ learned) <= _MUST_HELP * float(weights @ plain)
+        return falls and not (self.are_points and np.median(learned) > np.median(plain))
+
+    def _gain(self, rows: Mask, is_used: bool, seed: int) -> Gain:
+        weights = self.table.weights[rows]
+        places = np.unique(self.table.groups[rows], return_inverse=True)[1]
+        plain, learned = (np.bincount(places, weights * losses[rows]) for losses in (self.plain, self.learned))
+        drawn = np.random.default_rng(seed).multinomial(len(plain), np.full(len(plain), 1 / len(plain)), _DRAWS)
+        sums = drawn @ plain
+        changes = (drawn @ learned)[sums > 0] / sums[sums > 0] - 1
+        low, high = np.quantile(changes, (0.025, 0.975)).tolist()
+        return Gain(len(plain), float(learned.sum() / plain.sum() - 1), low, high, is_used)
+
+
+def point_losses(table: Table, medians: Array) -> Losses:
+    """Return the relative errors of points: as simulated, and with the learned median."""
+    simulated = np.array([subject.reserved for subject in table.subjects]) + table.contexts
+    return Losses(table, np.abs(simulated / table.measured - 1), np.abs(np.expm1(medians - table.y)), are_points=True)
+
+
+def bound_losses(table: Table, quantiles: Array, folds: Folds) -> Losses:
+    """Return the pinball losses of bounds, without and with these quantiles, both calibrated on runs of other folds.
+
+    Args:
+        table: The runs.
+        quantiles: Quantiles of each run, n x LEVELS, by a learner that has not seen its model.
+        folds: Rows to calibrate on and to judge.
+    """
+    return Losses(table, _pinballs(table, np.zeros_like(quantiles), folds), _pinballs(table, quantiles, folds))
+
+
+def _pinballs(table: Table, quantiles: Array, folds: Folds) -> Array:
+    """Return the pinball loss of each run's calibrated bounds, the mean over `JUDGED`."""
+    found, traits = np.zeros(len(table.y)), [subject.traits for subject in table.subjects]
+    for known, new in folds:
+        of_known = [traits[row] for row in known.tolist()]
+        calibration = calibrate(LEVELS, quantiles[known], table.y[known], table.groups[known].tolist(), of_known)
+        alike: dict[tuple[tuple[str, str], ...], list[int]] = {}
+        for row in new.tolist():
+            alike.setdefault(tuple(sorted(traits[row].items())), []).append(row)
+        for rows in alike.values():
+            for level in JUDGED:
+                added = calibration.correction(level, traits[rows[0]])
+                found[rows] += pinball(table.y[rows] - quantiles[rows, added.column] - added.value, level) / len(JUDGED)
+    return found
+
+
+def pinball(above: Array, level: float) -> Array:
+    """Return the pinball losses of bounds that are exceeded by `above`, which may be negative."""
+    return np.maximum(level * above, (level - 1) * above)
+
+
+def importances(
+    table: Table, learners: Mapping[int, ResidualQuantiles], folds: Folds, segment: str, *, seed: int = 0
+) -> dict[str, float]:
+    """Return the features whose permutation on unseen models costs most, with the growth of the loss as a share.
+
+    Args:
+        table: The runs.
+        learners: The learner of each fold.
+        folds: Rows to learn from and to judge.
+        segment: The jobs that are judged.
+        seed: Of the permutation.
+    """
+    columns = [LEVELS.index(level) for level in JUDGED]
+
+    def loss(feature: int | None) -> float:
+        random, total = np.random.default_rng(seed), 0.0
+        for fold, (_, new) in enumerate(folds):
+            rows = new[(table.segments[new] == segment) & ~table.censored[new]]
+            X = table.X[rows].copy()
+            if feature is not None:
+                X[:, feature] = random.permutation(X[:, feature])
+            if len(rows):
+                above = table.y[rows, None] - learners[fold].predict_quantiles(X)[:, columns]
+                total += float(sum(table.weights[rows] @ pinball(above[:, at], level) for at, level in enumerate(JUDGED)))
+        return total
+
+    plain = loss(None)
+    if plain <= 0:
+        return {}
+    costs = {name: loss(place) / plain - 1 for place, name in enumerate(table.names)}
+    best = sorted(costs, key=lambda name: -costs[name])[:_SHOWN]
+    return {name: costs[name] for name in best if costs[name] > 0}

@@ -1,0 +1,115 @@
+"""Tables of examples as arrays, with one row for each measured peak, and their folds by model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.model_selection import GroupKFold
+
+from vramcast.core.errors import DatasetError
+from vramcast.learner import stacks, sum_quantile
+from vramcast.learner.conformal import Array
+from vramcast.learner.examples import Example
+from vramcast.learner.model import PROCESS_NAMES, RESERVED_NAMES, Subject
+from vramcast.learner.stacks import StackContext
+
+Folds: TypeAlias = list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
+FEWEST: Final = 30  # arbitrary: models that are needed to learn about process peaks, or to judge a learner
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Examples of one peak as arrays. A row's residual is log(measured / base).
+
+    X has no columns if some example has no features: such a set can calibrate, but not train, a correction.
+    """
+
+    examples: tuple[Example, ...]
+    subjects: tuple[Subject, ...]
+    names: tuple[str, ...]
+    X: Array
+    y: Array
+    measured: Array
+    contexts: Array
+    groups: npt.NDArray[np.str_]
+    censored: npt.NDArray[np.bool_]
+    segments: npt.NDArray[np.str_]
+    weights: Array
+
+
+def subject_of(example: Example, contexts: Mapping[str, StackContext]) -> Subject:
+    """Return the example as a job to correct, with the context of its stack if that is known."""
+    subject = Subject.of(example)
+    if (known := stacks.known_context(example, contexts)) is None:
+        return subject
+    beside = {"context": sum_quantile.uniform(known.high_bytes - known.size_bytes)}
+    return replace(subject, context=known.size_bytes, beside=beside, is_measured=True)
+
+
+def table_of(examples: Sequence[Example], contexts: Mapping[str, StackContext]) -> Table:
+    """Return the examples whose reserved peak is known, or follows from the process peak; each group has the same weight.
+
+    Raises:
+        DatasetError: There are none.
+    """
+    chosen = [(example, stacks.measured_reserved(example, contexts)) for example in examples]
+    usable = [(example, measured, 0) for example, measured in chosen if measured is not None]
+    if not usable:
+        raise DatasetError("No example has a measured peak and a known context: measure more runs of each stack.")
+    return _table(usable, contexts, RESERVED_NAMES)
+
+
+def process_table_of(examples: Sequence[Example], contexts: Mapping[str, StackContext]) -> Table | None:
+    """Return the examples whose process peak was measured on a stack with a known context; None: there are too few."""
+    usable = [
+        (example, example.measured_process, context)
+        for example in examples
+        if example.measured_process is not None and (context := stacks.context_of(example, contexts)) is not None
+    ]
+    groups = {example.group for example, _, _ in usable if not example.censored}
+    return _table(usable, contexts, PROCESS_NAMES) if len(groups) >= FEWEST else None
+
+
+def _table(usable: Sequence[tuple[Example, int, int]], contexts: Mapping[str, StackContext], names: tuple[str, ...]) -> Table:
+    """Return the table of (example, measured, context); residuals are relative to the base plus the context."""
+    chosen = tuple(example for example, _, _ in usable)
+    subjects = tuple(subject_of(example, contexts) for example in chosen)
+    measured, beside = (np.array([one[place] for one in usable], np.float64) for place in (1, 2))
+    counts = Counter(example.group for example in chosen)
+    has_features = all(example.features for example in chosen)
+    return Table(
+        chosen,
+        subjects,
+        names,
+        np.array([subject.row(names) for subject in subjects]) if has_features else np.zeros((len(chosen), 0)),
+        np.log(measured / (np.array([subject.base for subject in subjects]) + beside)),
+        measured,
+        beside,
+        np.array([example.group for example in chosen]),
+        np.array([example.censored for example in chosen]),
+        np.array([subject.segment for subject in subjects]),
+        np.array([1.0 / counts[example.group] for example in chosen]),
+    )
+
+
+def folds_of(table: Table, folds: int, seed: int) -> Folds:
+    """Return (learn, test) rows; groups are assigned by size, in an order that the seed shuffles."""
+    n_groups = len(set(table.groups.tolist()))
+    if n_groups < 2:
+        return []
+    splitter = GroupKFold(min(folds, n_groups), shuffle=True, random_state=seed)
+    return list(splitter.split(table.X, table.y, table.groups))
+
+
+def n_models_by_trait(table: Table) -> dict[str, dict[str, int]]:
+    """Return by trait and value the number of models that have a run with it."""
+    seen: dict[str, dict[str, set[str]]] = {}
+    for subject, group in zip(table.subjects, table.groups.tolist(), strict=True):
+        for trait, value in subject.traits.items():
+            seen.setdefault(trait, {}).setdefault(value, set()).add(group)
+    return {trait: {value: len(models) for value, models in sorted(by.items())} for trait, by in sorted(seen.items())}
