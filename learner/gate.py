@@ -27,6 +27,7 @@ JUDGED: Final = (0.9, 0.95)  # arbitrary: levels of the bounds that decide; the 
 _FEWEST_OF_FAMILY: Final = 5  # arbitrary: models of a family that are needed to judge it separately
 _MUST_HELP: Final = 0.95  # arbitrary: the learned loss must be at most this share of the plain one
 _DRAWS: Final = 1000  # arbitrary: bootstrap samples of models
+_PERMUTED: Final = 1000  # arbitrary: runs of a fold that are permuted
 _SHOWN: Final = 8  # arbitrary: features in a report
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -157,7 +158,7 @@ def importances(
     def loss(feature: int | None) -> float:
         random, total = np.random.default_rng(seed), 0.0
         for fold, (_, new) in enumerate(folds):
-            rows = new[(table.segments[new] == segment) & ~table.censored[new]]
+            rows = new[(table.segments[new] == segment) & ~table.censored[new]][:_PERMUTED]
             X = table.X[rows].copy()
             if feature is not None:
                 X[:, feature] = random.permutation(X[:, feature])
@@ -169,6 +170,7 @@ def importances(
     plain = loss(None)
     if plain <= 0:
         return {}
-    costs = {name: loss(place) / plain - 1 for place, name in enumerate(table.names)}
+    read = {int(name[1:]) for learner in learners.values() for name in learner.booster_.get_score()}  # named f0, f1, ...
+    costs = {table.names[place]: loss(place) / plain - 1 for place in sorted(read)}
     best = sorted(costs, key=lambda name: -costs[name])[:_SHOWN]
     return {name: costs[name] for name in best if costs[name] > 0}

@@ -112,7 +112,10 @@ def _head(table: Table, parameters: Mapping[str, Any], folds: int, seed: int) ->
         gains = Gains(
             losses.gains(bounded, seed=seed),
             points.gains(corrected, seed=seed),
-            {segment: gate.importances(table, fit.learners, fit.folds, segment, seed=seed) for segment in bounded.segments},
+            {
+                segment: gate.importances(table, fit.learners, fit.folds, segment, seed=seed)
+                for segment in sorted(bounded.segments | corrected.segments)
+            },
         )
     errors = np.where([subject in corrected for subject in table.subjects], points.learned, points.plain)
     fit.quantiles[[subject not in bounded for subject in table.subjects]] = 0.0

@@ -87,7 +87,7 @@ def test_worse_artifact_stays_out_unless_wanted(
     monkeypatch.setattr(pipeline.AdoptOptions, "parameters", lambda self, rows: {"n_estimators": 4})
     worse = against(scored(40, wide=3.0), scored(40))
     monkeypatch.setattr("vramcast.adoption.verdict.against_shipped", lambda judged: worse)
-    out, first = str(tmp_path / "site"), history("first.csv", 60)
+    out, first = str(tmp_path / "site"), history("first.csv", 32)
     facts = adopted(capsys, first, "--out", out, code=1)
     assert (facts["promoted"], facts["keep"], facts["shipped"]["better"]) == (False, "better", "shipped")
     assert facts["reasons"] == facts["worse"] == list(worse.reasons)

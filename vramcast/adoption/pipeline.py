@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import joblib
 
-from vramcast.adoption import ingest, next_step, sample, verdict
+from vramcast.adoption import gaps, ingest, next_step, sample, verdict
 from vramcast.adoption import report as findings
 from vramcast.adoption.artifact_store import Folder, as_json
 from vramcast.adoption.shipped_artifact import Comparison
@@ -270,6 +270,7 @@ class _Adoption:
             "keep": keep,
             "worse": worse,
             "requests": findings.cost_facts(judged.everything, judged.seconds),
+            "gaps": gaps.gaps(learned, chosen),
             "notes": taken.notes,
             "next": next_step.next_step(judged, found.left_out, shipped.models_like or len(judged.models)),
             "reasons": [*decided.reasons, *(worse if keep == "better" else [])],

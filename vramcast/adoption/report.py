@@ -50,6 +50,7 @@ def page(facts: Mapping[str, Any], sample: Sequence[Scored], runs: Sequence[Scor
         f"The new artifact {printable(verdict, 1000)}" if not facts["dry_run"] else "Dry run: nothing was deployed",
         f"{facts['runs']:,} runs are in the store, {facts['examples']:,} can be evaluated, {len(sample):,} were learned "
         "from; bounds are those of artifacts that had not seen the run's model",
+        *(f"Gap found and corrected: {printable(gap, 1000)}" for gap in facts["gaps"]),
         f"tables down to 'Rows and runs left out' cover all {len(runs):,} runs, the rest covers the {len(sample):,}",
     ]
     return report(sample, title="The site's history", summary=summary, tables=tables)

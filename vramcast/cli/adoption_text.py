@@ -30,6 +30,7 @@ def answer(facts: Mapping[str, Any]) -> str:
     for policy, cost in requests["policies"].items() if requests["runs"] else ():
         hours = cost["requested_gib_hours"] + cost["again_gib_hours"]
         lines.append(f"requesting {policy}: {hours:,.0f} GiB-hours, {cost['deaths']:,} deaths")
+    lines += [f"corrected: {gap}" for gap in facts.get("gaps", ())]
     lines += [f"not deployed: {reason}" for reason in facts["reasons"]]
     lines.append(_kept(facts))
     return "\n".join([*lines, *([f"next: {facts['next']}"] if facts["next"] else [])])
