@@ -53,6 +53,7 @@ from vramcast.learner import examples, stacks, training
 from vramcast.learner.examples import Example
 from vramcast.learner.model import Learned
 from vramcast.learner.stacks import StackContext
+from vramcast.learner.table import subject_of
 
 FOLDS: Final = 5  # arbitrary
 SEED: Final = 0  # arbitrary
@@ -97,7 +98,7 @@ class Corrected:
     def estimate(self, test: Sequence[Sample]) -> list[int | None]:
         """Return the corrected peaks."""
         assert self.learned is not None
-        subjects = [training.subject_of(sample.example, self.learned.contexts) for sample in test]
+        subjects = [subject_of(sample.example, self.learned.contexts) for sample in test]
         peak = self.learned.process if self.target == "process" else self.learned.reserved
         return [peak(subject) for subject in subjects]
 
@@ -107,9 +108,14 @@ def bin_mib_of(name: str) -> int:
     return MLP_BIN_MIB if name == "mlp" else OTHER_BIN_MIB
 
 
+def target_of(name: str) -> Target:
+    """Return the peak that a set is judged by."""
+    return "reserved" if name == "xmem" else "process"
+
+
 def baselines_of(name: str) -> list[Baseline]:
     """Return the baselines of a set."""
-    target: Target = "reserved" if name == "xmem" else "process"
+    target = target_of(name)
     bin_mib = bin_mib_of(name)
     found: list[Baseline] = [
         Simulated(target),
@@ -192,7 +198,7 @@ def published_of(name: str) -> dict[str, dict[str, int]]:
 
 def samples_of(name: str, *, limit: int | None, look_at: bool) -> list[Sample]:
     """Return the examples of a set with the inputs of the baselines; a limit takes a seeded sample."""
-    target: Target = "reserved" if name == "xmem" else "process"
+    target = target_of(name)
     path = sets.path_of(name)
     if not path.exists():
         sys.exit(f"'{path}' does not exist: run python -m benchmarks.accuracy.examples {name} first.")
@@ -221,7 +227,7 @@ def held_out(baseline: Baseline, samples: Sequence[Sample]) -> list[int | None]:
 
 def compare(name: str, samples: Sequence[Sample], of: Sequence[Baseline]) -> str:
     """Return the table as Markdown: every baseline on all families, then on each."""
-    target: Target = "reserved" if name == "xmem" else "process"
+    target = target_of(name)
     families = sorted({sample.example.family for sample in samples})
     estimates = {baseline.name: held_out(baseline, samples) for baseline in of}
     bins = Bins.of([measured for sample in samples if (measured := sample.measured(target))], bin_mib_of(name))

@@ -6,7 +6,8 @@ The first tables count the runs against the targets. The others judge each run t
 build/accuracy/examples-SET.jsonl (`benchmarks.accuracy.examples`) and build/accuracy/repeats-SOURCE.jsonl
 (`benchmarks.repeats`). A source's bounds come from an artifact that saw no run of that source. Screened rows and rows that only
 limit the peak are left out. A process peak is judged less the context that the estimate assumes. Width is bound / estimate - 1.
-Other tools: their published estimates of xMem's runs here; `benchmarks.accuracy.baselines` runs them on a set.
+Other tools: their published estimates of xMem's runs, and FakeTensor's and DNNMem's methods on the runs that
+`benchmarks.accuracy.baselines SET` inspected.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.accuracy import baselines
 from benchmarks.accuracy.bounds import CLASSES, ONLY_JUDGE
 from benchmarks.accuracy.examples import path_of
 from benchmarks.accuracy.figures import summarize
@@ -42,6 +44,8 @@ LEVELS: Final = (0.9, 0.95, 0.99)
 _RECENT: Final = (2, 7)  # spec: the target of the data set
 _MODELS_OF_CLASS: Final = 99  # a level of 0.99 needs 99 models
 _NO_TRAIT: Final = "none of these"
+_INSPECTED: Final = ("cnn", "timm", "mlp")
+_METHODS: Final = ("simulated", "FakeTensor", "DNNMem")
 _LARGEST: Final = 25  # arbitrary: sources with a row of their own
 
 
@@ -201,13 +205,36 @@ def judgment(judged: Sequence[Judged]) -> str:
 
 
 def other_tools() -> str:
-    """Return the table of the estimates that xMem's authors published of its runs."""
+    """Return the table of other tools: as published on xMem's runs, and their methods on sets that `baselines` inspected."""
     rows = []
     for title, tool in TOOLS.items():
         runs = [run for run in tool_runs(tool) if not run.ran_out_of_memory]
-        summary = summarize((run.estimated_bytes, run.measured_bytes) for run in runs)
-        rows.append([title, len(runs), _percent(summary.median), _percent(summary.p90), _percent(1 - summary.under)])
-    return table(["tool, on xMem's runs", "n", "median", "p90", "the estimate as a bound holds"], rows)
+        rows.append(_of_tool("xmem", f"{title}, published", [(run.estimated_bytes, run.measured_bytes) for run in runs]))
+    for name in _INSPECTED:
+        rows += [_of_tool(name, tool, pairs) for tool, pairs in _by_methods(name).items() if pairs]
+    return table(["set", "tool", "n", "median", "p90", "the estimate as a bound holds"], rows)
+
+
+def _by_methods(name: str) -> dict[str, list[tuple[float, float]]]:
+    """Return the estimates and measurements of a set's inspected runs by method, learned on other models."""
+    if not (path_of(name).exists() and (BUILD / f"networks-{name}.jsonl").exists()):
+        return {}
+    target = baselines.target_of(name)
+    samples = [one for one in baselines.samples_of(name, limit=None, look_at=False) if one.network is not None or one.published]
+    if len(samples) < baselines.FOLDS:
+        return {}
+    found = {}
+    for method in baselines.baselines_of(name):
+        if method.name.startswith(_METHODS):
+            sizes = baselines.held_out(method, samples)
+            measured = [sample.measured(target) for sample in samples]
+            found[method.name] = [(float(e), float(m)) for e, m in zip(sizes, measured, strict=True) if e is not None and m]
+    return found
+
+
+def _of_tool(name: str, tool: str, pairs: Iterable[tuple[float, float]]) -> list[object]:
+    summary = summarize(pairs)
+    return [name, tool, summary.n, _percent(summary.median), _percent(summary.p90), _percent(1 - summary.under)]
 
 
 def main() -> None:

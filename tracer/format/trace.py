@@ -253,7 +253,7 @@ class Trace:
 
     @property
     def has_convolutions(self) -> bool:
-        """Whether a convolution ran."""
+        """True if a convolution ran."""
         return any(operator.is_convolution for operator in self.operators)
 
     def is_convolution_workspace(self) -> npt.NDArray[np.bool_]:
