@@ -132,6 +132,11 @@ def test_torch_2_9_avoids_cudnn_in_3d(stack: str, avoids: bool) -> None:
     assert parse(stack).avoids_cudnn_in_3d is avoids
 
 
+def test_torch_before_2_11_keeps_casts_in_inference_mode() -> None:
+    assert parse("torch==2.10.0").keeps_casts_in_inference_mode
+    assert not parse("torch==2.11.0").keeps_casts_in_inference_mode
+
+
 def test_same_minor_compares_two_numbers() -> None:
     assert same_minor("2.8.0+cu126", "2.8.1")
     assert not same_minor("2.8.0", "2.11.0")

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from vramcast.hardware.stack import Stack
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.rules import composites
 from vramcast.tracer.rules.autocast import Autocast
@@ -27,8 +28,8 @@ _aten = torch.ops.aten
 class CudaRoutes:
     """A context in which the routes above are CUDA's. For a process that runs one job."""
 
-    def __init__(self, card: RuledCard) -> None:
-        self._card = card
+    def __init__(self, card: RuledCard, stack: Stack) -> None:
+        self._card, self._stack = card, stack
         self._foreach: list[tuple[Any, str, Any]] = []  # replaced: torch.optim's lists of devices with foreach kernels
 
     def __enter__(self) -> None:
@@ -38,7 +39,7 @@ class CudaRoutes:
             composites.register(self._library, self._card, "AutogradCPU")
             for name, kernel in _KERNELS.items():
                 self._library.impl(name, kernel, "CPU")
-        self._autocast = Autocast("cpu")
+        self._autocast = Autocast(self._stack, "cpu")
         for owner, name in torch_api.places("foreach_devices_of_optimizers"):
             known = getattr(owner, name)
             self._foreach.append((owner, name, known))

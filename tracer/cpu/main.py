@@ -26,6 +26,7 @@ def run_job(job: Job, options: RunOptions) -> Result:
 
     from vramcast.tracer.cpu.as_cuda import CudaRoutes
     from vramcast.tracer.cpu.mode import CpuMode
+    from vramcast.tracer.nullgpu.cudnn.libraries import completed
     from vramcast.tracer.program import model_program
     from vramcast.tracer.rules import tracing
     from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
@@ -37,7 +38,7 @@ def run_job(job: Job, options: RunOptions) -> Result:
     def run() -> Inputs | None:
         return model_program.run(job, torch.device("cpu"), _hooks(mode))
 
-    return tracing.trace(job, "cpu", mode.card, (CudaRoutes(mode.card), mode), run, cuda="none")
+    return tracing.trace(job, "cpu", mode.card, (CudaRoutes(mode.card, completed(job.stack)), mode), run, cuda="none")
 
 
 def _hooks(mode: Any) -> Any:

@@ -40,6 +40,7 @@ def run_job(job: Job, options: RunOptions, program: Callable[[], object] | None 
     from vramcast.tracer.fake.mode import CardMode, refuse_compiled
     from vramcast.tracer.fake.tensor import CudaTensor
     from vramcast.tracer.hooks import host_checks
+    from vramcast.tracer.nullgpu.cudnn.libraries import completed
     from vramcast.tracer.program import model_program
     from vramcast.tracer.rules import composites, tracing
     from vramcast.tracer.rules.autocast import Autocast
@@ -51,7 +52,7 @@ def run_job(job: Job, options: RunOptions, program: Callable[[], object] | None 
     _prepare_torchvision()
     mode = CardMode(job.device, ConvolutionWorkspaces(job.device, job.total_bytes, options.stack_of_plans(job.stack)))
     cuda.pretend(job.device, job.total_bytes, mode.card.history)
-    library, autocast = torch.library.Library("aten", "IMPL"), Autocast()
+    library, autocast = torch.library.Library("aten", "IMPL"), Autocast(completed(job.stack))
     composites.register(library, mode.card, "AutogradCUDA")
     cuda.name_kernels(library)
     recurrent.register(library)

@@ -176,6 +176,7 @@ NAMES: Final[dict[str, Name]] = {
 # Names replaced while a job runs: every path that exists. None need exist: then a job cannot call it either.
 REPLACED: Final[dict[str, tuple[str, ...]]] = {
     "profiles": tuple(f"torch.autograd.profiler:_{verb}_profiler" for verb in ("prepare", "enable", "disable")),
+    "inference_mode": ("torch._C:_InferenceMode",),
     "checkpointed": ("torch.utils.checkpoint:_checkpoint_without_reentrant_generator",),
     "tensor_of_storage": ("torch._utils:_rebuild_tensor",),
     "empty_cache": ("torch._C:_cuda_emptyCache", "torch._C:_accelerator_emptyCache"),

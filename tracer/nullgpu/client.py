@@ -27,7 +27,7 @@ from vramcast.tracer.nullgpu.child.main import Program
 from vramcast.tracer.nullgpu.child.subprocesses import Shared
 from vramcast.tracer.nullgpu.cudnn.answer_cache import answers_file
 from vramcast.tracer.nullgpu.cudnn.client import CudnnOracle
-from vramcast.tracer.nullgpu.cudnn.libraries import avoids_cudnn_in_3d, choose, installed_stack
+from vramcast.tracer.nullgpu.cudnn.libraries import choose, completed, installed_stack
 from vramcast.tracer.nullgpu.cudnn.stand_ins import oracle_libraries
 from vramcast.tracer.nullgpu.fullest_rank import fullest_rank, has_failed
 from vramcast.tracer.nullgpu.library.build import build, find_torch
@@ -175,7 +175,7 @@ class NullGpuTracer:
         calls = sum(entry.hits for entry in result.ledger if entry.name.startswith("cudnn"))
         if calls and oracle is not None and choose(stack).is_another:
             result.ledger.append(Entry.of(Entered.ASSUMED, Code.OTHER_CUDNN, calls))
-        if calls and installed_stack().avoids_cudnn_in_3d and not avoids_cudnn_in_3d(job.stack):
+        if calls and installed_stack().avoids_cudnn_in_3d and not completed(job.stack).avoids_cudnn_in_3d:
             result.ledger.append(Entry.of(Entered.ASSUMED, Code.OTHER_CONV3D, calls))
         return result
 

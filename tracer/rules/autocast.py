@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from vramcast.hardware.stack import Stack
 from vramcast.tracer.hooks.tensors import tensors_in
 from vramcast.tracer.hooks.torch_api import DispatchKey, DispatchKeySet, ExcludeDispatchKeyGuard, all_operator_names, has_kernel
 
@@ -34,10 +35,16 @@ _DECIDES = "AutocastCUDA"
 
 
 class Autocast:
-    """CUDA's autocast for tensors of `device_type`, for the lifetime of this object."""
+    """CUDA's autocast for tensors of `device_type`, for the lifetime of this object.
 
-    def __init__(self, device_type: str = "cuda") -> None:
+    Args:
+        stack: The stack of the torch to follow.
+        device_type: The type of the tensors' device.
+    """
+
+    def __init__(self, stack: Stack, device_type: str = "cuda") -> None:
         self._device_type = device_type
+        self._keeps_in_inference_mode = stack.keeps_casts_in_inference_mode
         self._key = {"cuda": "AutocastCUDA", "cpu": "AutocastCPU"}[device_type]
         self._library = torch.library.Library("aten", "IMPL")
         self._cache: dict[int, tuple[Any, torch.Tensor]] = {}
@@ -99,7 +106,8 @@ class Autocast:
             if tensor.dtype == dtype:
                 return tensor
             is_weight = tensor.dtype == torch.float32 and tensor.requires_grad and tensor.is_leaf and not tensor._is_view()
-            if not is_weight or not torch.is_autocast_cache_enabled():
+            is_kept = self._keeps_in_inference_mode or not torch.is_inference_mode_enabled()
+            if not is_weight or not is_kept or not torch.is_autocast_cache_enabled():
                 return tensor.to(dtype)
             known = self._cache.get(id(tensor))
             if known is None:

@@ -28,7 +28,7 @@ from vramcast.tracer.nullgpu.cudnn.answer_cache import answers_file
 from vramcast.tracer.nullgpu.cudnn.backend import EngineConfig, PlanSize
 from vramcast.tracer.nullgpu.cudnn.client import CudnnOracle, OracleError, PlanDoesNotBuild
 from vramcast.tracer.nullgpu.cudnn.graph import convolution_graph
-from vramcast.tracer.nullgpu.cudnn.libraries import avoids_cudnn_in_3d, choose, is_avoided
+from vramcast.tracer.nullgpu.cudnn.libraries import choose, completed, is_avoided
 from vramcast.tracer.nullgpu.cudnn.stand_ins import oracle_libraries
 
 Operation = Literal["forward", "backward_data", "backward_filter"]
@@ -180,7 +180,7 @@ class ConvolutionWorkspaces:
 
     def __init__(self, device: Device, total_bytes: int, stack: Stack | None = None) -> None:
         self._stack = stack
-        self._avoids_cudnn_in_3d = avoids_cudnn_in_3d(stack)
+        self._avoids_cudnn_in_3d = completed(stack).avoids_cudnn_in_3d
         self._record = device.with_memory(total_bytes).cudnn_record()
         self._resources = ExitStack()
         self._oracle: CudnnOracle | None = None

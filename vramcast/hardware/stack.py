@@ -45,6 +45,7 @@ RELEASES: Final = {torch: Release(*built_with) for built_with, of in _WHEELS.ite
 # 2.9.0 compares the cuDNN that it was built with, 9.10 or 9.13; 2.9.1 the loaded one; 2.8.0, 2.10.0 and 2.11.0 compare none.
 _AVOIDS_IN_3D: Final = (2, 9)  # spec: `use_cudnn` in ATen/native/Convolution.cpp of torch 2.9
 _AVOIDED_IN_3D: Final = ((9, 8), (9, 15))  # spec: the same: the first cuDNN, and the first after
+_CASTS_ANEW: Final = (2, 11)  # spec: `cached_cast` in libtorch_cpu.so asks for inference mode in 2.11.0, and not in 2.10.0
 _OLDEST_CUDA, _NEWEST_CUDA = 9, 19  # arbitrary: torch was built for 11 to 13; 128 is a typing error for 12.8
 _KNOWN: Final = ("torch", "cudnn", "cuda")
 _EXAMPLE: Final = "write --stack torch==2.8.0, or --stack cudnn==9.10.2,cuda==12.8"
@@ -79,6 +80,11 @@ class Stack:
         torch = _numbers(self.torch)
         first, after = _AVOIDED_IN_3D
         return torch[:2] == _AVOIDS_IN_3D and (torch[2:] == (0,) or first <= _numbers(self.cudnn) < after)
+
+    @property
+    def keeps_casts_in_inference_mode(self) -> bool:
+        """The habit of torch before 2.11 to keep autocast's casts of weights in inference mode too, until autocast ends."""
+        return _numbers(self.torch)[:2] < _CASTS_ANEW
 
     def over(self, installed: Stack) -> Stack:
         """Return this stack completed from this machine, with a corresponding `source`."""

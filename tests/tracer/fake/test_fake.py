@@ -14,6 +14,7 @@ import pytest
 
 from vramcast.core.errors import JobError, UsageError, WorkerError
 from vramcast.hardware.cards import device
+from vramcast.hardware.stack import parse
 from vramcast.jobs.job import Command, Job, TensorSpec, Training
 from vramcast.tracer.format.trace import Action, Category, Phase, Trace
 from vramcast.tracer.portable_tracers import FAKE
@@ -53,6 +54,15 @@ class Images(torch.nn.Module):
         x = torch.nn.functional.max_pool2d(x + self.block(x), 2)
         return self.head(x.mean((2, 3)))
 
+class Infers(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.Linear(64, 16))
+
+    @torch.inference_mode()
+    def forward(self, x):
+        return self.layers(self.layers(x))
+
 class Reads(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -85,6 +95,9 @@ def history(trace: Trace) -> list[int]:
     """Return every request and free in order, frees with a minus."""
     sign = np.where(trace.action == Action.FREE_REQUESTED, -1, np.where(trace.action == Action.ALLOC, 1, 0))
     return [int(n) for n in (sign * trace.size_bytes)[sign != 0]]
+
+
+CUBLAS_BYTES = (8_519_680, 1 << 20)  # of cuBLAS and cuBLASLt
 
 
 def job(target: str, batch: str, labels: str | None = None, **options: Any) -> Job:
@@ -130,6 +143,20 @@ def test_autocast_requests_same_sizes(precision: str, card: str, trace: Callable
     # The cache of weight casts is emptied in the order of a hash table: only there may the order differ.
     assert sorted(history(fake)) == sorted(history(null))
     assert [n for n in history(fake) if n > 0] == [n for n in history(null) if n > 0]
+
+
+@pytest.mark.parametrize("torch", ["2.10.0", "2.11.0"])
+def test_casts_in_inference_mode_match_null_gpu(torch: str, trace: Callable[..., Any], models: Path) -> None:
+    asked = job(f"{models}:Infers", "8x16", precision="amp-bf16", mode="infer")
+    asked = dataclasses.replace(asked, stack=parse(f"torch=={torch}"))
+    null = trace(
+        device=asked.device.key, target=asked.target, batch=asked.batch, stack=asked.stack, search_path=asked.search_path,
+        **dataclasses.asdict(asked.training),
+    ).trace  # fmt: skip
+    fake = FAKE.trace(asked, timeout_s=120).trace
+    assert fake is not None
+    # The portable tracers see no matrix products in inference mode, but whole layers, so cuBLAS takes no workspace.
+    assert sorted(history(fake)) == sorted(n for n in history(null) if n not in CUBLAS_BYTES)
 
 
 def test_reports_categories_and_modules(tiny_models: Path) -> None:

@@ -30,7 +30,7 @@ from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.replacement import Replaced
 from vramcast.tracer.nullgpu.child import compilers, lifetimes
 from vramcast.tracer.nullgpu.child.subprocesses import Claim, Question, not_waited_for
-from vramcast.tracer.nullgpu.cudnn.libraries import avoids_cudnn_in_3d
+from vramcast.tracer.nullgpu.cudnn.libraries import completed, installed_stack
 from vramcast.tracer.nullgpu.library.loader import NullGpu, foreign_libraries
 from vramcast.tracer.program.cutoff import STOP, stoppable
 from vramcast.tracer.program.training_loop import Limits, StopJob
@@ -105,14 +105,18 @@ class Watched:
             absent_hub,
             compiled_optimizers,
             distributed_checkpoints,
+            inference_modes,
             native_convolutions,
             trackers,
         )  # fmt: skip
         from vramcast.tracer.ranks.simulated_peers import Absent
         from vramcast.tracer.values.follower import patched
 
-        if avoids_cudnn_in_3d(self._job.stack):
+        stack = completed(self._job.stack)
+        if stack.avoids_cudnn_in_3d:
             _KEPT.append(native_convolutions.register())
+        if stack.keeps_casts_in_inference_mode and not installed_stack().keeps_casts_in_inference_mode:
+            self._around.enter_context(inference_modes.as_no_grad())
         if self.rank.world.size > 1:
             self._absent = Absent(self.rank, self._options.tape, is_started=not is_own)
             self._around.enter_context(self._absent.answered())

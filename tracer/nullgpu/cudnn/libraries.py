@@ -159,10 +159,10 @@ def warning_of(stack: Stack | None) -> str:
         return ""
 
 
-def avoids_cudnn_in_3d(stack: Stack | None) -> bool:
-    """Return whether the torch of a job's stack computes 16-bit 3-D convolutions itself; without a stack, the installed one."""
+def completed(stack: Stack | None) -> Stack:
+    """Return a job's stack, completed from this machine; without a stack, the installed one."""
     own = installed_stack()
-    return (stack or own).over(own).avoids_cudnn_in_3d
+    return (stack or own).over(own)
 
 
 def is_avoided(weight: Sequence[int], dtype: str, *, channels_last: bool) -> bool:
