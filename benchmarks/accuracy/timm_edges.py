@@ -1,11 +1,14 @@
 """Verdicts on the public edges of timm: the largest batch that ran on a card, and the next larger one, which failed.
 
-    python -m benchmarks.accuracy.timm_edges [--sample N] [--seed S] [--card C] [--torch V] [--layout L] [--fast-norm]
+    python -m benchmarks.accuracy.timm_edges [--sample N] [--seed S] [--card C] [--torch V] [--layout L] [--half H]
     python -m benchmarks.accuracy.timm_edges --summary
 
-Each edge gets two verdicts, as `vramcast estimate timm:MODEL --mode infer --precision P --cudnn-benchmark --on CARD --stack
-torch==V` gives them. Results are appended to build/accuracy/timm-edges.jsonl, so a stopped run can be resumed; delete the
-file after a change of the tracer. `--fast-norm` builds the models as timm's option of that name does, for comparison.
+Each edge gets two verdicts, as `vramcast.estimate(mode="infer", precision=P, cudnn_benchmark=True, on=CARD, stack="torch==V")`
+gives them on a step of timm's benchmark.py, which makes its images once and keeps no output. (`vramcast estimate timm:MODEL`
+has the loop of a script that reads data: the last batch and output are still there when the next batch comes.) Results are
+appended to build/accuracy/timm-edges.jsonl, so a stopped run can be resumed; delete the file after a change of the tracer.
+`--fast-norm` builds the models as timm's option of that name does. `--half` takes half of the models: what is set by results of
+one half is judged on the other.
 
 The screens are rules on the table and the model, written before any verdict was looked at:
 
@@ -18,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import importlib
 import json
 import random
 import time
@@ -25,6 +29,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final
+
+import torch
 
 import vramcast
 from benchmarks.accuracy.runner import BUILD
@@ -42,6 +48,8 @@ CARDS: Final = {
     # spec: 96 GB of the RTX 5090's chip; assumed: the same part of it is hidden from torch
     "rtx pro 6000 max-q": device("rtx5090").with_memory(3 * device("rtx5090").total_bytes),
 }
+HALVES: Final = ("calibration", "judged")
+FORMATS: Final = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 PRECISIONS: Final = {"amp": "amp-fp16", "amp_bf16": "amp-bf16", "bf16": "bf16"}
 
 
@@ -65,6 +73,11 @@ class Edge:
         assert run.failed_batch is not None
         numbers = int(run.sizes), run.batch, run.failed_batch
         return cls(run.model, *numbers, run.precision, run.options["layout"], run.card, run.torch)
+
+    @property
+    def half(self) -> str:
+        """The half of the models that the job is in: one may be learned from, and the other judges."""
+        return HALVES[int(digest(self.model, digits=8), 16) % 2]
 
     @property
     def device(self) -> Device:
@@ -97,29 +110,42 @@ def _fails_everywhere(sizes_bytes: list[int]) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------ verdicts
-def with_fast_norms(name: str, image_size: int) -> Any:
-    """Return timm's model for images of this size, with norms in half precision under autocast."""
-    import timm  # type: ignore[import-untyped,unused-ignore]
-    from timm.layers import set_fast_norm  # type: ignore[import-untyped,unused-ignore]
+class Step(torch.nn.Module):
+    """A step of timm's benchmark.py: its images are made once on the card, and the output is dropped at the step's end."""
 
-    set_fast_norm(True)
-    model: Any = timm.create_model(name)
+    def __init__(self, model: torch.nn.Module, shape: tuple[int, ...], memory_format: torch.memory_format) -> None:
+        super().__init__()
+        self.model, self.shape, self.memory_format = model, shape, memory_format
+        self.images: torch.Tensor | None = None
+
+    def forward(self, told: torch.Tensor) -> torch.Tensor:
+        """Run the model on its images; return what was given."""
+        if self.images is None:
+            self.images = torch.randn(self.shape, device=told.device, dtype=told.dtype)
+            self.images = self.images.contiguous(memory_format=self.memory_format)
+        self.model(self.images)
+        return told
+
+
+def timm_step(name: str, shape: tuple[int, ...], layout: str, *, fast_norm: bool) -> Step:
+    """Return a step of timm's model for images of this shape; with `fast_norm`, norms stay in half precision under autocast."""
+    timm: Any = importlib.import_module("timm")
+    timm.layers.set_fast_norm(fast_norm)
+    model = timm.create_model(name)
     if hasattr(model, "set_input_size"):
-        model.set_input_size(img_size=(image_size, image_size))
-    return model
+        model.set_input_size(img_size=shape[-2:])
+    return Step(model, shape, FORMATS[layout])
 
 
 def judged(edge: Edge, batch: int, *, fast_norm: bool = False) -> dict[str, Any]:
     """Return the verdict on one batch, and the sizes behind it in bytes."""
-    given: dict[str, Any] = {"model": f"timm:{edge.model}", "batch_size": batch, "image_size": edge.image_size}
-    if fast_norm:
-        images = vramcast.TensorSpec((batch, 3, edge.image_size, edge.image_size))
-        given = {"model": functools.partial(with_fast_norms, edge.model, edge.image_size), "batch": images}
+    shape = batch, 3, edge.image_size, edge.image_size
+    step = functools.partial(timm_step, edge.model, shape, edge.layout, fast_norm=fast_norm)
     started = time.perf_counter()
     try:
         found = vramcast.estimate(
-            **given, mode="infer", precision=PRECISIONS[edge.precision], cudnn_benchmark=True, on=edge.device,  # type: ignore[arg-type]
-            channels_last=edge.layout == "nhwc", stack=f"torch=={edge.torch}",
+            step, vramcast.TensorSpec((1,)), mode="infer", precision=PRECISIONS[edge.precision],  # type: ignore[arg-type]
+            cudnn_benchmark=True, on=edge.device, channels_last=edge.layout == "nhwc", stack=f"torch=={edge.torch}",
         )  # fmt: skip
     except VramcastError as error:
         return {"verdict": "none", "message": str(error)}
@@ -196,13 +222,14 @@ def main() -> None:
     parser.add_argument("--card", choices=CARDS)
     parser.add_argument("--torch", metavar="V")
     parser.add_argument("--layout", choices=("nchw", "nhwc"))
+    parser.add_argument("--half", choices=HALVES, help="half of the models; default: both")
     parser.add_argument("--fast-norm", action="store_true")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no edge after this time")
     parser.add_argument("--summary", action="store_true", help="only print the summary")
     options = parser.parse_args()
     if not options.summary:
-        wanted = {name: getattr(options, name) for name in ("card", "torch", "layout") if getattr(options, name)}
-        edges = [e for e in edges_of(runs_of(REPOSITORY)) if wanted.items() <= asdict(e).items()]
+        wanted = {name: value for name in ("card", "torch", "layout", "half") if (value := getattr(options, name))}
+        edges = [e for e in edges_of(runs_of(REPOSITORY)) if all(getattr(e, name) == wanted[name] for name in wanted)]
         random.Random(options.seed).shuffle(edges)
         done = {line["key"] for line in kept()}
         started = time.perf_counter()

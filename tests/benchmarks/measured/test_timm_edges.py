@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.accuracy.timm_edges import CARDS, Edge, edges_of, key_of, summary
+import torch
+
+from benchmarks.accuracy.timm_edges import CARDS, HALVES, Edge, Step, edges_of, key_of, summary
 from benchmarks.measured.measured_run import EDGE, MeasuredRun
 
 RUN = MeasuredRun(
@@ -33,6 +36,30 @@ def test_batch_that_fails_on_twice_the_memory_failed_for_another_reason() -> Non
     assert len(edges_of([RUN, replace(larger, failed_batch=1024)])) == 2
     assert len(edges_of([RUN, replace(RUN, card="rtx5090")])) == 2
     assert len(edges_of([RUN, replace(larger, precision="bf16")])) == 2
+
+
+def test_step_makes_its_images_once_and_keeps_no_output() -> None:
+    outputs = []
+
+    class Model(torch.nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            assert images.shape == (2, 3, 8, 8)
+            outputs.append((images.data_ptr(), weakref.ref(output := images + 1)))
+            return output
+
+    step = Step(Model(), (2, 3, 8, 8), torch.channels_last)
+    for _ in range(2):
+        assert step(torch.zeros(1)).shape == (1,)
+    assert outputs[0][0] == outputs[1][0]
+    assert [output() for _, output in outputs] == [None, None]
+    assert step.images is not None
+    assert step.images.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_half_depends_on_the_model_alone() -> None:
+    one, other = Edge.of(RUN), Edge.of(replace(RUN, card="rtx3090", torch="2.4.0"))
+    assert one.half == other.half
+    assert {Edge.of(replace(RUN, model=f"resnet{n}")).half for n in range(20)} == set(HALVES)
 
 
 def test_summary_counts_unsafe_and_useless_verdicts() -> None:
