@@ -19,7 +19,7 @@ RUN = MeasuredRun(
 
 
 def verdicts(ran: str, failed: str, *, ran_runs: bool = True, failed_runs: bool = False) -> dict[str, Any]:
-    known = {"fast_norm": False, "card": "rtx4090", "torch": "2.9.1", "layout": "nchw"}
+    known = {"card": "rtx4090", "torch": "2.9.1", "layout": "nchw"}
     return {**known, "ran": {"verdict": ran, "runs": ran_runs}, "failed": {"verdict": failed, "runs": failed_runs}}
 
 
@@ -27,7 +27,7 @@ def test_eager_edges_are_judged() -> None:
     [edge] = edges_of([RUN, replace(RUN, traits="compiled"), replace(RUN, figure="allocated peak", value_bytes=1)])
     assert edge == Edge("resnet50", 224, 512, 768, "amp", "nchw", "rtx4090", "2.9.1")
     assert edge.device is CARDS["rtx4090"]
-    assert len({key_of(one, fast_norm=fast) for one in (edge, replace(edge, torch="2.4.0")) for fast in (True, False)}) == 4
+    assert len({key_of(one) for one in (edge, replace(edge, torch="2.4.0"))}) == 2
 
 
 def test_batch_that_fails_on_twice_the_memory_failed_for_another_reason() -> None:
