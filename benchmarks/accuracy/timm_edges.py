@@ -16,7 +16,9 @@ The screens are rules on the table and the model, written before any verdict was
 
 - the job was compiled by Inductor, where `estimate` has the eager model;
 - the batch failed for another reason than memory: torch raises another error for it on the null GPU, where torch's own
-  checks run (32-bit indexing), or a card with twice the memory, same torch, precision and layout, failed at the same batch.
+  checks run (32-bit indexing); or a card with twice the memory, same torch, precision and layout, failed at the same batch; or
+  a batch that ran, on any card and with any torch, shows that it takes less than four fifths of this card, since twice the
+  images take at most twice the memory.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ FORMATS: Final = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 # efficientnet_b3_g8_gn at 320 pixels, batch 768, ran on cards of 24 GB, and keeps 42 GiB without fast norms; batch 2048 ran on
 # 96 GB. On the RTX 5090, batch 512 failed, which with fast norms is smaller than that batch of the smaller cards.
 WITHOUT_FAST_NORMS: Final = frozenset({"rtx5090"})
+_SMALL_SHARE: Final = 0.8  # arbitrary: of a card; releases of torch differ by less in a job's memory
 PRECISIONS: Final = {"amp": "amp-fp16", "amp_bf16": "amp-bf16", "bf16": "bf16"}
 
 
@@ -96,8 +99,8 @@ class Edge:
 
     @property
     def job(self) -> tuple[object, ...]:
-        """Return what the same job has in common on all cards."""
-        return self.model, self.image_size, self.precision, self.layout, self.torch
+        """Return what the same job has in common on all cards, with any torch."""
+        return self.model, self.image_size, self.precision, self.layout
 
 
 def key_of(edge: Edge) -> str:
@@ -107,16 +110,21 @@ def key_of(edge: Edge) -> str:
 
 # ------------------------------------------------------------------------------------------------ screens
 def edges_of(runs: Iterable[MeasuredRun]) -> list[Edge]:
-    """Return the edges of eager jobs, without those that a card with twice the memory shares."""
+    """Return the edges of eager jobs that failed for lack of memory, as far as the edges of other cards show it."""
     found = [Edge.of(run) for run in runs if run.figure == EDGE and "compiled" not in run.traits]
-    sizes: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    alike: dict[tuple[object, ...], list[Edge]] = defaultdict(list)
     for edge in found:
-        sizes[*edge.job, edge.failed_batch].append(edge.device.total_bytes)
-    return [edge for edge in found if not _fails_everywhere(sizes[*edge.job, edge.failed_batch])]
+        alike[edge.job].append(edge)
+    return [edge for edge in found if not any(_is_other_reason(edge, other) for other in alike[edge.job])]
 
 
-def _fails_everywhere(sizes_bytes: list[int]) -> bool:
-    return max(sizes_bytes) >= 2 * min(sizes_bytes)
+def _is_other_reason(edge: Edge, other: Edge) -> bool:
+    """Return whether the same job's edge shows that memory was not the reason for the failure."""
+    own_bytes, other_bytes = edge.device.total_bytes, other.device.total_bytes
+    if (edge.torch, edge.failed_batch) == (other.torch, other.failed_batch):
+        return max(own_bytes, other_bytes) >= 2 * min(own_bytes, other_bytes)
+    most_bytes = other_bytes * edge.failed_batch / other.ran_batch  # if its norms are not smaller than here
+    return other.fast_norm <= edge.fast_norm and most_bytes <= _SMALL_SHARE * own_bytes
 
 
 # ------------------------------------------------------------------------------------------------ verdicts

@@ -33,9 +33,18 @@ def test_eager_edges_are_judged() -> None:
 def test_batch_that_fails_on_twice_the_memory_failed_for_another_reason() -> None:
     larger = replace(RUN, card="rtx pro 6000 max-q")
     assert edges_of([RUN, larger]) == []
-    assert len(edges_of([RUN, replace(larger, failed_batch=1024)])) == 2
+    assert len(edges_of([RUN, replace(larger, failed_batch=2048)])) == 2
     assert len(edges_of([RUN, replace(RUN, card="rtx5090")])) == 2
     assert len(edges_of([RUN, replace(larger, precision="bf16")])) == 2
+
+
+def test_batch_that_is_small_for_the_card_failed_for_another_reason() -> None:
+    larger = replace(RUN, card="rtx pro 6000 max-q", torch="2.4.0", batch=1024, failed_batch=1536)
+    [edge] = edges_of([RUN, larger])  # 512 images took at most 24 GB, so 1536 take at most 72 GB
+    assert edge == Edge.of(RUN)
+    assert len(edges_of([RUN, replace(larger, failed_batch=3072)])) == 2
+    assert edges_of([RUN, replace(RUN, torch="2.4.0", batch=256, failed_batch=384)]) == [Edge.of(RUN)]
+    assert len(edges_of([RUN, replace(RUN, torch="2.4.0", batch=384, failed_batch=512)])) == 2
 
 
 def test_step_makes_its_images_once_and_keeps_no_output() -> None:
