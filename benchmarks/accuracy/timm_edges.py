@@ -4,10 +4,10 @@
     python -m benchmarks.accuracy.timm_edges --summary
 
 Each edge gets two verdicts, as `vramcast.estimate(mode="infer", precision=P, cudnn_benchmark=True, on=CARD, stack="torch==V")`
-gives them on a step of timm's benchmark.py, which makes its images once and keeps no output. (`vramcast estimate timm:MODEL`
-has the loop of a script that reads data: the last batch and output are still there when the next batch comes.) Results are
-appended to build/accuracy/timm-edges.jsonl, so a stopped run can be resumed; delete the file after a change of the tracer.
-`--half` takes half of the models: what is set by results of one half is judged on the other.
+gives them on a step of timm's benchmark.py, which makes its images once, keeps no output, and comes after a failed try.
+(`vramcast estimate timm:MODEL` has the loop of a script that reads data: the last batch and output are still there when the
+next batch comes.) Results are appended to build/accuracy/timm-edges.jsonl, so a stopped run can be resumed; delete the file
+after a change of the tracer. `--half` takes half of the models: what is set by results of one half is judged on the other.
 
 timm's option --fast-norm (norms in half precision under autocast) is not published. The results themselves show it, one model
 for each file: see `WITHOUT_FAST_NORMS`.
@@ -24,6 +24,7 @@ The screens are rules on the table and the model, written before any verdict was
 from __future__ import annotations
 
 import argparse
+import copy
 import functools
 import importlib
 import json
@@ -57,6 +58,8 @@ FORMATS: Final = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
 # efficientnet_b3_g8_gn at 320 pixels, batch 768, ran on cards of 24 GB, and keeps 42 GiB without fast norms; batch 2048 ran on
 # 96 GB. On the RTX 5090, batch 512 failed, which with fast norms is smaller than that batch of the smaller cards.
 WITHOUT_FAST_NORMS: Final = frozenset({"rtx5090"})
+# the largest batch of each file; the others begin with 1024
+FIRST_BATCHES: Final = {("rtx pro 6000 max-q", "2.9.1", "nchw"): 2048, ("rtx4090", "2.4.0", "nhwc"): 512}
 _SMALL_SHARE: Final = 0.8  # arbitrary: of a card; releases of torch differ by less in a job's memory
 PRECISIONS: Final = {"amp": "amp-fp16", "amp_bf16": "amp-bf16", "bf16": "bf16"}
 
@@ -86,6 +89,11 @@ class Edge:
     def half(self) -> str:
         """The half of the models that the job is in: one may be learned from, and the other judges."""
         return HALVES[int(digest(self.model, digits=8), 16) % 2]
+
+    @property
+    def first_batch(self) -> int:
+        """The batch that timm tried first in the file of results."""
+        return FIRST_BATCHES.get((self.card, self.torch, self.layout), 1024)
 
     @property
     def fast_norm(self) -> bool:
@@ -129,36 +137,57 @@ def _is_other_reason(edge: Edge, other: Edge) -> bool:
 
 # ------------------------------------------------------------------------------------------------ verdicts
 class Step(torch.nn.Module):
-    """A step of timm's benchmark.py: its images are made once on the card, and the output is dropped at the step's end."""
+    """A step of timm's benchmark.py: its images are made once on the card, and the output is dropped at the step's end.
 
-    def __init__(self, model: torch.nn.Module, shape: tuple[int, ...], memory_format: torch.memory_format) -> None:
+    After a failed try, the next one empties the cache and builds its model while the model and images of the failed one are
+    still there; they are freed before the first step.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, shape: tuple[int, ...], tried: tuple[int, ...] | None, memory_format: torch.memory_format
+    ) -> None:
         super().__init__()
-        self.model, self.shape, self.memory_format = model, shape, memory_format
+        self.model, self.shape, self.tried, self.memory_format = model, shape, tried, memory_format
         self.images: torch.Tensor | None = None
 
     def forward(self, told: torch.Tensor) -> torch.Tensor:
         """Run the model on its images; return what was given."""
         if self.images is None:
-            self.images = torch.randn(self.shape, device=told.device, dtype=told.dtype)
-            self.images = self.images.contiguous(memory_format=self.memory_format)
+            if self.tried is not None:
+                self.images = self._images(self.tried, told.device)
+                torch.cuda.empty_cache()
+                self.model = copy.deepcopy(self.model)
+                self.images = None
+            self.images = self._images(self.shape, told.device)
         self.model(self.images)
         return told
 
+    def _images(self, shape: tuple[int, ...], device: torch.device) -> torch.Tensor:
+        return torch.randn(shape, device=device).contiguous(memory_format=self.memory_format)
 
-def timm_step(name: str, shape: tuple[int, ...], layout: str, *, fast_norm: bool) -> Step:
-    """Return a step of timm's model for images of this shape."""
+
+def timm_step(name: str, image_size: int, batch: int, tried: int | None, layout: str, *, fast_norm: bool) -> Step:
+    """Return a step of timm's model for a batch, after a larger one was tried; None: it is the first."""
     timm: Any = importlib.import_module("timm")
     timm.layers.set_fast_norm(fast_norm)
     model = timm.create_model(name)
     if hasattr(model, "set_input_size"):
-        model.set_input_size(img_size=shape[-2:])
-    return Step(model, shape, FORMATS[layout])
+        model.set_input_size(img_size=(image_size, image_size))
+    before = (tried, 3, image_size, image_size) if tried is not None else None
+    return Step(model, (batch, 3, image_size, image_size), before, FORMATS[layout])
+
+
+def tried_before(batch: int, first: int) -> int | None:
+    """Return the batch that timm tries before this one: 1024, 768, 512, 384, ...; None if it tries this one first."""
+    is_power_of_two = batch & (batch - 1) == 0
+    larger = max(batch + 1, batch * 3 // 2 if is_power_of_two else batch * 4 // 3)
+    return larger if larger <= first else None
 
 
 def judged(edge: Edge, batch: int) -> dict[str, Any]:
     """Return the verdict on one batch, and the sizes behind it in bytes."""
-    shape = batch, 3, edge.image_size, edge.image_size
-    step = functools.partial(timm_step, edge.model, shape, edge.layout, fast_norm=edge.fast_norm)
+    tried = tried_before(batch, edge.first_batch)
+    step = functools.partial(timm_step, edge.model, edge.image_size, batch, tried, edge.layout, fast_norm=edge.fast_norm)
     started = time.perf_counter()
     try:
         found = vramcast.estimate(

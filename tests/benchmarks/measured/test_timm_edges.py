@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.accuracy.timm_edges import CARDS, HALVES, Edge, Step, edges_of, key_of, summary
+from benchmarks.accuracy.timm_edges import CARDS, HALVES, Edge, Step, edges_of, key_of, summary, tried_before
 from benchmarks.measured.measured_run import EDGE, MeasuredRun
 
 RUN = MeasuredRun(
@@ -56,13 +56,17 @@ def test_step_makes_its_images_once_and_keeps_no_output() -> None:
             outputs.append((images.data_ptr(), weakref.ref(output := images + 1)))
             return output
 
-    step = Step(Model(), (2, 3, 8, 8), torch.channels_last)
+    step = Step(Model(), (2, 3, 8, 8), (3, 3, 8, 8), torch.channels_last)
     for _ in range(2):
         assert step(torch.zeros(1)).shape == (1,)
     assert outputs[0][0] == outputs[1][0]
     assert [output() for _, output in outputs] == [None, None]
     assert step.images is not None
     assert step.images.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_batch_follows_the_next_larger_one() -> None:
+    assert [tried_before(batch, 1024) for batch in (1024, 768, 512, 3, 2, 1)] == [None, 1024, 768, 4, 3, 2]
 
 
 def test_half_depends_on_the_model_alone() -> None:
