@@ -16,8 +16,8 @@ The screens are rules on the table and the model, written before any verdict was
 
 - the job was compiled by Inductor, where `estimate` has the eager model;
 - the batch failed for another reason than memory: torch raises another error for it on the null GPU, where torch's own
-  checks run (32-bit indexing); or a card with twice the memory, same torch, precision and layout, failed at the same batch; or
-  a batch that ran, on any card and with any torch, shows that it takes less than four fifths of this card, since twice the
+  checks run (32-bit indexing); or a card with twice the memory, same precision, failed at the same batch; or a batch of the
+  same layout that ran, on any card and with any torch, shows that it takes less than four fifths of this card, since twice the
   images take at most twice the memory.
 """
 
@@ -107,8 +107,8 @@ class Edge:
 
     @property
     def job(self) -> tuple[object, ...]:
-        """Return what the same job has in common on all cards, with any torch."""
-        return self.model, self.image_size, self.precision, self.layout
+        """Return what the same job has in common on all cards, with any torch and layout."""
+        return self.model, self.image_size, self.precision
 
 
 def key_of(edge: Edge) -> str:
@@ -129,10 +129,11 @@ def edges_of(runs: Iterable[MeasuredRun]) -> list[Edge]:
 def _is_other_reason(edge: Edge, other: Edge) -> bool:
     """Return whether the same job's edge shows that memory was not the reason for the failure."""
     own_bytes, other_bytes = edge.device.total_bytes, other.device.total_bytes
-    if (edge.torch, edge.failed_batch) == (other.torch, other.failed_batch):
-        return max(own_bytes, other_bytes) >= 2 * min(own_bytes, other_bytes)
+    if edge.failed_batch == other.failed_batch and max(own_bytes, other_bytes) >= 2 * min(own_bytes, other_bytes):
+        return True
     most_bytes = other_bytes * edge.failed_batch / other.ran_batch  # if its norms are not smaller than here
-    return other.fast_norm <= edge.fast_norm and most_bytes <= _SMALL_SHARE * own_bytes
+    is_alike = edge.layout == other.layout and other.fast_norm <= edge.fast_norm
+    return is_alike and most_bytes <= _SMALL_SHARE * own_bytes
 
 
 # ------------------------------------------------------------------------------------------------ verdicts
