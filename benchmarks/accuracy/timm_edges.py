@@ -28,6 +28,7 @@ import copy
 import functools
 import importlib
 import json
+import math
 import random
 import time
 from collections import defaultdict
@@ -61,6 +62,7 @@ WITHOUT_FAST_NORMS: Final = frozenset({"rtx5090"})
 # the largest batch of each file; the others begin with 1024
 FIRST_BATCHES: Final = {("rtx pro 6000 max-q", "2.9.1", "nchw"): 2048, ("rtx4090", "2.4.0", "nhwc"): 512}
 _SMALL_SHARE: Final = 0.8  # arbitrary: of a card; releases of torch differ by less in a job's memory
+_MOST_CALLED_FITS, _MOST_UNCERTAIN = 0.01, 0.1  # arbitrary: the shares to aim at
 PRECISIONS: Final = {"amp": "amp-fp16", "amp_bf16": "amp-bf16", "bf16": "bf16"}
 
 
@@ -237,6 +239,25 @@ def figures(name: str, results: list[dict[str, Any]]) -> list[object]:
     ]
 
 
+def widths(results: list[dict[str, Any]]) -> str:
+    """Return the width that a bound must have to call few failed batches "fits", and the one that leaves few uncertain.
+
+    Both are factors on the point estimate. The first is a conformal quantile, which takes 99 edges.
+    """
+    room = sorted(CARDS[result["card"]].total_bytes / result["failed"]["need"] for result in results)
+    rank = math.ceil((1 - _MOST_CALLED_FITS) * (len(room) + 1))
+    needed = max(room[rank - 1], 1.0) if rank <= len(room) else None
+    free = [CARDS[result["card"]].total_bytes / result[which]["need"] for result in results for which in ("ran", "failed")]
+    above = sorted(ratio for ratio in free if ratio >= 1)
+    most = int(_MOST_UNCERTAIN * len(free))
+    allowed = above[most] if most < len(above) else math.inf
+    said = f"must be {needed:.3f}" if needed is not None else f"not known from {len(room)} edges"
+    return (
+        f"A bound that calls at most {_MOST_CALLED_FITS:.0%} of failed batches 'fits': {said}. One that leaves "
+        f"{_MOST_UNCERTAIN:.0%} uncertain: {allowed:.3f}."
+    )
+
+
 def summary(lines: Iterable[dict[str, Any]]) -> str:
     """Return the summary as a table."""
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -252,7 +273,8 @@ def summary(lines: Iterable[dict[str, Any]]) -> str:
         "too large",
     ]  # fmt: skip
     rows = [figures(name, results) for name, results in sorted(groups.items())]
-    return f"{table(columns, rows)}\n\n{left_out} edges left out, because a batch raised an error"
+    left = f"{left_out} edges left out, because a batch raised an error"
+    return f"{table(columns, rows)}\n\n{left}\n{widths(groups['all'])}"
 
 
 def kept() -> Iterator[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.accuracy.timm_edges import CARDS, HALVES, Edge, Step, edges_of, key_of, summary, tried_before
+from benchmarks.accuracy.timm_edges import CARDS, HALVES, Edge, Step, edges_of, key_of, summary, tried_before, widths
 from benchmarks.measured.measured_run import EDGE, MeasuredRun
 
 RUN = MeasuredRun(
@@ -20,7 +20,12 @@ RUN = MeasuredRun(
 
 def verdicts(ran: str, failed: str, *, ran_runs: bool = True, failed_runs: bool = False) -> dict[str, Any]:
     known = {"card": "rtx4090", "torch": "2.9.1", "layout": "nchw"}
-    return {**known, "ran": {"verdict": ran, "runs": ran_runs}, "failed": {"verdict": failed, "runs": failed_runs}}
+    need = {"need": CARDS["rtx4090"].total_bytes}
+    return {
+        **known,
+        "ran": {"verdict": ran, "runs": ran_runs, **need},
+        "failed": {"verdict": failed, "runs": failed_runs, **need},
+    }
 
 
 def test_eager_edges_are_judged() -> None:
@@ -86,3 +91,15 @@ def test_summary_counts_unsafe_and_useless_verdicts() -> None:
     text = summary(lines)
     assert "| all | 4 | 25 % | 25 % | 38 % | 50 % | 25 % | 25 % |" in text
     assert "1 edges left out" in text
+
+
+def test_width_is_that_of_the_failed_batches_with_most_room() -> None:
+    def line(ran: float, failed: float) -> dict[str, Any]:
+        card_bytes = CARDS["rtx4090"].total_bytes
+        return {"card": "rtx4090", "ran": {"need": card_bytes / ran}, "failed": {"need": card_bytes / failed}}
+
+    lines = [line(1.2, 0.9)] * 97 + [line(1.01, 1.04), line(1.02, 1.5)]
+    assert "not known from 98 edges" in widths(lines[:-1])
+    assert "'fits': must be 1.500" in widths(lines)
+    assert "'fits': must be 1.040" in widths([line(1.2, 0.9)] * 100 + lines)
+    assert "10% uncertain: 1.200" in widths(lines)
