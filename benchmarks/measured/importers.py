@@ -19,6 +19,7 @@ from benchmarks.measured import logs, published_tables, screens
 from benchmarks.measured.cells import Row
 from benchmarks.measured.measured_run import (
     COLLECTED,
+    NOT_DISTRIBUTED,
     RUNS,
     MeasuredRun,
     Source,
@@ -82,8 +83,9 @@ def outside() -> list[MeasuredRun]:
 
 
 def every_run() -> list[MeasuredRun]:
-    """Return the runs of runs.csv, of collected.csv, and those outside, as far as their tables are here."""
-    return [*read_runs(), *read_runs(COLLECTED), *outside()]
+    """Return the runs of runs.csv, of collected.csv, and those outside, as far as they are here."""
+    collected = [run for path in (COLLECTED, NOT_DISTRIBUTED) if path.exists() for run in read_runs(path)]
+    return [*read_runs(), *collected, *outside()]
 
 
 def _runs_of(name: str) -> Iterator[MeasuredRun]:

@@ -3,7 +3,8 @@
 runs.csv has a row for each figure that may be distributed. sources.toml has, for each repository that the figures are from, the
 license, the copyright line, and the values that all of its rows share. A blank cell of runs.csv has the value that its source
 gives, and is unknown if the source gives none. `benchmarks.measured.importers` writes runs.csv, and reads the rows that stay
-outside. collected.csv has the same columns; `benchmarks.measured.collectors` writes it from copies of its sources.
+outside. collected.csv has the same columns; `benchmarks.measured.collectors` writes it from copies of its sources, and puts the
+rows of repositories that are not in sources.toml into build/measured/collected.csv.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from vramcast.core.files import digest
 
 RUNS: Final = Path(__file__).with_name("runs.csv")
 COLLECTED: Final = Path(__file__).with_name("collected.csv")
+NOT_DISTRIBUTED: Final = Path(__file__).parents[2] / "build" / "measured" / "collected.csv"
 SOURCES: Final = Path(__file__).with_name("sources.toml")
 LICENCES: Final = ("Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC-BY-4.0", "CC0-1.0", "MIT")  # spec: SPDX
 EDGE: Final = "largest batch"
@@ -151,6 +153,9 @@ class Source:
     row: Mapping[str, str] = field(default_factory=dict)
 
 
+_OUTSIDE: Final = Source("", "", "", "", "", "")  # a repository that is not in sources.toml gives its rows nothing
+
+
 @dataclass(frozen=True, slots=True)
 class NotIncluded:
     """A set of measured runs that this repository does not distribute.
@@ -203,7 +208,7 @@ def read_runs(path: Path = RUNS) -> list[MeasuredRun]:
     """Return all runs of the file."""
     known = sources()
     with path.open(newline="", encoding="utf-8") as file:
-        return [run_of(row, known[row["repository"]]) for row in csv.DictReader(file)]
+        return [run_of(row, known.get(row["repository"], _OUTSIDE)) for row in csv.DictReader(file)]
 
 
 def write_runs(runs: Iterable[MeasuredRun], path: Path = RUNS) -> None:
@@ -212,7 +217,7 @@ def write_runs(runs: Iterable[MeasuredRun], path: Path = RUNS) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(cells_of(run, known[run.repository]) for run in runs)
+        writer.writerows(cells_of(run, known.get(run.repository, _OUTSIDE)) for run in runs)
 
 
 def runs_of(repository: str) -> list[MeasuredRun]:

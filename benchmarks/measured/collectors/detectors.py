@@ -1,9 +1,13 @@
-"""Inference of detectors by va-bench: a JSON file a run, with torch's allocated peak."""
+"""Inference of detectors by va-bench: a JSON file a run, with torch's allocated peak.
+
+Its authors' own runs are in a repository with a license. What others submit is in one without: those rows stay outside.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 from benchmarks.measured.cells import traits
 from benchmarks.measured.collectors.checkout import Checkout
@@ -11,18 +15,30 @@ from benchmarks.measured.measured_run import MeasuredRun
 from vramcast.core.units import MIB
 
 REPOSITORY = "LibreYOLO/vision-analysis-benchmark"
+SUBMISSIONS = "LibreYOLO/vision-analysis"
 
 
 def runs(checkout: Checkout) -> Iterator[MeasuredRun]:
-    """Yield the runs with PyTorch on a card."""
+    """Yield the runs of va-bench's authors with PyTorch on a card."""
     for folder in ("results_full_gpu", "results_parity"):
-        for path in checkout.paths(folder):
-            if "__pytorch__cuda__" in path:
-                yield run_of(json.loads(checkout.text(path)), checkout.commit, path)
+        yield from _runs_in(folder, REPOSITORY, "Apache-2.0", checkout)
+
+
+def submissions(checkout: Checkout) -> Iterator[MeasuredRun]:
+    """Yield the submitted runs with PyTorch on a card."""
+    yield from _runs_in("submissions", SUBMISSIONS, "", checkout)
+
+
+def _runs_in(folder: str, repository: str, licence: str, checkout: Checkout) -> Iterator[MeasuredRun]:
+    for path in checkout.paths(folder):
+        if "__pytorch__cuda__" in path:
+            result = json.loads(checkout.text(path))
+            if result["memory"]["peak_vram_mb"]:
+                yield replace(run_of(result, checkout.commit, path), repository=repository, licence=licence)
 
 
 def run_of(result: dict[str, dict[str, object]], commit: str, path: str) -> MeasuredRun:
-    """Return the run of a file."""
+    """Return the run of a file of va-bench's own repository."""
     model, config, software, data = (result[part] for part in ("model", "config", "software", "dataset"))
     options = {
         "libreyolo": software["libreyolo"],

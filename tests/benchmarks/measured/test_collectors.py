@@ -13,6 +13,7 @@ import pytest
 from benchmarks.measured.collectors import detectors, golden_values, segment_anything, self_supervised, train_pipelines
 from benchmarks.measured.collectors.__main__ import COLLECTORS
 from benchmarks.measured.collectors.markdown import tables
+from benchmarks.measured.importers import is_allowed
 from benchmarks.measured.measured_run import COLLECTED, FIGURES, LICENCES, QUALITIES, TRAITS, read_runs, sources, write_runs
 from benchmarks.measured.screens import screened
 from vramcast.core.files import digest
@@ -69,6 +70,15 @@ EmbeddingTablesConfig:
 PipelineConfig:
   pipeline: sparse
 """
+DETECTION: dict[str, Any] = {
+    "model": {"id": "yolox-s"},
+    "config": {"batch_size": 1, "input_size": 640, "max_det": 300},
+    "dataset": {"num_images": 500},
+    "hardware": {"gpu": "NVIDIA GeForce RTX 5070 Ti", "cuda_version": "12.8"},
+    "software": {"torch": "2.11.0+cu128", "libreyolo": "1.1.1", "libreyolo_commit": "unknown"},
+    "memory": {"peak_vram_mb": 86.5},
+    "runtime": {"precision": "fp32"},
+}
 
 
 class Files:
@@ -97,20 +107,21 @@ def golden(**metrics: dict[str, Any]) -> str:
 
 
 def test_detectors_are_read() -> None:
-    result = {
-        "model": {"id": "yolox-s"},
-        "config": {"batch_size": 1, "input_size": 640, "max_det": 300},
-        "dataset": {"num_images": 500},
-        "hardware": {"gpu": "NVIDIA GeForce RTX 5070 Ti", "cuda_version": "12.8"},
-        "software": {"torch": "2.11.0+cu128", "libreyolo": "1.1.1", "libreyolo_commit": "unknown"},
-        "memory": {"peak_vram_mb": 86.5},
-        "runtime": {"precision": "fp32"},
-    }
     path = "results_full_gpu/yolox-s__pytorch__cuda__card__1.json"
     other = "results_full_gpu/yolox-s__onnx__cuda__card__1.json"
-    [run] = detectors.runs(Files((path, COMMIT, json.dumps(result)), (other, COMMIT, "{}")))
+    [run] = detectors.runs(Files((path, COMMIT, json.dumps(DETECTION)), (other, COMMIT, "{}")))
     assert (run.model, run.value_bytes, run.sizes, run.torch) == ("yolox-s", round(86.5 * MIB), "3x640x640", "2.11.0+cu128")
     assert run.options == {"libreyolo": "1.1.1", "max_det": 300, "images": 500}
+
+
+def test_submissions_have_no_license_and_stay_outside() -> None:
+    result = DETECTION | {"runtime": {"precision": "fp16"}}
+    path = "submissions/yolox-s__pytorch__cuda__card__1.json"
+    on_host = "submissions/yolox-s__pytorch__cuda__card__2.json"
+    files = Files((path, COMMIT, json.dumps(result)), (on_host, COMMIT, json.dumps(result | {"memory": {"peak_vram_mb": 0.0}})))
+    [run] = detectors.submissions(files)
+    assert (run.repository, run.licence, run.path, run.precision) == (detectors.SUBMISSIONS, "", path, "fp16")
+    assert not is_allowed(run, sources())
 
 
 def test_tables_of_segment_anything_are_read() -> None:
@@ -219,7 +230,7 @@ def test_container_before_its_own_file_is_that_of_the_pipeline() -> None:
 
 
 def test_every_collected_row_may_be_distributed_and_names_its_page() -> None:
-    assert {run.repository for run in RUNS} == set(COLLECTORS)
+    assert {run.repository for run in RUNS} == set(COLLECTORS) & set(sources())
     for run in RUNS:
         assert run.licence == sources()[run.repository].licence
         assert run.licence in LICENCES
