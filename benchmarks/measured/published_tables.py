@@ -11,6 +11,7 @@ from benchmarks.measured.cells import PAGE, Row, figure, has_convolutions, mib, 
 from benchmarks.measured.measured_run import EDGE, MeasuredRun
 from vramcast.core.units import GIB
 
+_SWIFT: Final = "modelscope/ms-swift"  # spec: it cuts samples at max_length, and only packing fills lines up to that length
 _XMEM: Final = "Stone-ResearchLife/xMem"
 # spec: the commits that added the folders
 _XMEM_COMMITS: Final = {
@@ -61,7 +62,8 @@ def xmem_runs(rows: Iterable[Row]) -> Iterator[MeasuredRun]:
             precision="fp32",
             optimizer=row["optimizer"],
             options={"family": row["family"], "generation": row["generation"], **mode},
-            traits=traits(convolutions=row["family"] == "cnn"),
+            # spec: xMem's collator pads the lines of a text batch to the longest one
+            traits=traits(convolutions=row["family"] == "cnn", varied=row["family"] != "cnn"),
             cards=1,
             card=row["gpu"],
             card_bytes=int(row["total_gpu_memory"]),
@@ -96,7 +98,11 @@ def paged_runs(rows: Iterable[Row]) -> Iterator[MeasuredRun]:
             precision=row["precision"],
             optimizer=row["optimizer"],
             options=_notes(row),
-            traits=traits(compiled=row.get("compile") == "1" or "compile" in row["job"], ranks=cards),
+            traits=traits(
+                compiled=row.get("compile") == "1" or "compile" in row["job"],
+                ranks=cards,
+                varied=page[1] == _SWIFT and "packing" not in row["job"],
+            ),
             cards=cards,
             card=row["gpu"].partition(" (")[0],
             torch="" if row["torch"].startswith(("not stated", "see page")) else row["torch"].partition(" (")[0],

@@ -119,6 +119,14 @@ def test_importer_leaves_out_other_licenses_and_rows_without_commit() -> None:
     assert list(published_tables.paged_runs([row])) == []
 
 
+def test_batches_of_text_vary_unless_lines_are_filled() -> None:
+    by_job = {run.job: run.traits for run in RUNS if run.repository == "modelscope/ms-swift" and run.path.endswith(".md")}
+    filled = {job for job in by_job if "packing" in job}
+    assert filled
+    assert {job for job, said in by_job.items() if "varied batches" not in said} == filled
+    assert {run.traits for run in RUNS if run.repository == "Stone-ResearchLife/xMem"} == {"convolutions", "varied batches"}
+
+
 def test_keys_tell_different_figures_apart() -> None:
     by_key: dict[str, set[tuple[object, ...]]] = {}
     for run in RUNS:
