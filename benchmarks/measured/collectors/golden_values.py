@@ -22,7 +22,19 @@ _VALUES: Final = re.compile(
 )
 # These commits took values out that are not numbers, and ran nothing.
 _REFORMATTED: Final = ("93ebf8d72f",)
-_CONTAINER: Final = re.compile(r"nvcr\.io/nvidia/pytorch:[\d.]+-py3")
+_CONTAINER: Final = re.compile(r"nvcr\.io/nvidia/pytorch:([\d.]+)-py3")
+# spec: torch.__version__ and torch.version.cuda in these images. Such a torch names its image: 2.13.0a0+8145d630e8.nv26.06.
+# Those of 25.06, 26.02 and 26.04 are in NVIDIA-NeMo/Megatron-Bridge@067f987d, docs/releases/software-versions.md.
+_TORCH: Final = {
+    "24.01": ("2.2.0a0+81ea7a4", "12.3"),
+    "25.03": ("2.7.0a0+7c8ec84dab", "12.8"),
+    "25.06": ("2.8.0a0+5228986c39", "12.9"),
+    "25.09": ("2.9.0a0+50eac811a6", "13.0"),
+    "25.11": ("2.10.0a0+b558c986e8", "13.0"),
+    "26.02": ("2.11.0a0+eb65b36914", "13.1"),
+    "26.04": ("2.12.0a0+0291f960b6", "13.2"),
+    "26.06": ("2.13.0a0+8145d630e8", "13.3"),
+}
 _FACTS: Final = (
     "global-batch-size", "tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size",
     "expert-model-parallel-size", "expert-tensor-parallel-size", "num-layers-per-virtual-pipeline-stage", "sequence-parallel",
@@ -69,6 +81,8 @@ def run_of(
     test_type = str((yaml.safe_load(config) or {}).get("TEST_TYPE", "regular"))
     script, count = cards or ("", 0)
     is_known = bool(cards and container and test_type == "regular")
+    image = _CONTAINER.fullmatch(container)
+    torch, cuda = _TORCH.get(image[1], ("", "")) if image else ("", "")
     return MeasuredRun(
         repository=REPOSITORY,
         commit=commit,
@@ -93,6 +107,8 @@ def run_of(
         traits=traits(ranks=count),
         cards=count or None,
         card={"a100": "A100", "h100": "H100 80GB", "gb200": "GB200"}[named["card"]],
+        torch=torch,
+        cuda=cuda,
         os="Linux",
     )
 
@@ -134,8 +150,8 @@ def _container(checkout: Checkout, path: str, stack: str) -> str:
     if pinned:
         return pinned[0]
     # Before November 2025, the pipeline names the image of the older stack first.
-    images = _CONTAINER.findall(checkout.text(".gitlab/stages/01.build.yml", ran[0]))
-    return images[0 if stack == "lts" else 1] if len(images) > 1 else ""
+    images = list(_CONTAINER.finditer(checkout.text(".gitlab/stages/01.build.yml", ran[0])))
+    return images[0 if stack == "lts" else 1][0] if len(images) > 1 else ""
 
 
 def _cards_of_tests(checkout: Checkout) -> dict[tuple[str, str], tuple[str, int]]:

@@ -191,6 +191,7 @@ def test_golden_values_are_read_with_their_recipe_and_container() -> None:
     assert run.job == f"pretrain_gpt.py with {TEST}/model_config.yaml"
     assert (run.cards, run.traits, run.card, run.quality) == (16, "several ranks", "H100 80GB", "repeatable")
     assert run.options["container"] == "nvcr.io/nvidia/pytorch:25.09-py3"
+    assert (run.torch, run.cuda) == ("2.9.0a0+50eac811a6", "13.0")
     assert run.script == digest(CONFIG, digits=12)
 
 
@@ -213,7 +214,7 @@ def test_run_of_unknown_recipe_is_not_repeatable() -> None:
     values = golden(mem_max_allocated_bytes={"1": 5e9})
     run = golden_values.run_of(f"{TEST}/golden_values_lts_dgx_a100.json", values, CONFIG, COMMIT, None, "")
     assert run is not None
-    assert (run.cards, run.quality) == (None, "partly")
+    assert (run.cards, run.quality, run.torch) == (None, "partly", "")
 
 
 def test_container_before_its_own_file_is_that_of_the_pipeline() -> None:
