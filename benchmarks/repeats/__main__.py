@@ -22,6 +22,7 @@ from typing import Final, cast
 from benchmarks.accuracy.examples import estimate_of, example_from
 from benchmarks.accuracy.runner import BUILD, Case
 from benchmarks.measured.measured_run import MeasuredRun
+from benchmarks.repeats.packages import cudnn
 from benchmarks.repeats.results import Result, keep, kept, summary
 from benchmarks.repeats.rows import Harness, distinct, in_fair_order
 from vramcast.core.errors import VramcastError
@@ -56,6 +57,7 @@ def _with_estimate(result: Result, case: Case) -> Result:
     if printed is not None:
         printed.unlink(missing_ok=True)
     facts = {**case.facts, "figure": result.figure}
+    cudnn(case.job.stack)
     estimate = estimate_of(case)
     if case.job.training.mode == "train" and not estimate.steps:
         return replace(result, message=f"no training step: {' '.join(estimate.course.ended.split()) or 'it ended'}"[:300])

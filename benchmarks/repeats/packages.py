@@ -1,6 +1,6 @@
-"""Folders below build/repeats for the software of a row: files of a project's commit, and packages of its time.
+"""Software of a row: files of a project's commit and packages of its time in build/repeats, and cuDNN in vramcast's cache.
 
-Each is made once. A project is cloned from GitHub, or read from a git directory at build/repeats/git/OWNER+NAME.
+Each is fetched once. A project is cloned from GitHub, or read from a git directory at build/repeats/git/OWNER+NAME.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from typing import Final
 from benchmarks.accuracy.published_peaks import export
 from benchmarks.accuracy.runner import ROOT
 from vramcast.core.files import digest
+from vramcast.hardware.stack import Stack
+from vramcast.tracer.nullgpu.cudnn.download import fetch
+from vramcast.tracer.nullgpu.cudnn.libraries import COMPLETE, installed_stack, number_of
 
 FOLDER: Final = ROOT / "build" / "repeats"
 
@@ -25,7 +28,7 @@ def project(repository: str, commit: str, *paths: str) -> Path:
     Raises:
         SystemExit: The repository does not have them.
     """
-    folder = FOLDER / f"{repository.replace('/', '+')}-{commit[:12]}"
+    folder = FOLDER / f"{repository.replace('/', '+')}-{commit[:12]}-{digest(*paths, digits=6)}"
     if not folder.exists():
         git = FOLDER / "git" / repository.replace("/", "+")
         if not git.exists():
@@ -48,6 +51,17 @@ def packages(*requirements: str) -> Path:
         _run(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(part), *requirements)
         part.rename(folder)
     return folder
+
+
+def cudnn(stack: Stack | None) -> None:
+    """Fetch the cuDNN that answers for a stack: with another one, the same row has another result.
+
+    Raises:
+        DownloadError: It cannot be fetched.
+    """
+    wanted = stack.cudnn if stack is not None else None
+    if wanted is not None and wanted != installed_stack().cudnn:
+        fetch(max(wanted, COMPLETE, key=number_of))
 
 
 def _part_of(folder: Path) -> Path:

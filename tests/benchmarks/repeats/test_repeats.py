@@ -19,6 +19,8 @@ from benchmarks.repeats.results import Result, keep, kept, summary
 from benchmarks.repeats.rows import distinct, in_fair_order
 from vramcast.core.errors import JobError
 from vramcast.core.units import MIB
+from vramcast.hardware import stack
+from vramcast.hardware.stack import Stack
 
 RUN = MeasuredRun(
     "owner/name", "c0", "table.csv", "MIT", "train.py", "net", "allocated peak", 100 * MIB, "MiB", "repeatable", batch=8
@@ -79,7 +81,7 @@ def test_summary_has_groups_and_reasons() -> None:
 
 
 def test_training_that_raised_before_a_step_has_no_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = SimpleNamespace(training=SimpleNamespace(mode="train"))
+    job = SimpleNamespace(stack=None, training=SimpleNamespace(mode="train"))
     ended = SimpleNamespace(steps=0, course=SimpleNamespace(ended="it raised ValueError"))
     harness = Rows(RUN)
     monkeypatch.setattr(harness, "case_of", lambda run: Case("row", job, run.value_bytes))  # type: ignore[arg-type]
@@ -106,7 +108,7 @@ def test_error_of_a_job_is_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(command, "estimate_of", refuse)
     harness = Rows(RUN)
-    monkeypatch.setattr(harness, "case_of", lambda run: Case("row", None, run.value_bytes))  # type: ignore[arg-type]
+    monkeypatch.setattr(harness, "case_of", lambda run: Case("row", SimpleNamespace(stack=None), run.value_bytes))  # type: ignore[arg-type]
     found = command.repeated("k", RUN, harness)
     assert (found.message, found.is_repeatable) == ("JobError: it raised", True)
 
@@ -133,7 +135,7 @@ def test_super_resolution_row_runs_the_script_of_its_commit(monkeypatch: pytest.
 
 def test_job_that_ended_before_it_printed_has_no_estimate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     printed = tmp_path / "peak.json"
-    job = SimpleNamespace(training=SimpleNamespace(mode="infer"))
+    job = SimpleNamespace(stack=None, training=SimpleNamespace(mode="infer"))
     case = Case("row", job, RUN.value_bytes, {"printed": str(printed)})  # type: ignore[arg-type]
     harness = Rows(RUN)
     monkeypatch.setattr(harness, "case_of", lambda run: case)
@@ -149,6 +151,24 @@ def test_packages_are_installed_once(requirements: tuple[str, ...], monkeypatch:
     folders = {packages.packages(*requirements) for _ in range(2)}
     assert len(calls) == len(folders) == 1
     assert (calls[0][-1:], [path.name for path in tmp_path.iterdir()]) == (requirements, [next(iter(folders)).name])
+
+
+@pytest.mark.parametrize(
+    ("said", "fetched"),
+    [
+        ("cudnn==9.5.1.17", ["9.12.0"]),
+        ("cudnn==9.15.1", ["9.15.1"]),
+        ("torch==2.6.0", ["9.12.0"]),
+        ("cudnn==9.19.0", []),
+        ("", []),
+    ],
+)
+def test_the_cudnn_that_answers_for_a_row_is_fetched(said: str, fetched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(packages, "fetch", asked.append)
+    monkeypatch.setattr(packages, "installed_stack", lambda: Stack(cudnn="9.19.0"))
+    packages.cudnn(stack.parse(said) if said else None)
+    assert asked == fetched
 
 
 MILA = replace(
@@ -168,12 +188,24 @@ def test_milabench_row_has_the_arguments_of_its_benchmark(monkeypatch: pytest.Mo
     assert case.facts["outside"] == str(81559 * MIB - case.job.device.total_bytes)
 
 
+def test_milabench_row_of_several_cards_traces_a_rank_of_its_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(milabench, "project", lambda repository, *words: tmp_path / repository)
+    monkeypatch.setattr(milabench, "packages", lambda *requirements: tmp_path / "packages")
+    case = milabench.case_of(replace(MILA, job="vjepa-gpus", card="L40S"))
+    assert isinstance(case, Case)
+    assert case.job.command is not None
+    assert (case.job.command.world.size, case.job.command.ranks) == (4, (0,))
+    assert str(tmp_path / "facebookresearch/jepa") in case.job.search_path
+    assert case.job.command.words[-2:] == ("--batch_size", "64")
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({"quality": "screened", "reason": "a nearly full card"}, "nearly full"),
-        ({"job": "whisper"}, "no harness"),
+        ({"job": "torchatari"}, "no harness"),
         ({"card": "not named"}, "not named"),
+        ({"card": "H200", "job": "lightning-gpus"}, "number of cards"),
     ],
 )
 def test_milabench_row_is_screened_by_the_row_alone(change: dict[str, Any], reason: str) -> None:
