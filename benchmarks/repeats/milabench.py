@@ -10,8 +10,10 @@ between the card's size in nvidia-smi and in torch. It differs by up to 0.2 GiB 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain
 from typing import Final
 
@@ -74,6 +76,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "vjepa-single": _JEPA,
     "vjepa-gpus": _JEPA,
 }
+_ALIKE: Final = 2  # arbitrary: two sizes may round to the same segments
 _BATCH: Final = {"diffusion": "--batch_size", "vjepa": "--batch_size"}  # the others have --batch-size
 
 
@@ -87,6 +90,18 @@ def runs() -> list[MeasuredRun]:
     return runs_of(REPOSITORY)
 
 
+@cache
+def figures() -> Counter[tuple[str, str, int]]:
+    """Return how many batch sizes of a job have a figure on a card."""
+    alike = {(run.job, run.card, run.measured_bytes, run.batch) for run in runs()}
+    return Counter((job, card, figure) for job, card, figure, _ in alike)
+
+
+def has_stopped_early(run: MeasuredRun) -> bool:
+    """Return whether other batch sizes of a job have the same figure: the runs ended before their first step."""
+    return figures()[run.job, run.card, run.measured_bytes] > _ALIKE
+
+
 def case_of(run: MeasuredRun) -> Case | str:
     """Return the job of a row, or the reason why it is not repeated."""
     benchmark = BENCHMARKS.get(run.job)
@@ -94,6 +109,8 @@ def case_of(run: MeasuredRun) -> Case | str:
         return f"{run.job}: no harness yet, or the card is not named"
     if run.quality == "screened" or run.card_bytes is None:
         return run.reason
+    if has_stopped_early(run):
+        return f"{run.job}: several batch sizes have the same figure, so their runs ended before the first step"
     if is_of_several_cards(run) and run.card not in RANKS:
         return f"{run.job}: the number of cards of {run.card} is not known"
     card = device(CARDS[run.card])

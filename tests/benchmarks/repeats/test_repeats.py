@@ -212,3 +212,14 @@ def test_milabench_row_is_screened_by_the_row_alone(change: dict[str, Any], reas
     found = milabench.case_of(replace(MILA, **change))
     assert isinstance(found, str)
     assert reason in found
+
+
+def test_milabench_rows_of_runs_that_stopped_early_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    same = [replace(MILA, batch=batch) for batch in (1, 8, 16, 16)]
+    monkeypatch.setattr(milabench, "runs", lambda: same)
+    milabench.figures.cache_clear()
+    assert "same figure" in str(milabench.case_of(MILA))
+    monkeypatch.setattr(milabench, "runs", lambda: same[1:])
+    milabench.figures.cache_clear()
+    assert not milabench.has_stopped_early(MILA)
+    milabench.figures.cache_clear()
