@@ -15,6 +15,7 @@ import runpy
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -33,11 +34,13 @@ _VAE: Final = {
 _TEXT: Final = {
     "hidden_size": 1024, "intermediate_size": 4096, "num_attention_heads": 16, "num_hidden_layers": 23, "hidden_act": "gelu"
 }  # fmt: skip
+_JEPA_STEPS: Final = 65  # spec: benchmarks/vjepa/main.py, earlystop
 _TOKENS: Final = 77  # spec: model_max_length of its tokenizer
 
 
 def _module(name: str, **contents: Any) -> None:
     module = ModuleType(name)
+    module.__spec__ = ModuleSpec(name, None)  # libraries ask whether a package is here
     vars(module).update(contents)
     sys.modules[name] = module
 
@@ -111,13 +114,13 @@ def _pictures(batch: int) -> None:
 
 
 def _videos(batch: int) -> None:
-    """Replace V-JEPA's clips; its masks are drawn by its own code."""
+    """Replace V-JEPA's clips. Its own code draws the masks, and the batches with the most tokens of a run come first."""
 
     def init_data(*, collator: Any, clip_len: int, **options: Any) -> tuple[Any, Any]:
-        clip = torch.empty(3, clip_len, 224, 224)
-        made = ([clip], 0, [torch.zeros(clip_len, dtype=torch.int64)])
-        loader = torch.utils.data.DataLoader(_Samples([made] * batch * _BATCHES), batch_size=batch, collate_fn=collator)
-        return loader, _Samples()
+        clips = torch.empty(batch, 3, clip_len, 224, 224)
+        drawn = [collator([clips[0, 0, 0, 0]] * batch)[1:] for _ in range(_JEPA_STEPS)]
+        drawn.sort(key=lambda masks: sum(mask.shape[1] for mask in masks[0]), reverse=True)
+        return _Samples([([[clips]], *masks) for masks in drawn]), _Samples()
 
     _module("src.datasets.data_manager", init_data=init_data)
     _module("app.vjepa.transforms", make_transforms=lambda **options: None)
