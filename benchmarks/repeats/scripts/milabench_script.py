@@ -73,7 +73,7 @@ class _Samples(list[Any]):
 def _images(batch: int) -> None:
     """Replace the images of the scripts with networks of torchvision, and the start of their processes."""
     images, labels = torch.empty(batch, 3, 224, 224), torch.zeros(batch, dtype=torch.int64)
-    batches = _Samples([(images, labels)] * _BATCHES)
+    batches: Any = _Samples([(images, labels)] * _BATCHES)
     loaders: Any = importlib.import_module("benchmate.dataloader")
     loaders.pytorch = lambda *args, **options: torch.utils.data.DataLoader(
         batches, batch_size=None, sampler=_Samples(range(_BATCHES))
