@@ -54,14 +54,21 @@ SHEET = {
     "gb200": (186, 8000),
     "rtxa6000": (48, 768),
     "rtx6000-ada": (48, 960),
+    "rtxpro6000-max-q": (96, 1792),
     "rtx2080ti": (11, 616),
+    "rtx3050-laptop": (4, 192),
     "rtx3060": (12, 360),
     "rtx3070": (8, 448),
+    "rtx3070ti-laptop": (8, 448),
     "rtx3080": (10, 760),
     "rtx3080ti": (12, 912),
     "rtx3090": (24, 936),
+    "rtx4050-laptop": (6, 192),
     "rtx4060": (8, 272),
+    "rtx4060-laptop": (8, 256),
+    "rtx4060ti": (8, 288),
     "rtx4070": (12, 504),
+    "rtx4070-laptop": (8, 256),
     "rtx4070ti": (12, 504),
     "rtx4080": (16, 717),
     "rtx4090": (24, 1008),
@@ -148,12 +155,12 @@ def test_peaks_state_assumptions(card: Device) -> None:
 
 @each_card
 def test_numbers_are_plausible(card: Device) -> None:
-    assert 4 * GIB < card.total_bytes < 192 * GIB
+    assert 3 * GIB < card.total_bytes < 192 * GIB
     assert card.total_bytes % 4096 == 0
-    assert 14 <= card.sm_count <= 170
+    assert 14 <= card.sm_count <= 188
     assert 1_000_000 <= card.clock_khz <= 3_000_000
     assert 700_000 <= card.memory_clock_khz <= 16_000_000
-    assert 128 <= card.memory_bus_bits <= 8192
+    assert 96 <= card.memory_bus_bits <= 8192
     assert 2**21 <= card.l2_bytes <= 1.01 * 2**27
     assert 65_536 <= card.shared_per_sm_bytes <= 233_472
     assert 49_152 <= card.shared_per_block_optin_bytes <= card.shared_per_sm_bytes
