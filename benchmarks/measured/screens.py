@@ -20,10 +20,14 @@ _OUTSIDE: Final = ("device peak", "process peak", "reserved at print", "reserved
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """A rule: `why` is the reason that a row keeps, `applies` says whether it does."""
+    """A rule: `why` is the reason that a row keeps, `applies` says whether it does.
+
+    `is_repeatable` says whether a harness can repeat such a run all the same.
+    """
 
     why: str
     applies: Callable[[MeasuredRun], bool]
+    is_repeatable: bool = True
 
 
 def _arg(run: MeasuredRun, name: str) -> str:
@@ -48,7 +52,10 @@ def _has_few_images(run: MeasuredRun) -> bool:
 
 def _is_later_run(run: MeasuredRun) -> bool:
     index = str(run.options.get("run_index", "")).partition("/")[0]
-    return (index.isdigit() and int(index) > 1) or _says(run, "not the first run|training run ([2-9]|1\\d) of one process")
+    # A notebook's process survives its training. Ultralytics numbers folders, and keeps the labels that it has read.
+    was_run_before = _says(run, "in the notebook's process") and _says(run, r"label cache kept|run folder \d")
+    said = _says(run, "not the first run|training run ([2-9]|1\\d) of one process")
+    return (index.isdigit() and int(index) > 1) or said or was_run_before
 
 
 def _is_frozen(run: MeasuredRun) -> bool:
@@ -75,16 +82,21 @@ SCREENS: Final = (
     Screen(f"crowded images: more than {_MOST_BOXES:g} boxes", _is_crowded),
     Screen("fewer images than the batch", _has_few_images),
     Screen("a later run of its process, which may hold memory of the earlier ones", _is_later_run),
-    Screen("a resumed run, or a log that starts later", lambda run: _says(run, "resumed run|log starts at epoch")),
+    Screen("a resumed run, or a log that starts later", lambda run: _says(run, "resumed run|log starts at epoch"), False),
     Screen("frozen layers: their number decides, and notebooks change it", _is_frozen),
     Screen("images of several sizes", _is_of_several_sizes),
     Screen("the batch was found by the run itself", lambda run: _says(run, "autobatch")),
     Screen("the log shows a model that its command does not name", lambda run: _says(run, "contradicts the version")),
-    Screen("a loss of the repository's own", lambda run: _says(run, "own loss")),
-    Screen("one batch is split over several cards", lambda run: _says(run, "several GPUs listed")),
-    Screen("not a card of NVIDIA", lambda run: _says(run, "not an NVIDIA card")),
+    Screen("a loss of the repository's own", lambda run: _says(run, "own loss"), False),
+    Screen("one batch is split over several cards", lambda run: _says(run, "several GPUs listed"), False),
+    Screen("not a card of NVIDIA", lambda run: _says(run, "not an NVIDIA card"), False),
     Screen("a nearly full card, which the allocator fills before it gives memory back", _is_full),
 )  # fmt: skip
+
+
+def not_repeatable(run: MeasuredRun) -> list[str]:
+    """Return the reasons of the rules that also rule out a repeat."""
+    return [screen.why for screen in SCREENS if not screen.is_repeatable and screen.applies(run)]
 
 
 def screened(run: MeasuredRun) -> MeasuredRun:

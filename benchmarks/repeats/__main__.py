@@ -1,6 +1,7 @@
 """Repeat measured rows of a public source on the null GPU.
 
-    python -m benchmarks.repeats SOURCE [--row KEY] [--sample N] [--seed 0] [--limit N] [--again all|failed] [--by FIELD]
+    python -m benchmarks.repeats SOURCE [--row KEY] [--sample N] [--seed 0] [--limit N] [--again all|failed] [--once]
+                                        [--by FIELD]
 
 Without --row, rows come in a seeded order that takes each model in turn, and --sample takes the first N of it. Each result is
 appended to build/accuracy/repeats-SOURCE.jsonl at once, and rows that have one there are not repeated. The table has all rows
@@ -15,11 +16,12 @@ import json
 import os
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast
 
-from benchmarks.accuracy.examples import estimate_of, example_from
+from benchmarks.accuracy.examples import TIMEOUT_S, estimate_of, example_from
 from benchmarks.accuracy.runner import BUILD, Case
 from benchmarks.measured.measured_run import MeasuredRun
 from benchmarks.repeats.packages import cudnn
@@ -29,6 +31,7 @@ from vramcast.core.errors import VramcastError
 from vramcast.core.plain import to_plain
 from vramcast.core.units import MIB
 from vramcast.learner.workspaces import settled_reserved
+from vramcast.tracer.nullgpu.client import NullGpuTracer
 
 SOURCES: Final = ("milabench", "super_resolution", "yolo")
 
@@ -38,24 +41,52 @@ def harness_of(source: str) -> Harness:
     return cast(Harness, importlib.import_module(f"benchmarks.repeats.{source}"))
 
 
-def repeated(key: str, run: MeasuredRun, harness: Harness) -> Result:
-    """Return the result of a row: its estimate, or why there is none."""
+def repeated(key: str, run: MeasuredRun, harness: Harness, *, once: bool = False) -> Result:
+    """Return the result of a row: its estimate, or why there is none.
+
+    Args:
+        key: The row's key.
+        run: The row.
+        harness: The source's harness.
+        once: Whether one trace is enough: it gives the figure, and not what a bound needs.
+    """
     started = time.perf_counter()
     case = harness.case_of(run)
     if isinstance(case, str):
         return Result(key, run.figure, run.measured_bytes, message=case, is_repeatable=False)
-    result = Result(key, run.figure, run.measured_bytes, outside=int(case.facts.get("outside", 0)))
+    result = Result(key, run.figure, run.measured_bytes, outside=int(case.facts.get("outside", 0)), facts=case.facts)
     try:
-        result = _with_estimate(result, case)
+        result = _traced(result, case) if once else _with_estimate(result, case)
     except VramcastError as error:
         result = replace(result, message=f"{type(error).__name__}: {error}"[:300])
     return replace(result, seconds=round(time.perf_counter() - started, 1))
 
 
-def _with_estimate(result: Result, case: Case) -> Result:
+def _printed_by(case: Case) -> Path | None:
+    """Return the file that a job leaves, after removing an earlier one."""
     printed = Path(case.facts["printed"]) if "printed" in case.facts else None
     if printed is not None:
         printed.unlink(missing_ok=True)
+    return printed
+
+
+def _traced(result: Result, case: Case) -> Result:
+    """Return a result with the peaks of one trace; there is no context, and so no peak of the process."""
+    printed = _printed_by(case)
+    with closing(NullGpuTracer()) as tracer:
+        traced = tracer.trace(case.job, case.options, timeout_s=TIMEOUT_S)
+    if traced.trace is None or (printed is not None and not printed.exists()):
+        return replace(result, message=f"the job ended before its peak: {traced.status} {traced.message}"[:300])
+    peaks = {name: traced.trace.header["peaks"][name] for name in ("allocated", "reserved")}
+    settled = settled_reserved(traced.trace)
+    if printed is not None:
+        peaks |= json.loads(printed.read_text(encoding="utf-8"))
+        settled = peaks["reserved"]
+    return replace(result, **peaks, settled=settled)
+
+
+def _with_estimate(result: Result, case: Case) -> Result:
+    printed = _printed_by(case)
     facts = {**case.facts, "figure": result.figure}
     cudnn(case.job.stack)
     estimate = estimate_of(case)
@@ -87,6 +118,7 @@ def main() -> None:
     parser.add_argument(
         "--again", choices=("all", "failed"), help="repeat also rows that have a result, or those without an estimate"
     )
+    parser.add_argument("--once", action="store_true", help="trace a row once: the figure, without what a bound needs")
     parser.add_argument("--by", default="family", metavar="FIELD", help="group the table by this field of the examples")
     options = parser.parse_args()
     harness = harness_of(options.source)
@@ -102,7 +134,7 @@ def main() -> None:
     again = "all" if options.row else options.again
     done = {key for key, result in results.items() if again is None or (again == "failed" and not result.message)}
     for key in [key for key in chosen if key not in done][: options.limit]:
-        results[key] = result = repeated(key, rows[key], harness)
+        results[key] = result = repeated(key, rows[key], harness, once=options.once)
         keep(result, path)
         said = result.message or f"{result.estimated / MIB:.1f} of {result.measured / MIB:.1f} MiB"
         print(f"{key} {rows[key].model} {rows[key].batch}: {said} ({result.seconds} s)", file=sys.stderr, flush=True)

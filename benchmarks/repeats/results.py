@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,8 @@ class Result:
         message: The reason why there is no estimate; "" if there is one.
         is_repeatable: False if the harness rejected the row.
         seconds: The time that it took.
-        example: The row as an `Example`, as JSON; {} without an estimate.
+        example: The row as an `Example`, as JSON; {} without an estimate, or if it was traced only once.
+        facts: Those of the row's `Case`.
     """
 
     key: str
@@ -43,6 +44,7 @@ class Result:
     is_repeatable: bool = True
     seconds: float = 0.0
     example: Mapping[str, Any] | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def estimated(self) -> int:
@@ -51,8 +53,8 @@ class Result:
         return peaks.get(self.figure, self.process + self.outside)
 
     def is_in(self, by: str) -> str:
-        """Return the row's group: its `family`, `group` (the model), `gpu` or another field of the example."""
-        return str((self.example or {}).get(by, ""))
+        """Return the row's group: its `family`, `group` (the model), `gpu` or another fact, or a field of the example."""
+        return str({**(self.example or {}), **self.facts}.get(by, ""))
 
 
 def kept(path: Path) -> dict[str, Result]:

@@ -19,7 +19,7 @@ from benchmarks.accuracy.runner import BUILD, Case, has_rows, read_rows
 from benchmarks.measured.cells import Row
 from benchmarks.measured.logs import yolo_runs
 from benchmarks.measured.measured_run import MeasuredRun
-from benchmarks.measured.screens import screened
+from benchmarks.measured.screens import not_repeatable, screened
 from benchmarks.repeats import yolo_data
 from benchmarks.repeats.packages import FOLDER, packages, search_path
 from benchmarks.repeats.scripts import yolo_script
@@ -29,7 +29,9 @@ from vramcast.hardware.cards import device
 from vramcast.jobs.job import Command, Job, Training
 
 TABLES: Final = ("public/yolo_logs.csv", "public/yolo_recent.csv")
-BOXES: Final = "public/yolo_boxes.csv"  # boxes of the validation set for rows of the first table, if it is there
+# If it is there, what else these logs say: boxes of the validation set; and as `log`, "label cache kept" (the data set was read
+# before), "run folder 3" (its number), and "in the notebook's process".
+BOXES: Final = "public/yolo_boxes.csv"
 LEAST_TORCH: Final = (2, 7)
 STEPS: Final = 4  # arbitrary: the least number of steps
 IMAGES: Final = 64  # measured: yolo26n, batch 4: 706 MiB after 16 images, 720 after 96; the log has 728 after 1,676
@@ -51,14 +53,15 @@ def runs() -> list[MeasuredRun]:
     """Return the rows that have a figure, "screened" if a rule of `benchmarks.measured.screens` leaves one out."""
     boxes = {_place(row): row for row in read_rows(BOXES)} if has_rows(BOXES) else {}
     rows = [boxes.get(_place(row), {}) | row for name in TABLES for row in read_rows(name)]
-    return [screened(run) for run in yolo_runs(map(_with_boxes, rows)) if run.value_bytes is not None]
+    return [screened(run) for run in yolo_runs(map(_with_log, rows)) if run.value_bytes is not None]
 
 
 def _place(row: Row) -> tuple[str, ...]:
     return tuple(row[column] for column in ("source", "commit", "model", "batch", "imgsz", "figure_first_MiB"))
 
 
-def _with_boxes(row: Row) -> Row:
+def _with_log(row: Row) -> Row:
+    row = {**row, "flags": "; ".join(filter(None, (row.get("flags"), row.get("log"))))}
     if row.get("boxes_per_image") or not row.get("n_val_boxes"):
         return row
     return {**row, "boxes_per_image": f"{int(row['n_val_boxes']) / int(row['n_val_images']):.2f}"}
@@ -78,12 +81,7 @@ def _obstacles(run: MeasuredRun) -> Iterator[str]:
         yield f"no stub data for the task {task_of(run)}"
     if not said.get("n_images") or not said.get("n_classes") or run.batch is None or run.batch < 1:
         yield "the number of images, the number of classes or the batch is unknown"
-    elif (run.cards or 1) > 1 and "several GPUs" in f"{said.get('completeness')} {said.get('flags')}":
-        yield "several cards share a batch"
-    if "own loss" in said.get("flags", ""):
-        yield "the loss is the repository's own"
-    if "resumed" in f"{said.get('completeness')} {said.get('flags')}":
-        yield "it resumes a run"
+    yield from not_repeatable(run)
 
 
 def task_of(run: MeasuredRun) -> str:
@@ -111,7 +109,8 @@ def case_of(run: MeasuredRun) -> Case | str:
     if not network:
         return f"ultralytics {release} has no {name_of(run)}: its authors have a release of their own"
     printed = BUILD / f"printed-{run.key}.json"
-    described = {"model": network, "arguments": arguments_of(run), "printed": str(printed)}
+    is_label_cache_kept = "label cache kept" in run.options.get("flags", "")
+    described = {"model": network, "arguments": arguments_of(run), "printed": str(printed), "collects": is_label_cache_kept}
     work = FOLDER / f"ultralytics-{release}"
     work.mkdir(exist_ok=True)
     job = Job(
@@ -125,7 +124,7 @@ def case_of(run: MeasuredRun) -> Case | str:
     )
     family = run.reason.partition("; ")[0] if run.quality == "screened" else "judged"
     facts = {"group": name_of(run), "family": family, "stack": run.torch, "model": name_of(run), "batch": str(run.batch)}
-    return Case(name_of(run), job, run.measured_bytes, {**facts, "gpu": run.card, "printed": str(printed)})
+    return Case(name_of(run), job, run.measured_bytes, {**facts, "gpu": run.card, "release": release, "printed": str(printed)})
 
 
 def network_of(model: str, theirs: Path) -> str:

@@ -1,10 +1,14 @@
 """The first epoch of a logged Ultralytics training, as a script for `vramcast run`.
 
-    python yolo_script.py '{"model": "yolo11n", "arguments": {"data": "data.yaml", ...}, "printed": "printed.json"}'
+    python yolo_script.py '{"model": "yolo11n", "arguments": {"data": "d.yaml", ...}, "printed": "p.json", "collects": false}'
 
 The model has the logged shape and no trained weights. At the end of the first epoch, the script writes the reserved memory
 that Ultralytics prints in its last line, and exits. Ultralytics' check of mixed precision runs an untrained model of the name
 that the check downloads; it passes, as in the logs.
+
+The model of the check is garbage in a cycle. Ultralytics (8.3.63 to 8.4.115) switches the garbage collector off to load the
+cache of labels, and on afterward, unless there is none: after "New cache created" it stays off, and the model stays on the
+card. With a cache, Python collects the model while it loads the labels (`collects`).
 """
 
 from __future__ import annotations
@@ -49,7 +53,7 @@ def _no_boxes() -> Iterator[None]:
         module.non_max_suppression = original
 
 
-def _check(original: Any) -> Any:
+def _check(original: Any, collects: bool) -> Any:
     """Return Ultralytics' check of mixed precision with a model that is already here."""
     checked = re.search(r"YOLO\(\"(\w+)\.pt\"\)", inspect.getsource(original))
 
@@ -59,7 +63,10 @@ def _check(original: Any) -> Any:
         _stub(checked[1])
         with _no_boxes():
             original(model)
-        gc.collect()  # the checked model is garbage in a cycle; reading a real data set's labels makes Python collect it
+        if collects:
+            gc.collect()
+        else:
+            gc.disable()  # as Ultralytics does soon after; nothing between them fills a generation
         return True
 
     return check
@@ -72,7 +79,10 @@ def main(job: dict[str, Any]) -> None:
     from ultralytics.cfg import DEFAULT_CFG_DICT
     from ultralytics.engine import trainer
 
-    trainer.check_amp = _check(trainer.check_amp)
+    trainer.check_amp = _check(trainer.check_amp, job["collects"])
+    if not job["collects"]:
+        for cache in Path(job["arguments"]["data"]).parent.rglob("*.cache"):
+            cache.unlink(missing_ok=True)
     model = (RTDETR if "rtdetr" in job["model"] else YOLO)(f"{job['model']}.yaml")
 
     def end(_: Any) -> None:

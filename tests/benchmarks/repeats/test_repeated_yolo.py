@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -66,8 +67,9 @@ def test_divides_boxes_by_validation_images(monkeypatch: pytest.MonkeyPatch) -> 
         ({"n_classes": ""}, "number of classes"),
         ({"batch": "-1"}, "batch is unknown"),
         ({"n_cards": "2", "completeness": "several GPUs listed (batch is split)"}, "several cards"),
+        ({"flags": "not an NVIDIA card"}, "not a card of NVIDIA"),
         ({"flags": "own loss (by the repository name)"}, "repository's own"),
-        ({"flags": "resumed run"}, "resumes"),
+        ({"flags": "resumed run"}, "a resumed run"),
         ({"card": "NVIDIA GeForce RTX 9999"}, "not known"),
     ],
 )
@@ -75,6 +77,28 @@ def test_names_reason_of_row_without_a_job(cells: dict[str, str], reason: str) -
     case = yolo.case_of(run(cells))
     assert isinstance(case, str)
     assert reason in case
+
+
+@pytest.mark.parametrize(
+    ("log", "is_left_out"),
+    [
+        ("label cache kept; in the notebook's process", True),
+        ("run folder 2; in the notebook's process", True),
+        ("label cache kept; run folder 2", False),  # a command has a process of its own
+        ("in the notebook's process", False),
+    ],
+)
+def test_screens_run_that_its_log_shows_to_be_a_later_one(log: str, is_left_out: bool) -> None:
+    assert ("a later run" in run({"flags": log}).reason) is is_left_out
+
+
+def test_collects_model_of_check_if_labels_were_read_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yolo, "packages", lambda *_: Path())
+    monkeypatch.setattr(yolo, "network_of", lambda *_: "yolo26n")
+    monkeypatch.setattr(yolo_data, "written", lambda _: Path("data.yaml"))
+    cases = [yolo.case_of(run({"flags": flags})) for flags in ("label cache kept", "")]
+    described = [json.loads(case.job.command.words[1]) for case in cases if not isinstance(case, str) and case.job.command]
+    assert [job["collects"] for job in described] == [True, False]
 
 
 def test_screens_figure_near_size_of_card() -> None:
