@@ -3,9 +3,9 @@
     python -m benchmarks.repeats SOURCE [--row KEY] [--sample N] [--seed 0] [--limit N] [--again all|failed] [--once]
                                         [--by FIELD]
 
-Without --row, rows come in a seeded order that takes each model in turn, and --sample takes the first N of it. Each result is
-appended to build/accuracy/repeats-SOURCE.jsonl at once, and rows that have one there are not repeated. The table has all rows
-chosen that have a result.
+Without --row, rows come in a seeded order that takes each model in turn, and rows that a screen leaves out come last; --sample
+takes the first N. Each result is appended to build/accuracy/repeats-SOURCE.jsonl at once, and rows that have one there are not
+repeated, also if another process appended it meanwhile. The table has all rows chosen that have a result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import json
 import os
 import sys
 import time
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast
@@ -73,8 +72,7 @@ def _printed_by(case: Case) -> Path | None:
 def _traced(result: Result, case: Case) -> Result:
     """Return a result with the peaks of one trace; there is no context, and so no peak of the process."""
     printed = _printed_by(case)
-    with closing(NullGpuTracer()) as tracer:
-        traced = tracer.trace(case.job, case.options, timeout_s=TIMEOUT_S)
+    traced = NullGpuTracer.shared().trace(case.job, case.options, timeout_s=TIMEOUT_S)
     if traced.trace is None or (printed is not None and not printed.exists()):
         return replace(result, message=f"the job ended before its peak: {traced.status} {traced.message}"[:300])
     peaks = {name: traced.trace.header["peaks"][name] for name in ("allocated", "reserved")}
@@ -130,14 +128,17 @@ def main() -> None:
         chosen = in_fair_order(rows, options.seed)[: options.sample]
     if not chosen:
         parser.error(f"no row of {options.source} has a key that begins with '{options.row}': see {path}")
-    results = kept(path)
+    before = kept(path)
     again = "all" if options.row else options.again
-    done = {key for key, result in results.items() if again is None or (again == "failed" and not result.message)}
+    done = {key for key, result in before.items() if again is None or (again == "failed" and not result.message)}
     for key in [key for key in chosen if key not in done][: options.limit]:
-        results[key] = result = repeated(key, rows[key], harness, once=options.once)
+        if kept(path).get(key) != before.get(key):
+            continue
+        result = repeated(key, rows[key], harness, once=options.once)
         keep(result, path)
         said = result.message or f"{result.estimated / MIB:.1f} of {result.measured / MIB:.1f} MiB"
         print(f"{key} {rows[key].model} {rows[key].batch}: {said} ({result.seconds} s)", file=sys.stderr, flush=True)
+    results = kept(path)
     print(summary([results[key] for key in chosen if key in results], options.by))
 
 

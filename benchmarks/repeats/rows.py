@@ -35,11 +35,16 @@ def distinct(runs: Iterable[MeasuredRun]) -> dict[str, MeasuredRun]:
 
 
 def in_fair_order(rows: dict[str, MeasuredRun], seed: int) -> list[str]:
-    """Return the keys in a seeded order that takes a row of each model in turn: any prefix is a fair sample."""
+    """Return the keys in a seeded order that takes a row of each model in turn: any prefix is a fair sample.
+
+    Rows that a screen leaves out come last.
+    """
     of_model: dict[str, list[str]] = defaultdict(list)
     for key in sorted(rows, key=lambda key: digest(str(seed), key)):
         of_model[rows[key].model].append(key)
     turns = [
-        (turn, digest(str(seed), model), key) for model, keys in of_model.items() for turn, key in enumerate(keys)
-    ]  # fmt: skip
+        (rows[key].quality == "screened", turn, digest(str(seed), model), key)
+        for model, keys in of_model.items()
+        for turn, key in enumerate(keys)
+    ]
     return [key for *_, key in sorted(turns)]

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks.accuracy.runner import Case
@@ -57,6 +58,11 @@ def test_prefix_of_the_order_has_each_model_and_survives_more_rows() -> None:
     assert {rows[key].model for key in order[:3]} == {*"abc"}
     assert order != in_fair_order(rows, 1)
     assert in_fair_order(distinct(runs[:12]), 0) == [key for key in order if rows[key].model != "c"]
+
+
+def test_rows_that_a_screen_leaves_out_come_last() -> None:
+    rows = distinct(replace(RUN, batch=batch, quality="screened" if batch % 2 else "repeatable") for batch in range(6))
+    assert [rows[key].quality for key in in_fair_order(rows, 0)] == ["repeatable"] * 3 + ["screened"] * 3
 
 
 @pytest.mark.parametrize(
@@ -141,6 +147,42 @@ def test_job_that_ended_before_it_printed_has_no_estimate(monkeypatch: pytest.Mo
     monkeypatch.setattr(harness, "case_of", lambda run: case)
     monkeypatch.setattr(command, "estimate_of", lambda case: None)
     assert command.repeated("k", RUN, harness).message == "the job ended before it printed its peak"
+
+
+def test_row_traced_once_has_the_printed_figure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    printed = tmp_path / "peak.json"
+    peaks = {"allocated": 30, "reserved": 70}
+    trace = SimpleNamespace(header={"peaks": peaks}, step=np.array([0]), reserved_bytes=lambda: np.array([70]))
+
+    def traced(*_: object, **__: object) -> SimpleNamespace:
+        printed.write_text(json.dumps({"reserved": 50}))
+        return SimpleNamespace(trace=trace)
+
+    monkeypatch.setattr(command.NullGpuTracer, "shared", lambda: SimpleNamespace(trace=traced))
+    harness = Rows(RUN)
+    case = Case("row", None, RUN.value_bytes, {"printed": str(printed), "family": "cnn"})  # type: ignore[arg-type]
+    monkeypatch.setattr(harness, "case_of", lambda run: case)
+    found = command.repeated("k", replace(RUN, figure="reserved at print"), harness, once=True)
+    assert (found.allocated, found.reserved, found.estimated, found.example) == (30, 50, 50, None)
+    assert "| cnn | reserved at print | 1 |" in summary([found])
+
+
+def test_row_that_another_process_repeated_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "repeats-milabench.jsonl"
+    runs = [RUN, replace(RUN, model="other")]
+    first, second = in_fair_order(distinct(runs), 0)
+
+    def repeated(key: str, *_: object, once: bool) -> Result:
+        assert key == first
+        keep(replace(RESULT, key=second), path)
+        return replace(RESULT, key=key)
+
+    monkeypatch.setattr(command, "BUILD", tmp_path)
+    monkeypatch.setattr(command, "harness_of", lambda source: Rows(*runs))
+    monkeypatch.setattr(command, "repeated", repeated)
+    monkeypatch.setattr(sys, "argv", ["repeats", "milabench"])
+    command.main()
+    assert len(path.read_text().splitlines()) == 2
 
 
 @pytest.mark.parametrize("requirements", [("a==1",), ("a==2",)])
