@@ -58,11 +58,6 @@ def _is_later_run(run: MeasuredRun) -> bool:
     return (index.isdigit() and int(index) > 1) or said or was_run_before
 
 
-def _is_frozen(run: MeasuredRun) -> bool:
-    # `[0]` is the default of the oldest releases: no layer.
-    return _arg(run, "freeze") not in ("", "None", "[0]", "0")
-
-
 def _is_of_several_sizes(run: MeasuredRun) -> bool:
     return _arg(run, "rect") == "True" or _arg(run, "multi_scale") not in ("", "False", "0.0")
 
@@ -83,7 +78,6 @@ SCREENS: Final = (
     Screen("fewer images than the batch", _has_few_images),
     Screen("a later run of its process, which may hold memory of the earlier ones", _is_later_run),
     Screen("a resumed run, or a log that starts later", lambda run: _says(run, "resumed run|log starts at epoch"), False),
-    Screen("frozen layers: their number decides, and notebooks change it", _is_frozen),
     Screen("images of several sizes", _is_of_several_sizes),
     Screen("the batch was found by the run itself", lambda run: _says(run, "autobatch")),
     Screen("the log shows a model that its command does not name", lambda run: _says(run, "contradicts the version")),
