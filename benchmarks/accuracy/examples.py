@@ -163,13 +163,16 @@ SETS: dict[str, Callable[[], list[Case]]] = {
 }
 
 
-def estimate_of(case: Case) -> Estimate:
-    """Return the estimate of a case on the card's own size, where the allocator may have to release memory.
+def estimate_of(case: Case, cudnn: str = "") -> Estimate:
+    """Return the estimate of a case.
 
+    Args:
+        case: The job.
+        cudnn: The one cuDNN to ask; "": as in `vramcast estimate`.
     Raises:
         VramcastError: There is none.
     """
-    return Estimator(tracer="nullgpu", timeout_s=TIMEOUT_S).uncorrected(case.job)
+    return Estimator(tracer="nullgpu", timeout_s=TIMEOUT_S).uncorrected(case.job, RunOptions(cudnn=cudnn))
 
 
 def example_of(case: Case) -> Example | str:

@@ -29,8 +29,12 @@ from benchmarks.repeats.rows import Harness, distinct, in_fair_order
 from vramcast.core.errors import VramcastError
 from vramcast.core.plain import to_plain
 from vramcast.core.units import MIB
+from vramcast.estimates.other_plans import OtherPlans
+from vramcast.estimates.result import Estimate
+from vramcast.learner.traits import of_plans
 from vramcast.learner.workspaces import settled_reserved
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.nullgpu.cudnn.libraries import choose, second_opinion
 
 SOURCES: Final = ("milabench", "super_resolution", "yolo")
 
@@ -87,13 +91,11 @@ def _with_estimate(result: Result, case: Case) -> Result:
     printed = _printed_by(case)
     facts = {**case.facts, "figure": result.figure}
     cudnn(case.job.stack)
-    estimate = estimate_of(case)
+    estimate = estimate_of(case) if printed is None else _printing(case, printed)
+    if estimate is None:
+        return replace(result, message="the job ended before it printed its peak")
     if case.job.training.mode == "train" and not estimate.steps:
         return replace(result, message=f"no training step: {' '.join(estimate.course.ended.split()) or 'it ended'}"[:300])
-    if printed is not None:
-        if not printed.exists():
-            return replace(result, message="the job ended before it printed its peak")
-        estimate = replace(estimate, **json.loads(printed.read_text(encoding="utf-8")))
     example = example_from(replace(case, name=result.key, facts=facts), estimate)
     return replace(
         result,
@@ -103,6 +105,25 @@ def _with_estimate(result: Result, case: Case) -> Result:
         settled=settled_reserved(estimate.trace) if printed is None else example.reserved,
         example=to_plain(example),
     )
+
+
+def _printing(case: Case, printed: Path) -> Estimate | None:
+    """Return the estimate of a job that prints its peaks, which replace those of the trace; None if it does not.
+
+    The job runs once for each cuDNN, because each run prints.
+    """
+    found = []
+    for library in (choose(case.job.stack).library, second_opinion(case.job.stack)):
+        if library is not None:
+            printed.unlink(missing_ok=True)
+            estimate = estimate_of(case, library.name)
+            if not printed.exists():
+                return None
+            found.append(replace(estimate, **json.loads(printed.read_text(encoding="utf-8"))))
+    smaller, *larger = sorted(found, key=lambda one: one.reserved)
+    plans = [OtherPlans(one.cudnn, one.allocated, one.reserved, one.trace) for one in larger]
+    traits = of_plans(smaller.reserved, smaller.without_workspaces, plans[0].reserved if plans else None)
+    return replace(smaller, larger_plans=plans[0] if plans else None, traits={**smaller.traits, **traits})
 
 
 def main() -> None:

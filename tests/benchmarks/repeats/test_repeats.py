@@ -91,7 +91,7 @@ def test_training_that_raised_before_a_step_has_no_estimate(monkeypatch: pytest.
     ended = SimpleNamespace(steps=0, course=SimpleNamespace(ended="it raised ValueError"))
     harness = Rows(RUN)
     monkeypatch.setattr(harness, "case_of", lambda run: Case("row", job, run.value_bytes))  # type: ignore[arg-type]
-    monkeypatch.setattr(command, "estimate_of", lambda case: ended)
+    monkeypatch.setattr(command, "estimate_of", lambda case, cudnn="": ended)
     assert command.repeated("k", RUN, harness).message == "no training step: it raised ValueError"
 
 
@@ -145,7 +145,7 @@ def test_job_that_ended_before_it_printed_has_no_estimate(monkeypatch: pytest.Mo
     case = Case("row", job, RUN.value_bytes, {"printed": str(printed)})  # type: ignore[arg-type]
     harness = Rows(RUN)
     monkeypatch.setattr(harness, "case_of", lambda run: case)
-    monkeypatch.setattr(command, "estimate_of", lambda case: None)
+    monkeypatch.setattr(command, "estimate_of", lambda case, cudnn="": None)
     assert command.repeated("k", RUN, harness).message == "the job ended before it printed its peak"
 
 
