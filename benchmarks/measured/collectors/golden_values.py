@@ -24,7 +24,7 @@ _VALUES: Final = re.compile(
 _REFORMATTED: Final = ("93ebf8d72f",)
 _CONTAINER: Final = re.compile(r"nvcr\.io/nvidia/pytorch:([\d.]+)-py3")
 # spec: torch.__version__ and torch.version.cuda in these images. Such a torch names its image: 2.13.0a0+8145d630e8.nv26.06.
-# Those of 25.06, 26.02 and 26.04 are in NVIDIA-NeMo/Megatron-Bridge@067f987d, docs/releases/software-versions.md.
+# Those of 25.06, 26.02 and 26.04 are in the page releases/software-versions of NVIDIA-NeMo/Megatron-Bridge@067f987d.
 _TORCH: Final = {
     "24.01": ("2.2.0a0+81ea7a4", "12.3"),
     "25.03": ("2.7.0a0+7c8ec84dab", "12.8"),
