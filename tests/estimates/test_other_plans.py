@@ -51,7 +51,9 @@ def of_workspace(size_mib: int, operator: str = "aten::cudnn_convolution", categ
 
 
 def estimate(
-    workspaces_mib: dict[str, int | Exception], category: Category = Category.WORKSPACE
+    workspaces_mib: dict[str, int | Exception],
+    category: Category = Category.WORKSPACE,
+    target: str = "package.module:factory",
 ) -> tuple[Estimate, list[RunOptions]]:
     """Return the estimate of a job with these workspaces by cuDNN, and the options of its runs."""
     runs: list[RunOptions] = []
@@ -63,7 +65,7 @@ def estimate(
             raise answer
         return Observation(of_workspace(answer, category=category), "recorded", steps=1)
 
-    job = Job(device("rtx4060"), target="torchvision:resnet18", batch=TensorSpec((1, 3, 32, 32)), stack=OLD)
+    job = Job(device("rtx4060"), target=target, batch=TensorSpec((1, 3, 32, 32)), stack=OLD)
     return Estimator(tracer=RecordedTracer(observe)).uncorrected(job), runs
 
 
@@ -79,6 +81,23 @@ def test_estimate_is_the_smaller_and_bound_covers_the_larger(
     assert found.without_workspaces == 100 * MIB
     assert found.quantile(0.9) >= found.larger_plans.reserved + found.context.bytes
     assert found.stack.cudnn == OLD.cudnn
+
+
+@pytest.mark.parametrize("second", [80, WorkerError("killed")])
+def test_model_of_images_runs_under_both_at_once(
+    two_cudnns: None, monkeypatch: pytest.MonkeyPatch, second: int | Exception
+) -> None:
+    monkeypatch.setattr(other_plans, "n_free_lanes", lambda: 2)
+    found, runs = estimate({FIRST: 20, SECOND: second}, target="torchvision:resnet18")
+    assert sorted(options.cudnn for options in runs) == ["", SECOND]
+    assert found.reserved == 120 * MIB
+    assert (found.larger_plans is not None) == (second == 80)
+
+
+def test_first_failure_is_raised(two_cudnns: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(other_plans, "n_free_lanes", lambda: 2)
+    with pytest.raises(WorkerError, match="killed"):
+        estimate({FIRST: WorkerError("killed"), SECOND: 20}, target="torchvision:resnet18")
 
 
 def test_example_json_and_traits_have_both_peaks(two_cudnns: None) -> None:

@@ -39,6 +39,11 @@ def n_lanes() -> int:
     return min(n_processors(), _MOST)
 
 
+def n_free_lanes() -> int:
+    """Return the number of jobs that the calling thread may run at once: 1 inside `in_parallel`, whose lanes are taken."""
+    return 1 if hasattr(_thread, "lane") else n_lanes()
+
+
 def in_parallel(work: Callable[[Item], Found], items: Sequence[Item], *, lanes: int | None = None) -> Iterator[Found]:
     """Yield `work(item)` for each item, in the items' order; an exception of `work` is raised in its place.
 

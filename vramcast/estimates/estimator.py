@@ -25,11 +25,11 @@ from vramcast.core.errors import (
 )
 from vramcast.core.text import shorten, shown
 from vramcast.core.units import gib
-from vramcast.estimates import other_ways
+from vramcast.estimates import other_plans, other_ways
 from vramcast.estimates.bounds import learned as artifacts
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.model_job import JobOptions, job_of_model
-from vramcast.estimates.other_plans import Compared, compared
+from vramcast.estimates.other_plans import Compared
 from vramcast.estimates.phases import Course, course_of
 from vramcast.estimates.remarks import remarks
 from vramcast.estimates.result import Estimate, Peaks
@@ -405,8 +405,7 @@ class Estimator:
 
     def _by(self, tracer: Tracer, job: Job, options: RunOptions, deadline: Deadline, *, start_s: float = 0.0) -> Estimate:
         """Estimate a job from the observations of one tracer, the one of this estimator."""
-        first = observed_on_card(tracer, job, options, timeout_s=deadline.left_s())
-        chosen, growth = compared(tracer, job, options, first, deadline), None
+        chosen, growth = other_plans.observed(tracer, job, options, deadline), None
         on_card, options = chosen.on_card, chosen.options
         if options.answers == "drawn" and not options.slow:
             found_loops = watched(tracer, job, options, on_card, deadline)

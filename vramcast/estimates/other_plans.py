@@ -16,12 +16,14 @@ from vramcast.estimates.phases import course_of
 from vramcast.estimates.run_on_card import OnCard, cudnn_asked, observed_on_card
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.trace import Trace
-from vramcast.tracer.nullgpu.cudnn.libraries import second_opinion
+from vramcast.tracer.nullgpu.cudnn.libraries import Library, second_opinion
 from vramcast.tracer.observation import Tracer
+from vramcast.tracer.processes.thread_pool import in_parallel, n_free_lanes
 from vramcast.tracer.protocol.run_options import RunOptions
 
 _MOST_RUNS: Final = 2.0  # arbitrary: multiple of the first run's time that the second may take
 _LEAST_S: Final = 10.0  # arbitrary: time of a second run that starts an oracle
+_IMAGE_MODELS: Final = ("torchvision:", "timm:")
 
 
 @brief
@@ -56,40 +58,74 @@ class Compared:
     larger: OtherPlans | None = None
 
 
-def compared(tracer: Tracer, job: Job, options: RunOptions, first: OnCard, deadline: Deadline) -> Compared:
-    """Return the run of a job with the smaller reserved peak under two cuDNNs, and the other run.
+def observed(tracer: Tracer, job: Job, options: RunOptions, deadline: Deadline) -> Compared:
+    """Return the run of a job on its card; under two cuDNNs, the one with the smaller reserved peak, and the other one.
+
+    A model with convolutions runs under both at once if there are processors for it. What a command does is known after its
+    first run.
 
     Args:
-        tracer: The tracer of the first run.
+        tracer: The tracer.
         job: The job.
-        options: How it was traced.
-        first: Result of the first run.
+        options: How it is traced.
         deadline: Deadline of the whole answer.
+    Raises:
+        DoesNotFit, CannotEstimate: See `observed_on_card`.
     """
-    alone = Compared(first, options)
-    if options.cudnn or not first.seen.trace.has_convolutions or course_of(first.seen.trace).is_interrupted:
-        return alone
-    try:
-        library = second_opinion(job.stack)
-    except NullGpuError:
-        return alone
+    library = _second_cudnn(job, options)
     if library is None:
-        return alone
-    is_full = first.out_of_memory is not None  # then its peaks are those of an unlimited card
+        return Compared(observed_on_card(tracer, job, options, timeout_s=deadline.left_s()), options)
     way = replace(options, cudnn=library.name)
-    there = replace(way, limited=False, expandable=first.seen.was_expandable) if is_full else way
-    limit_s = min(deadline.left_s(), max(_LEAST_S, _MOST_RUNS * first.seconds["trace"]))
+    if _is_of_convolutions(job) and n_free_lanes() > 1:
+        ways = [options, way]
+        first, other = in_parallel(lambda one: _tried(tracer, job, one, deadline.left_s()), ways)
+        if isinstance(first, CannotEstimate):
+            raise first
+    else:
+        first = observed_on_card(tracer, job, options, timeout_s=deadline.left_s())
+        other = _after(first, tracer, job, way, deadline)
+    if isinstance(other, CannotEstimate) or not first.seen.trace.has_convolutions:
+        return Compared(first, options)
+    return _compared(job, first, options, other, way)
+
+
+def _second_cudnn(job: Job, options: RunOptions) -> Library | None:
     try:
-        other = replace(observed_on_card(tracer, job, there, timeout_s=limit_s), stack=first.stack)
-    except CannotEstimate:
-        return alone
-    if is_full and (other.min_feasible is None or other.min_feasible > job.total_bytes):
+        return None if options.cudnn else second_opinion(job.stack)
+    except NullGpuError:
+        return None
+
+
+def _is_of_convolutions(job: Job) -> bool:
+    """Return whether a job surely has convolutions before it runs."""
+    return (job.target or "").startswith(_IMAGE_MODELS) or (job.model is not None and b"torch.nn.modules.conv" in job.model)
+
+
+def _after(first: OnCard, tracer: Tracer, job: Job, way: RunOptions, deadline: Deadline) -> OnCard | CannotEstimate:
+    """Return the second run after the first, if that had convolutions and ended by itself."""
+    if not first.seen.trace.has_convolutions or course_of(first.seen.trace).is_interrupted:
+        return CannotEstimate("no second run is needed")
+    if first.out_of_memory is not None:  # then its peaks are those of an unlimited card
+        way = replace(way, limited=False, expandable=first.seen.was_expandable)
+    return _tried(tracer, job, way, min(deadline.left_s(), max(_LEAST_S, _MOST_RUNS * first.seconds["trace"])))
+
+
+def _tried(tracer: Tracer, job: Job, options: RunOptions, timeout_s: float) -> OnCard | CannotEstimate:
+    try:
+        return observed_on_card(tracer, job, options, timeout_s=timeout_s)
+    except CannotEstimate as error:
+        return error
+
+
+def _compared(job: Job, first: OnCard, options: RunOptions, other: OnCard, way: RunOptions) -> Compared:
+    """Return the smaller run, and the plans of the larger one; further runs ask the cuDNN of the smaller one."""
+    if first.out_of_memory is not None and (other.min_feasible is None or other.min_feasible > job.total_bytes):
         other = replace(other, out_of_memory=first.out_of_memory)
     seconds = {name: spent_s + other.seconds[name] for name, spent_s in first.seconds.items()}
+    asked = cudnn_asked(job.stack)
     if other.reserved < first.reserved:
-        larger = _plans(first, cudnn_asked(job.stack))
-        return Compared(replace(other, seconds=seconds), way, larger)
-    return Compared(replace(first, seconds=seconds), options, _plans(other, library.name))
+        return Compared(replace(other, stack=first.stack, seconds=seconds), way, _plans(first, asked))
+    return Compared(replace(first, seconds=seconds), replace(options, cudnn=asked), _plans(other, way.cudnn))
 
 
 def _plans(run: OnCard, cudnn: str) -> OtherPlans:
