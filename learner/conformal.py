@@ -176,6 +176,7 @@ class Calibration:
     groups: Group
     reached: Array
     _known: dict[tuple[int, str], Distribution] = field(default_factory=dict, repr=False, compare=False)
+    _scores: dict[tuple[bool, int, str], Scores] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def empty(cls, levels: Sequence[float] = (0.5,)) -> Calibration:
@@ -199,13 +200,19 @@ class Calibration:
         if is_promised:
             own = self.groups.of_class(traits)
             if own is path[-1]:
-                value = max(value, Scores.of(self.scores[own.rows, column], self.models[own.rows]).between(level))
+                value = max(value, self._own(self.scores, column, own).between(level))
             else:  # the cuts were chosen by the same runs
-                reached = Scores.of(self.reached[own.rows, column], self.models[own.rows])
-                value = max(value, predicted.beyond(reached.between(level)))
+                value = max(value, predicted.beyond(self._own(self.reached, column, own).between(level)))
         if math.isinf(value):
             value, is_promised = float(self.scores[:, column].max(initial=0.0)), False
         return Correction(column, value, in_words(path[-1].name), path[-1].n_models, is_promised)
+
+    def _own(self, values: Array, column: int, group: Group) -> Scores:
+        """Return the scores, or the levels reached, of a group's runs; one bound asks for many levels."""
+        key = (values is self.reached, column, group.name)
+        if key not in self._scores:
+            self._scores[key] = Scores.of(values[group.rows, column], self.models[group.rows])
+        return self._scores[key]
 
     def distribution(self, column: int, path: Sequence[Group]) -> Distribution:
         """Return the predicted distribution of the score of a job in these groups."""

@@ -273,19 +273,16 @@ class Learned:
 
     def parts(self, subject: Subject) -> list[Part]:
         """Return the parts of the reserved peak's bound, each with its own quantiles."""
-        allocator = self._part("allocator", self.reserved_head, subject, 0)
-        assumed = sum_quantile.uniform(subject.reserved * subject.unknown * UNKNOWN_SHARE)
-        return [allocator, *([Part("assumed", assumed)] if subject.unknown else [])]
+        return [self._part("allocator", self.reserved_head, subject, 0), *_assumed(subject)]
 
     def process_parts(self, subject: Subject) -> list[Part]:
         """Return the parts of the process peak's bound."""
-        of_reserved = self.parts(subject)
         beside = [Part(name, above) for name, above in subject.beside.items()]
         if self.process_head is None:
-            return [*of_reserved, *beside]
+            return [*self.parts(subject), *beside]
         process = self._part("process", self.process_head, subject, subject.context)
         # The head of the process peak has seen how a measured context varies, but not how a table's context does.
-        return [process, *of_reserved[1:], *([] if subject.is_measured else beside)]
+        return [process, *_assumed(subject), *([] if subject.is_measured else beside)]
 
     def _part(self, name: str, head: Head, subject: Subject, context: int) -> Part:
         """Return a part of a bound: the excess over the point, from residuals that are relative to the base."""
@@ -346,3 +343,9 @@ class Learned:
 
     def _knows(self, trait: str, value: str) -> bool:
         return self.n_models.get(trait, {}).get(value, 0) >= _FEWEST_MODELS
+
+
+def _assumed(subject: Subject) -> list[Part]:
+    """Return the part of unanswered calls, if there are any."""
+    above = sum_quantile.uniform(subject.reserved * subject.unknown * UNKNOWN_SHARE)
+    return [Part("assumed", above)] if subject.unknown else []
