@@ -1,7 +1,7 @@
 """A second run of a job with convolutions under another cuDNN, if the one of its stack cannot be queried.
 
-Which of the two chose as the job's own cuDNN does is unknown. The estimate is the run with the smaller reserved peak, which is
-nearer to measured peaks in the median, and the bound starts from the larger one (docs/learner.md, "Two cuDNNs").
+It is unknown which of the two chooses as the job's own cuDNN does. The estimate is the run with the smaller reserved peak, and
+the bound starts from the larger one (docs/null-gpu.md, "Stacks").
 """
 
 from __future__ import annotations
