@@ -147,7 +147,9 @@ def second_opinion(stack: Stack | None) -> Library | None:
     wanted = stack.cudnn if stack is not None else None
     if wanted is None or number_of(wanted) >= number_of(OLDEST) or first.library.place == _CHOSEN:
         return None
-    others = [other for other in found() if other.version and other.can_answer and not _is_alike(other, first.library)]
+    asked = number_of(first.library.version or "0")
+    able = [other for other in found() if other.version and other.can_answer]
+    others = [other for other in able if not _are_alike(number_of(other.version or "0"), asked)]
     return max(others, key=lambda other: number_of(other.version or "0"), default=None)
 
 
@@ -267,17 +269,15 @@ def _strangeness(library: Library, wanted: str) -> tuple[int, int]:
         return 4, 0
     is_, itself, asked = number_of(library.version), number_of(wanted), number_of(_named(wanted))
     distance = abs((is_[0] - asked[0]) * 10_000 + (is_[1] - asked[1]) * 100 + is_[2] - asked[2])
-    low, high = _ALIKE
     if is_ in (asked, itself):
         return (0 if is_ == asked else 1), 0
-    return (2 if low <= is_ < high and low <= asked < high else _ANOTHER), distance
+    return (2 if _are_alike(is_, asked) else _ANOTHER), distance
 
 
-def _is_alike(one: Library, other: Library) -> bool:
-    """Return whether two cuDNNs prefer the same engines, as far as they answer."""
+def _are_alike(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Return whether two versions prefer the same engines, as far as they answer."""
     low, high = _ALIKE
-    both = [number_of(library.version or "0") for library in (one, other)]
-    return both[0] == both[1] or all(low <= number < high for number in both)
+    return one == other or (low <= one < high and low <= other < high)
 
 
 def _named(wanted: str | None) -> str:
