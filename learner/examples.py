@@ -44,6 +44,7 @@ class Example:
         card_bytes: The card's size; 0: unknown.
         measured_allocated: The measured peak of live blocks, if recorded.
         larger: The simulated reserved peak with the plans of a second cuDNN; None: no second one was queried.
+        larger_allocated: The simulated peak of live blocks with those plans; None: as above.
         other_cudnn: The cuDNN of `larger`.
         without_workspaces: The simulated reserved peak without the workspaces of convolutions; None: it has none, or unknown.
         tracer, torch, cudnn: The source of the simulation: the tracer, its torch, and the cuDNN that answered; "": unknown,
@@ -76,6 +77,7 @@ class Example:
     card_bytes: int = 0
     measured_allocated: int | None = None
     larger: int | None = None
+    larger_allocated: int | None = None
     other_cudnn: str = ""
     without_workspaces: int | None = None
     schema: int = SCHEMA

@@ -63,7 +63,13 @@ def _of_reserved(example: Example) -> Example:
     """Return an example with only a measured allocated peak as one of that peak: the allocator's part errs alike."""
     if example.measured_reserved is not None or example.measured_allocated is None:
         return example
-    return replace(example, reserved=example.allocated, measured_reserved=example.measured_allocated)
+    larger = example.larger_allocated
+    return replace(
+        example,
+        reserved=example.allocated,
+        measured_reserved=example.measured_allocated,
+        larger=None if larger is None else max(larger, example.allocated),
+    )
 
 
 def bare(example: Example, name: str) -> Example:

@@ -27,6 +27,7 @@ def observed(estimate: Estimate, *, with_features: bool = True, settled: bool = 
     circumstances = Circumstances.seen(
         estimate.trace, card, unknown=len(estimate.unknown), context_bytes=estimate.context.bytes, settled=settled
     )
+    larger = estimate.larger_plans
     smallest = None if estimate.min_feasible is None else max(estimate.min_feasible - estimate.context.bytes, 1)
     seen = {}
     if with_features:
@@ -51,8 +52,9 @@ def observed(estimate: Estimate, *, with_features: bool = True, settled: bool = 
         unknown=len(estimate.unknown),
         card_bytes=card.total_bytes,
         cudnn=estimate.cudnn,
-        larger=estimate.larger_plans.reserved if estimate.larger_plans is not None else None,
-        other_cudnn=estimate.larger_plans.cudnn if estimate.larger_plans is not None else "",
+        larger=larger.reserved if larger is not None else None,
+        larger_allocated=larger.allocated if larger is not None else None,
+        other_cudnn=larger.cudnn if larger is not None else "",
         without_workspaces=estimate.without_workspaces,
     )
 
