@@ -23,6 +23,7 @@ MOST_CUTS: Final = 3  # arbitrary: cuts above a leaf that were found in the data
 # other cuts.
 CAUSES: Final = (
     ("operators", "convolution"),
+    ("cudnns", "alone"),
     ("batches", "vary"),
     ("compiled", "yes"),
     ("values", "drawn"),

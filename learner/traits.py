@@ -50,6 +50,7 @@ def traits_of(
     batches_vary: bool = False,
     without_workspaces: int | None = None,
     larger: int | None = None,
+    is_unlike: bool = False,
 ) -> dict[str, str]:
     """Return the traits of one job, each of `MEANINGS`.
 
@@ -66,6 +67,7 @@ def traits_of(
         batches_vary: Its batches are declared to vary; its steps' requests reveal that too.
         without_workspaces: Its reserved peak without the workspaces of convolutions, in bytes; None: it has none.
         larger: Its reserved peak with the plans of a second cuDNN, in bytes; None: no second one was queried.
+        is_unlike: `asked_cudnn` prefers other engines than the stack's, or none chose.
     """
     operators = _operators(trace)
     ledger, seen = trace.ledger, trace.header.get(CIRCUMSTANCES, {})
@@ -73,6 +75,7 @@ def traits_of(
     return {
         "operators": operators,
         "convolutions": _convolutions(trace) if operators == CONVOLUTION else "none",
+        "cudnns": "alone" if operators == CONVOLUTION and is_unlike else "one",
         **of_plans(reserved, without_workspaces if operators == CONVOLUTION else None, larger),
         "plans": _plans(operators, stack, asked_cudnn),
         "compiled": "yes" if any(operator.is_compiled for operator in trace.operators) else "no",
@@ -91,14 +94,14 @@ def traits_of(
 
 
 def of_plans(reserved: int, without_workspaces: int | None, larger: int | None) -> dict[str, str]:
-    """Return the traits that follow from a job's reserved peaks under other plans; see `traits_of`."""
+    """Return the traits that follow from a job's reserved peaks under other plans, as far as known; see `traits_of`."""
     workspaces = "none"
     if without_workspaces is not None:
         workspaces = "small" if without_workspaces >= (1 - _SMALL_SHARE) * reserved else "large"
-    cudnns = "one"
-    if larger is not None:
-        cudnns = next((name for most, name in _DISTANCES if larger <= (1 + most) * reserved), "apart")
-    return {"workspaces": workspaces, "cudnns": cudnns}
+    if larger is None:
+        return {"workspaces": workspaces}
+    distance = next((name for most, name in _DISTANCES if larger <= (1 + most) * reserved), "apart")
+    return {"workspaces": workspaces, "cudnns": distance}
 
 
 def kind_of(kinds: Collection[Kind], softmaxes: float) -> str:

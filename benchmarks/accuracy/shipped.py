@@ -1,12 +1,14 @@
 """Training of the shipped artifact, models/default.
 
-    for set in xmem golf modded titan qlora nanovlm; do python -m benchmarks.accuracy.examples $set; done
-    python -m benchmarks.accuracy.tabled
-    python -m benchmarks.accuracy.shipped [--out models/default]
+    python -m benchmarks.accuracy.shipped [--out models/default]    # from the runs in shipped_runs.jsonl
+    python -m benchmarks.accuracy.shipped --collect                 # first takes over the sets that were traced since
+
+`--collect` reads what `benchmarks.accuracy.examples SET`, `benchmarks.accuracy.tabled` and `benchmarks.repeats SOURCE` left in
+build/accuracy. A set that is not there keeps its runs in the file.
 
 It learns only from public runs whose licence lets the result be distributed: GPUMemNet's, timm's and CARMA's are used only for
 evaluation (`benchmarks.accuracy.bounds`). It learns the error of first principles by the class of a job; it does not correct
-point estimates. The same examples give the same files.
+point estimates. The same runs give the same files.
 """
 
 from __future__ import annotations
@@ -14,14 +16,21 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from benchmarks.accuracy.examples import path_of
-from benchmarks.accuracy.runner import ROOT
+from benchmarks.accuracy.runner import BUILD, ROOT
+from benchmarks.measured.measured_run import runs_of
+from benchmarks.repeats.results import kept
+from vramcast.core.plain import from_plain
 from vramcast.core.units import GIB
 from vramcast.learner import artifact, examples, model_cards, training
 from vramcast.learner.examples import Example
 from vramcast.learner.model import Learned
+from vramcast.tracer.nullgpu.cudnn.libraries import number_of
+
+RUNS: Final = Path(__file__).with_name("shipped_runs.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,14 @@ class Source:
     licence: str
     measured: str
 
+    def traced(self) -> list[Example]:
+        """Return the runs of the set that were traced here, without those that a screen leaves out."""
+        if path_of(self.name).exists():
+            return examples.read(path_of(self.name))[0]
+        results = kept(BUILD / f"repeats-{self.name}.jsonl")
+        screened = {run.key for run in runs_of(self.of) if run.quality == "screened"} if results else set()
+        return [from_plain(Example, one.example, key) for key, one in results.items() if one.example and key not in screened]
+
 
 SOURCES: Final = (
     Source("xmem", "Stone-ResearchLife/xMem (Jiabo Shi)", "MIT", "NVML less its first sample: reserved; torch 2.6"),
@@ -42,20 +59,29 @@ SOURCES: Final = (
     Source("qlora", "AnswerDotAI/fsdp_qlora, benchmarks of March 2024", "Apache-2.0", "PyTorch's reserved peak"),
     Source(
         "tabled",
-        "parameter-golf, torchtitan and fsdp_qlora, listed in benchmarks/accuracy/logs/simulated_runs.csv",
+        "parameter-golf, modded-nanogpt, torchtitan, fsdp_qlora and nanoVLM: benchmarks/accuracy/logs/simulated_runs.csv",
         "MIT, BSD-3-Clause, Apache-2.0",
-        "PyTorch's reserved peak, simulated in earlier sessions",
+        "PyTorch's reserved peak, nanoVLM's allocated peak; simulated in earlier sessions",
     ),
     Source("nanovlm", "huggingface/nanoVLM, table of its README", "Apache-2.0", "PyTorch's allocated peak"),
+    Source("super_resolution", "the-database/traiNNer-redux", "Apache-2.0", "PyTorch's allocated peak; torch 2.5"),
 )
 
 
 def permissive() -> list[Example]:
-    """Return the training examples of the available sets: only peaks and classes; a model's name contains its set."""
+    """Return the training examples: only peaks and classes."""
+    return examples.read(RUNS)[0] if RUNS.exists() else []
+
+
+def collect() -> list[Example]:
+    """Return the training examples with each set's newest runs, and store them."""
+    stored = permissive()
     found = []
     for source in SOURCES:
-        if path_of(source.name).exists():
-            found += [bare(one, source.name) for one in examples.read(path_of(source.name))[0]]
+        traced = [run for one in source.traced() for run in with_alone(bare(one, source.name))]
+        found += traced or [one for one in stored if one.stack == source.name]
+    RUNS.unlink(missing_ok=True)
+    examples.append(found, RUNS)
     return found
 
 
@@ -88,6 +114,27 @@ def bare(example: Example, name: str) -> Example:
     )
 
 
+def with_alone(example: Example) -> list[Example]:
+    """Return an example, and if two cuDNNs chose its plans, the same run as answered by the newer of them alone.
+
+    Most machines have only the cuDNN of their torch: then no larger peak is known, and the bound has a class of its own.
+    """
+    if example.larger is None:
+        return [example]
+    is_newer = number_of(example.cudnn) > number_of(example.other_cudnn)
+    alone = replace(
+        example,
+        id=f"{example.id} alone",
+        reserved=example.reserved if is_newer else example.larger,
+        larger=None,
+        larger_allocated=None,
+        cudnn=example.cudnn if is_newer else example.other_cudnn,
+        other_cudnn="",
+        traits={**example.traits, "cudnns": "alone"},
+    )
+    return [example, alone]
+
+
 def trained(found: Sequence[Example]) -> Learned:
     """Return the artifact of these examples."""
     return training.train(found)
@@ -97,8 +144,9 @@ def main() -> None:
     """Write the artifact's folder."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", default=str(ROOT / "models" / "default"))
+    parser.add_argument("--collect", action="store_true", help="take over the sets that were traced since")
     options = parser.parse_args()
-    found = permissive()
+    found = collect() if options.collect else permissive()
     learned = trained(found)
     facts = {
         source.of: f"{sum(one.stack == source.name for one in found)} runs, {source.licence}; {source.measured}"

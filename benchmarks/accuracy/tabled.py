@@ -3,9 +3,9 @@
     python -m benchmarks.accuracy.tabled        # writes build/accuracy/examples-tabled.jsonl
 
 logs/simulated_runs.csv holds the peaks that public projects logged or published and those that `vramcast run` gave for the same
-script. docs/accuracy.md and docs/multi-gpu.md have the commands. The runs of parameter-golf, torchtitan and fsdp_qlora become
-examples: their licences let facts be given away. These are GPT scripts, so each has attention and no convolutions. A script is
-a group; for torchtitan a commit, for fsdp_qlora all rows. `benchmarks.accuracy.examples` takes precedence for the same script.
+script. docs/accuracy.md and docs/multi-gpu.md have the commands. The runs of projects with a licence that lets facts be given
+away become examples. These are transformers, so each has attention and no convolutions. A script is a group; for torchtitan a
+commit, for fsdp_qlora and nanoVLM all rows. `benchmarks.accuracy.examples` takes precedence for the same script.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ Run = dict[str, str]
 
 METRICS: Final = ("allocated", "reserved")
 TABLE: Final = Path(__file__).with_name("logs") / "simulated_runs.csv"
-_SOURCES: Final = ("golf", "titan", "qlora")
+_SOURCES: Final = ("golf", "titan", "qlora", "modded", "nanovlm")
+_HALF: Final = ("titan", "qlora")  # spec: their scripts cast the model; the others use autocast
 _SIZES: Final = ((1024, "below 1 GiB"), (4096, "below 4 GiB"))  # spec: vramcast.learner.traits, MiB
 _ANOTHER_JOB: Final = "settings not printed"  # the logged run and the one here differ
+_NO_TRAINING: Final = ("out of memory", "on the card")  # rows of nanoVLM that are no peak of training
 _DRAWN: Final = "DeepSeek-V3 16B"  # its experts depend on values that are unknown here
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A run with the measured and the predicted reserved peak of its script, in MiB."""
+    """A run with the measured and the predicted reserved peak of its script, or the allocated one, in MiB."""
 
     source: str
     script: str
@@ -73,10 +75,10 @@ class _Row:
                 "ranks": "one" if self.ranks == 1 else "several",
                 "speed": "any" if self.ranks == 1 else "decides",
                 "torch": "same" if self.is_same_torch else "other",
-                "unknown": "none" if self.source == "golf" else "some",  # FSDP2's and bitsandbytes' rows name a call
+                "unknown": "some" if self.source in _HALF else "none",  # FSDP2's and bitsandbytes' rows name a call
                 "card": "free",
                 "size": next((name for most, name in _SIZES if self.here_mib < most), "4 GiB or more"),
-                "precision": "amp" if self.source == "golf" else "half",
+                "precision": "half" if self.source in _HALF else "amp",
                 "tracer": "nullgpu",
             },
         )
@@ -89,13 +91,14 @@ def read_table() -> list[dict[str, str]]:
 
 
 def _row(row: dict[str, str]) -> _Row:
+    metric = "reserved" if row["here_reserved_mib"] else "allocated"
     return _Row(
         row["source"],
         row["script"],
         row["name"],
-        float(row["measured_reserved_mib"]),
-        float(row["here_reserved_mib"]),
-        row["compiled"] == "yes",
+        float(row[f"measured_{metric}_mib"]),
+        float(row[f"here_{metric}_mib"]),
+        row["compiled"] == "yes" or row["source"] == "modded",
         bool(row["torch"]) and same_minor(row["torch"], row["torch_here"]),
         int(row["ranks"]),
         _DRAWN in row["name"],
@@ -104,11 +107,12 @@ def _row(row: dict[str, str]) -> _Row:
 
 def rows() -> list[_Row]:
     """Return the runs that become examples."""
-    return [
-        _row(row)
-        for row in read_table()
-        if row["source"] in _SOURCES and row["here_reserved_mib"] and not row["note"].startswith(_ANOTHER_JOB)
-    ]
+    return [_row(row) for row in read_table() if row["source"] in _SOURCES and _is_comparable(row)]
+
+
+def _is_comparable(row: dict[str, str]) -> bool:
+    has_both = any(row[f"here_{metric}_mib"] and row[f"measured_{metric}_mib"] for metric in METRICS)
+    return has_both and not row["note"].startswith(_ANOTHER_JOB) and not row["name"].endswith(_NO_TRAINING)
 
 
 GROUPS: Final[dict[str, Callable[[Run], bool]]] = {

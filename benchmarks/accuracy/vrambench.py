@@ -2,12 +2,12 @@
 
     python -m benchmarks.accuracy.vrambench [--counts]
 
-The first tables count the runs against the targets. The others judge each run that has an estimate: those of
-build/accuracy/examples-SET.jsonl (`benchmarks.accuracy.examples`) and build/accuracy/repeats-SOURCE.jsonl
-(`benchmarks.repeats`). A source's bounds come from an artifact that saw no run of that source. Screened rows and rows that only
-limit the peak are left out. A process peak is judged less the context that the estimate assumes. Width is bound / estimate - 1.
-Other tools: their published estimates of xMem's runs, and FakeTensor's and DNNMem's methods on the runs that
-`benchmarks.accuracy.baselines SET` inspected.
+The first tables count the runs against the targets. The others judge each run that has an estimate: those that the shipped
+artifact learns from (`benchmarks.accuracy.shipped`), and those of build/accuracy/examples-SET.jsonl
+(`benchmarks.accuracy.examples`) and build/accuracy/repeats-SOURCE.jsonl (`benchmarks.repeats`). A source's bounds come from an
+artifact that saw no run of that source. Screened rows and rows that only limit the peak are left out. A process peak is judged
+less the context that the estimate assumes. Width is bound / estimate - 1. Other tools: their published estimates of xMem's
+runs, and FakeTensor's and DNNMem's methods on the runs that `benchmarks.accuracy.baselines SET` inspected.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from benchmarks.accuracy.bounds import CLASSES, ONLY_JUDGE
 from benchmarks.accuracy.examples import path_of
 from benchmarks.accuracy.figures import summarize
 from benchmarks.accuracy.runner import BUILD
-from benchmarks.accuracy.shipped import SOURCES, bare
+from benchmarks.accuracy.shipped import SOURCES, bare, permissive
 from benchmarks.accuracy.tools import TOOLS, tool_runs
 from benchmarks.measured import measured_run
 from benchmarks.measured.importers import every_run, is_allowed
@@ -46,6 +46,7 @@ _MODELS_OF_CLASS: Final = 99  # a level of 0.99 needs 99 models
 _NO_TRAIT: Final = "none of these"
 _INSPECTED: Final = ("cnn", "timm", "mlp")
 _METHODS: Final = ("simulated", "FakeTensor", "DNNMem")
+_LEARNED_FROM: Final = frozenset(source.name for source in SOURCES)
 _LARGEST: Final = 25  # arbitrary: sources with a row of their own
 
 
@@ -127,13 +128,16 @@ def read_examples(rows: Mapping[str, MeasuredRun]) -> Iterator[tuple[str, Exampl
     Args:
         rows: The data set's rows by key.
     """
-    for name in [*(source.name for source in SOURCES), *ONLY_JUDGE]:
+    for one in permissive():
+        row = rows.get(one.id.rpartition(" ")[2])
+        yield one.stack, one, row.torch if row else ""
+    for name in ONLY_JUDGE:
         if path_of(name).exists():
             for one in examples.read(path_of(name))[0]:
                 yield name, bare(one, name), ""
     for path in sorted(BUILD.glob("repeats-*.jsonl")):
         name = path.stem.partition("-")[2]
-        for key, result in kept(path).items():
+        for key, result in kept(path).items() if name not in _LEARNED_FROM else ():
             row = rows.get(key)
             if result.example and (row is None or row.quality != "screened"):
                 yield name, bare(from_plain(Example, result.example, "example"), name), row.torch if row else ""

@@ -60,8 +60,8 @@ def test_page_shows_the_table_of_simulated_runs() -> None:
 
 def test_examples_leave_out_runs_with_other_settings() -> None:
     found = tabled.rows()
-    assert len(found) == 66
-    assert {row.source for row in found} == {"golf", "titan", "qlora"}
+    assert len(found) == 66 + 13 + 18
+    assert {row.source for row in found} == {"golf", "titan", "qlora", "modded", "nanovlm"}
     assert "18824862" not in {row.script for row in found}  # its log does not print a setting
     compiled = next(row for row in found if row.name == "5167662d 4959c694").example()
     assert (compiled.traits["compiled"], compiled.traits["torch"], compiled.traits["ranks"]) == ("yes", "other", "one")

@@ -52,6 +52,7 @@ from vramcast.simulator.settings import Settings, UnknownSetting
 from vramcast.tracer.format.ledger import Code, Entered, Entry, words
 from vramcast.tracer.format.rank_facts import world_size_of
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.nullgpu.cudnn.libraries import prefers_others
 from vramcast.tracer.observation import Tracer
 from vramcast.tracer.portable_tracers import CPU, FAKE
 from vramcast.tracer.processes.thread_pool import in_parallel
@@ -730,7 +731,7 @@ def _estimate(estimator: Estimator, job: Job, chosen: Compared, start_s: float) 
         noop_calls=words(seen.ledger, Entered.NOOP),
         host_reads=seen.count(Entered.READ) + seen.count(Entered.DRAWN),
         unbounded_calls=unbounded_calls,
-        warnings=tuple(remarks(job, on_card)),
+        warnings=(*remarks(job, on_card), *filter(None, [chosen.warning])),
         traits=traits_of(
             on_card.trace,
             gpu=job.device.key,
@@ -744,6 +745,7 @@ def _estimate(estimator: Estimator, job: Job, chosen: Compared, start_s: float) 
             batches_vary=job.varies,
             without_workspaces=bare,
             larger=larger.reserved if larger is not None else None,
+            is_unlike=prefers_others(cudnn, on_card.stack.cudnn or cudnn),
         ),
         cudnn=cudnn,
         larger_plans=larger,

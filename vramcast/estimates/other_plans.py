@@ -51,11 +51,18 @@ class Compared:
         on_card: The run used for the estimate.
         options: How it was traced.
         larger: The other run; None: there is none.
+        failure: Why a second run that was needed gave no peak.
     """
 
     on_card: OnCard
     options: RunOptions
     larger: OtherPlans | None = None
+    failure: str = ""
+
+    @property
+    def warning(self) -> str:
+        """The remark about a failed second run; "" if there is none."""
+        return f"no second cuDNN chose plans, which widens the bound: {self.failure}" if self.failure else ""
 
 
 def observed(tracer: Tracer, job: Job, options: RunOptions, deadline: Deadline) -> Compared:
@@ -76,6 +83,7 @@ def observed(tracer: Tracer, job: Job, options: RunOptions, deadline: Deadline) 
     if library is None:
         return Compared(observed_on_card(tracer, job, options, timeout_s=deadline.left_s()), options)
     way = replace(options, cudnn=library.name)
+    other: OnCard | CannotEstimate | None
     if _is_of_convolutions(job) and n_free_lanes() > 1:
         ways = [options, way]
         first, other = in_parallel(lambda one: _tried(tracer, job, one, deadline.left_s()), ways)
@@ -84,8 +92,10 @@ def observed(tracer: Tracer, job: Job, options: RunOptions, deadline: Deadline) 
     else:
         first = observed_on_card(tracer, job, options, timeout_s=deadline.left_s())
         other = _after(first, tracer, job, way, deadline)
-    if isinstance(other, CannotEstimate) or not first.seen.trace.has_convolutions:
+    if other is None or not first.seen.trace.has_convolutions:
         return Compared(first, options)
+    if isinstance(other, CannotEstimate):
+        return Compared(first, options, failure=f"{library}: {other}")
     return _compared(job, first, options, other, way)
 
 
@@ -101,10 +111,10 @@ def _is_of_convolutions(job: Job) -> bool:
     return (job.target or "").startswith(_IMAGE_MODELS) or (job.model is not None and b"torch.nn.modules.conv" in job.model)
 
 
-def _after(first: OnCard, tracer: Tracer, job: Job, way: RunOptions, deadline: Deadline) -> OnCard | CannotEstimate:
-    """Return the second run after the first, if that had convolutions and ended by itself."""
+def _after(first: OnCard, tracer: Tracer, job: Job, way: RunOptions, deadline: Deadline) -> OnCard | CannotEstimate | None:
+    """Return the second run after the first; None if that had no convolutions, or was interrupted."""
     if not first.seen.trace.has_convolutions or course_of(first.seen.trace).is_interrupted:
-        return CannotEstimate("no second run is needed")
+        return None
     if first.out_of_memory is not None:  # then its peaks are those of an unlimited card
         way = replace(way, limited=False, expandable=first.seen.was_expandable)
     return _tried(tracer, job, way, min(deadline.left_s(), max(_LEAST_S, _MOST_RUNS * first.seconds["trace"])))

@@ -274,6 +274,11 @@ def _strangeness(library: Library, wanted: str) -> tuple[int, int]:
     return (2 if _are_alike(is_, asked) else _ANOTHER), distance
 
 
+def prefers_others(version: str, wanted: str) -> bool:
+    """Return whether a cuDNN may prefer other engines than a wanted one; "" is none, and a folder is one of unknown version."""
+    return not version[:1].isdigit() or not _are_alike(number_of(version), number_of(wanted))
+
+
 def _are_alike(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
     """Return whether two versions prefer the same engines, as far as they answer."""
     low, high = _ALIKE
