@@ -1,6 +1,6 @@
 """VRAMBench: the counts of the data set of measured runs, and its judgment of estimates and bounds, whole sources held out.
 
-    python -m benchmarks.accuracy.vrambench [--counts]
+    python -m benchmarks.accuracy.vrambench [--counts] [--learn-all]
 
 The first tables count the runs against the targets. The others judge each run that has an estimate: those that the shipped
 artifact learns from (`benchmarks.accuracy.shipped`), and those of build/accuracy/examples-SET.jsonl
@@ -129,8 +129,9 @@ def read_examples(rows: Mapping[str, MeasuredRun]) -> Iterator[tuple[str, Exampl
         rows: The data set's rows by key.
     """
     for one in permissive():
-        row = rows.get(one.id.rpartition(" ")[2])
-        yield one.stack, one, row.torch if row else ""
+        if one.traits.get("cudnns") != "alone":  # the same run once more
+            row = rows.get(one.id.rpartition(" ")[2])
+            yield one.group.partition(" ")[0] if one.stack == "tabled" else one.stack, one, row.torch if row else ""
     for name in ONLY_JUDGE:
         if path_of(name).exists():
             for one in examples.read(path_of(name))[0]:
@@ -150,16 +151,21 @@ def _without_context(example: Example) -> Example:
     return replace(example, measured_reserved=example.measured_process - example.context, measured_process=None)
 
 
-def held_out(found: Sequence[tuple[str, Example, str]]) -> list[Judged]:
+def held_out(found: Sequence[tuple[str, Example, str]], *, learn_all: bool = False) -> list[Judged]:
     """Return each run as predicted without its source; without bounds if no other source can be learned from.
 
     A process peak below the context belongs to a job that ended before its first tensor: it is left out.
+
+    Args:
+        found: Source, example and torch of each run.
+        learn_all: Whether to learn also from sources from which the shipped artifact may not.
     """
+    barred = () if learn_all else ONLY_JUDGE
     known = [(source, _without_context(one), torch) for source, one, torch in found if not one.censored]
     known = [(source, one, torch) for source, one, torch in known if (one.measured_reserved or 0) > 0]
     judged = []
     for name in dict.fromkeys(source for source, *_ in known):
-        others = [one for source, one, _ in known if source not in (name, *ONLY_JUDGE)]
+        others = [one for source, one, _ in known if source not in (name, *barred)]
         learned = training.train(others) if others else None
         for source, one, torch in known:
             scored = scored_of(one, learned, LEVELS) if source == name else None
@@ -245,12 +251,19 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--counts", action="store_true", help="only count the runs")
+    parser.add_argument(
+        "--learn-all", action="store_true", help="learn also from sources that the shipped artifact may not use"
+    )
     options = parser.parse_args()
     runs = every_run()
     print(f"{targets(runs)}\n\n{sources(runs)}")
     if not options.counts:
         found = list(read_examples({run.key: run for run in runs}))
-        print(f"\n{judgment(held_out(found))}\n" if found else "\nNo run has an estimate yet: see --help.\n")
+        print(
+            f"\n{judgment(held_out(found, learn_all=options.learn_all))}\n"
+            if found
+            else "\nNo run has an estimate yet: see --help.\n"
+        )
         print(other_tools())
 
 
