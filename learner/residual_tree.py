@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from vramcast.learner.traits import Traits
+from vramcast.learner.traits import ALONE, CONVOLUTION, Traits
 
 FEWEST_MODELS: Final = 8  # arbitrary: on each side of a cut; the largest of this many residuals is near their 0.9 quantile
 MOST_CUTS: Final = 3  # arbitrary: cuts above a leaf that were found in the data
@@ -22,8 +22,8 @@ MOST_CUTS: Final = 3  # arbitrary: cuts above a leaf that were found in the data
 # shapes, a compiler's choices, values, the timing of several streams. Rare large residuals of one cause would hide the
 # other cuts.
 CAUSES: Final = (
-    ("operators", "convolution"),
-    ("cudnns", "alone"),
+    ("operators", CONVOLUTION),
+    ("cudnns", ALONE),
     ("batches", "vary"),
     ("compiled", "yes"),
     ("values", "drawn"),

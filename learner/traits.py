@@ -28,6 +28,7 @@ _TABLE: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_suffix(".toml"
 MEANINGS: Final[dict[str, str]] = _TABLE["meanings"]
 NO_WORSE: Final = {(trait, value): other for trait, pairs in _TABLE["no_worse"].items() for value, other in pairs.items()}
 CONVOLUTION: Final = "convolution"
+ALONE: Final = "alone"
 _SOFTMAXES_OF_A_LOSS: Final = 2  # spec: torch 2.11, cross_entropy: log_softmax, and its gradient
 _SMALL_SHARE: Final = 0.02  # arbitrary: share of the reserved peak
 _SIZES: Final = ((256 * MIB, "below 256 MiB"), (GIB, "below 1 GiB"), (4 * GIB, "below 4 GiB"))  # arbitrary
@@ -75,7 +76,7 @@ def traits_of(
     return {
         "operators": operators,
         "convolutions": _convolutions(trace) if operators == CONVOLUTION else "none",
-        "cudnns": "alone" if operators == CONVOLUTION and is_unlike else "one",
+        "cudnns": ALONE if operators == CONVOLUTION and is_unlike else "one",
         **of_plans(reserved, without_workspaces if operators == CONVOLUTION else None, larger),
         "plans": _plans(operators, stack, asked_cudnn),
         "compiled": "yes" if any(operator.is_compiled for operator in trace.operators) else "no",

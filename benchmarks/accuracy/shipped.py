@@ -14,6 +14,7 @@ point estimates. The same runs give the same files.
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,7 @@ from vramcast.core.units import GIB
 from vramcast.learner import artifact, examples, model_cards, training
 from vramcast.learner.examples import Example
 from vramcast.learner.model import Learned
+from vramcast.learner.traits import ALONE
 from vramcast.tracer.nullgpu.cudnn.libraries import number_of
 
 RUNS: Final = Path(__file__).with_name("shipped_runs.jsonl")
@@ -130,7 +132,7 @@ def with_alone(example: Example) -> list[Example]:
         larger_allocated=None,
         cudnn=example.cudnn if is_newer else example.other_cudnn,
         other_cudnn="",
-        traits={**example.traits, "cudnns": "alone"},
+        traits={**example.traits, "cudnns": ALONE},
     )
     return [example, alone]
 
@@ -148,11 +150,11 @@ def main() -> None:
     options = parser.parse_args()
     found = collect() if options.collect else permissive()
     learned = trained(found)
+    runs = Counter(one.stack for one in found if one.traits.get("cudnns") != ALONE)
     facts = {
-        source.of: f"{sum(one.stack == source.name for one in found)} runs, {source.licence}; {source.measured}"
-        for source in SOURCES
-        if any(one.stack == source.name for one in found)
+        source.of: f"{runs[source.name]} runs, {source.licence}; {source.measured}" for source in SOURCES if runs[source.name]
     }
+    facts["runs with the plans of two cuDNNs"] = "count twice: with both, and with those of the newer one alone"
     facts["each job"] = "run here on the null GPU, without a GPU"
     facts["process peaks"] = "none: contexts come from vramcast's own table"
     artifact.save(learned, options.out, model_cards.card_text(learned, "default", facts))

@@ -39,6 +39,7 @@ from vramcast.learner.cross_validation import scored_of
 from vramcast.learner.evaluation import metrics
 from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.learner.examples import Example
+from vramcast.learner.traits import ALONE
 
 LEVELS: Final = (0.9, 0.95, 0.99)
 _RECENT: Final = (2, 7)  # spec: the target of the data set
@@ -129,7 +130,7 @@ def read_examples(rows: Mapping[str, MeasuredRun]) -> Iterator[tuple[str, Exampl
         rows: The data set's rows by key.
     """
     for one in permissive():
-        if one.traits.get("cudnns") != "alone":  # the same run once more
+        if one.traits.get("cudnns") != ALONE:  # the same run once more
             row = rows.get(one.id.rpartition(" ")[2])
             yield one.group.partition(" ")[0] if one.stack == "tabled" else one.stack, one, row.torch if row else ""
     for name in ONLY_JUDGE:
