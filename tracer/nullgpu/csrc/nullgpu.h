@@ -13,6 +13,12 @@
 
 #include "ledger.h"
 
+#if defined(__x86_64__) && defined(__GLIBC__)
+/* The first versions of these functions: glibc 2.34 gave them a second one, which would keep a wheel from older systems. */
+__asm__(".symver dladdr, dladdr@GLIBC_2.2.5");
+__asm__(".symver pthread_once, pthread_once@GLIBC_2.2.5");
+#endif
+
 #define EXPORT __attribute__((visibility("default")))
 /* An entry point that does one thing and succeeds. */
 #define NG_DOES(status, success, call, action) \
