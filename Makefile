@@ -26,7 +26,7 @@ $(foreach environment,$(VENV) $(VENV_LATER),$(if $(call foreign,$(environment)),
     $(error $(environment) belongs to the checkout $(call foreign,$(environment)): set VENV or VENV_LATER to another folder)))
 
 .PHONY: demo demo-gate demo-ray demo-slurm setup constraints test-fast test test-all test-nightly lint typecheck docs docs-outputs \
-        unit-tests tests tests-later release-tests release-tests-later notebooks screenshots survey accuracy golden coverage seeded-faults clean
+        unit-tests tests tests-later release-tests release-tests-later wheel notebooks screenshots survey accuracy golden coverage seeded-faults clean
 
 demo: $(VENV)/.demo
 	$(BIN)/vramcast estimate torchvision:resnet50 --batch-size 32 --on a100-40gb
@@ -106,6 +106,14 @@ release-tests: $(VENV)/.release
 
 release-tests-later: $(VENV_LATER)/.later
 	@$(VENV_LATER)/bin/python $(PYTEST) -m "torch and release"
+
+# The wheel for PyPI, in build/wheel, and a first estimate from it without a compiler. It has the null GPU for this environment's
+# torch, or for the one in each folder of PREBUILD (site-packages, separated by colons). auditwheel chooses the tag.
+wheel: $(VENV)/.release
+	@rm -rf build/wheel build/lib* build/bdist.*
+	VRAMCAST_PREBUILD=$(PREBUILD) $(BIN)/python -m build --wheel --no-isolation --outdir build/wheel/linux . > build/wheel.log
+	PATH=$(abspath $(BIN)):$$PATH $(BIN)/python -m auditwheel repair --plat auto --wheel-dir build/wheel build/wheel/linux/*.whl
+	$(BIN)/python -m benchmarks.front_door.clean_root build/wheel/*.whl
 
 # The outputs that the pages show, written anew: look at the difference before you commit it.
 docs-outputs: $(VENV)/.test

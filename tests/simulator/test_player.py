@@ -32,7 +32,8 @@ def test_warns_once_without_compiler(no_compiler: None) -> None:
         outcome = play(REQUESTS)
     assert [str(warning.message) for warning in warned] == [
         "The allocator is simulated in plain Python, which is slow: No C compiler found (/no/such/compiler): install one "
-        "(Debian: apt-get install gcc)."
+        "(Debian: apt-get install gcc). vramcast compiles here because this installation carries no compiled libraries (it is "
+        "a checkout, or was built without a compiler)."
     ]
     assert columns(outcome) == columns(play(REQUESTS, engine="python"))
 

@@ -1,4 +1,4 @@
-"""Compilation of C code on the user's machine; `cache.py` stores the result."""
+"""C code, as the wheel carries it compiled, or else compiled on the user's machine; `cache.py` stores the result."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from vramcast.core import prebuilt
 from vramcast.core.cache import kept
 from vramcast.core.errors import CompilerError
 
@@ -45,8 +46,27 @@ def run_compiler(compiler: Sequence[str], arguments: Sequence[str]) -> None:
         raise CompilerError(f"vramcast's C code does not compile here ({shlex.join(compiler)}):\n{run.stderr.strip()[-2000:]}")
 
 
+def compiled(name: str, make: Callable[[Path], object]) -> Path:
+    """Return the library or folder of this name: from the wheel or the cache if possible, else compiled.
+
+    Args:
+        name: Path within the cache; it must encode everything that determines the content.
+        make: Function that compiles it to a given path in an empty folder.
+    Raises:
+        CompilerError: There is no compiler, or the cache folder cannot be written; says also why the wheel's is not used.
+        CacheError: Other users can write to the cache.
+    """
+    if (carried := prebuilt.find(name)) is not None:
+        return carried
+    try:
+        return kept(name, make)
+    except CompilerError as error:
+        end = "\n" if "\n" in str(error) else " "  # the compiler's own lines
+        raise CompilerError(f"{error}{end}vramcast compiles here because {prebuilt.lack(name)}.") from None
+
+
 def shared_library(source: Path, *, sanitize: bool = False) -> Path:
-    """Return the library compiled from one C file, from the cache if possible.
+    """Return the library compiled from one C file; see `compiled`.
 
     Args:
         source: The C file; it may use headers of the C library and of its own folder.
@@ -62,4 +82,4 @@ def shared_library(source: Path, *, sanitize: bool = False) -> Path:
     def make(target: Path) -> None:
         run_compiler(find_compiler(), [*flags, "-shared", "-o", str(target), str(source)])
 
-    return kept(f"{source.stem}-{digest}.so", make)
+    return compiled(f"{source.stem}-{digest}.so", make)

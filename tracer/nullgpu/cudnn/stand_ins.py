@@ -14,8 +14,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from vramcast.core.cache import kept
-from vramcast.core.compiler import FLAGS, find_compiler, run_compiler
+from vramcast.core.compiler import FLAGS, compiled, find_compiler, run_compiler
 from vramcast.core.errors import NullGpuError
 from vramcast.tracer.nullgpu.library.entry_points import CSRC, run_tool
 
@@ -89,7 +88,7 @@ def oracle_libraries(cudnn: Path) -> Path:
     for path in sorted(cudnn.glob("libcudnn*.so.*")):
         digest.update(f"{path.name}:{path.stat().st_size}".encode())
 
-    return kept(f"oracle-{digest.hexdigest()[:12]}", lambda folder: _compile(cudnn, folder))
+    return compiled(f"oracle-{digest.hexdigest()[:12]}", lambda folder: _compile(cudnn, folder))
 
 
 def _compile(cudnn: Path, folder: Path) -> None:

@@ -1,7 +1,7 @@
-"""Compiles the null GPU for the installed torch build, once, into a cache folder.
+"""Compiles the null GPU for a torch build: into the wheel if its builder has that build, else once into the cache.
 
 The C sources are compiled against the CUDA headers in torch's own NVIDIA wheels, so that every structure has the layout of that
-version. Neither this repository nor the wheel contains anything of NVIDIA's.
+version. Neither this repository nor the wheel contains NVIDIA's headers or code.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vramcast.core.cache import kept
-from vramcast.core.compiler import FLAGS, SANITIZERS, find_compiler, run_compiler
+from vramcast.core.compiler import FLAGS, SANITIZERS, compiled, find_compiler, run_compiler
 from vramcast.core.errors import CompilerError, NullGpuError
 from vramcast.core.files import digest
 from vramcast.tracer.nullgpu.library import entry_points
@@ -38,6 +37,7 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     "libcupti": ("cupti.c",),
     "libnvidia-ml": ("nvml.c",),
 }
+_DIGEST = "entry_points.digest"  # next to the libraries: who has no compiler has no binutils either
 TOOLS = "tools"  # the folder next to the libraries with programs that a job finds
 # The interpreter and the program are those of the job (loader.py): the folder serves several of both.
 _SMI = '#!/bin/sh\nexec "$NULLGPU_PYTHON" -IS "$NULLGPU_SMI" "$@"\n'
@@ -97,9 +97,7 @@ class KnownBuild:
 
 def entry_points_digest(torch: TorchBuild) -> str:
     """Return a digest of the symbols that this build needs from NVIDIA; the driver's functions are looked up by name."""
-    needed = entry_points.needed_symbols(torch.lib)
-    lines = [f"{soname} {s.name}@{s.version}" for soname in sorted(needed) if soname != "libcuda.so.1" for s in needed[soname]]
-    return digest(*lines)
+    return (build(torch) / _DIGEST).read_text()
 
 
 def known_build(torch: TorchBuild) -> KnownBuild | None:
@@ -155,7 +153,9 @@ def build(torch: TorchBuild | None = None, *, sanitize: bool = False) -> Path:
     """
     found, extra = torch or find_torch(), SANITIZERS if sanitize else ()
     try:
-        return kept(f"nullgpu/{_key(found)}{'-sanitize' if sanitize else ''}", lambda folder: _build_all(found, folder, extra))
+        return compiled(
+            f"nullgpu/{_key(found)}{'-sanitize' if sanitize else ''}", lambda folder: _build_all(found, folder, extra)
+        )
     except CompilerError as error:
         raise NullGpuError(f"The null GPU is compiled once for each torch build: {error}") from None
 
@@ -165,8 +165,10 @@ def _build_all(torch: TorchBuild, work: Path, extra: Sequence[str]) -> None:
     work.mkdir()
     includes = [f"-I{CSRC}", f"-I{CSRC / 'shim'}"]
     includes += [part for folder in include_folders(torch.site) for part in ("-isystem", str(folder))]
-    # NVML is loaded by name: by torch when it needs it, and by nvidia-ml-py.
-    by_soname = {**entry_points.needed_symbols(torch.lib), "libnvidia-ml.so.1": []}
+    needed = entry_points.needed_symbols(torch.lib)
+    listed = [f"{soname} {s.name}@{s.version}" for soname in sorted(needed) if soname != "libcuda.so.1" for s in needed[soname]]
+    (work / _DIGEST).write_text(digest(*listed))
+    by_soname = {**needed, "libnvidia-ml.so.1": []}  # NVML is loaded by name: by torch when it needs it, and by nvidia-ml-py
     for soname in sorted(by_soname, key=lambda s: s != "libcuda.so.1"):  # the others are linked to libcuda
         _build_one(soname, entry_points.exported(by_soname[soname], soname), compiler, work, includes, extra)
     (work / "libcuda.so").symlink_to("libcuda.so.1")  # Triton before 3.6 links its launchers to it (-lcuda)

@@ -17,16 +17,18 @@ from typing import Any
 
 from vramcast.cli.streams import answer
 from vramcast.cli.terminal import progress
+from vramcast.core import prebuilt
 from vramcast.core.cache import cache_folder
+from vramcast.core.compiler import shared_library
 from vramcast.core.errors import NullGpuError, UsageError, VramcastError
 from vramcast.core.extras import installed
 from vramcast.estimates.bounds.learned import NONE, SHIPPED, VARIABLE, chosen, load, shipped
 from vramcast.hardware.cards import SITE_VARIABLE, site_file
-from vramcast.simulator.compiled import library
+from vramcast.simulator import compiled
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn import libraries as cudnn_libraries
 from vramcast.tracer.nullgpu.cudnn.download import fetch
-from vramcast.tracer.nullgpu.library.build import TorchBuild, find_torch, known_build
+from vramcast.tracer.nullgpu.library.build import TorchBuild, build, find_torch, known_build
 
 _PACKAGES = (
     "torch",
@@ -121,6 +123,7 @@ def _nullgpu() -> dict[str, Any]:
         return {
             "works": True,
             "why": f"torch {worker.torch_version} (CUDA {torch.cuda}) runs on the stand-ins",
+            "stand_ins": prebuilt.origin(f"nullgpu/{build(torch).name}"),
             "torch_build": _tested(torch),
             "cudnn_workspaces": worker.cudnn_answer(),
         }
@@ -166,8 +169,8 @@ def _cudnns() -> list[dict[str, Any]]:
 
 def _simulator() -> dict[str, str]:
     try:
-        library()
-        return {"engine": "compiled", "why": "a C compiler was found"}
+        compiled.library()
+        return {"engine": "compiled", "why": prebuilt.origin(shared_library(compiled.SOURCE).name)}
     except VramcastError as error:
         return {"engine": "python", "why": f"a hundred times slower: {error}"}
 
@@ -204,6 +207,8 @@ def main(options: argparse.Namespace) -> int:
         answer("packages  " + ", ".join(f"{name} {version or '-'}" for name, version in facts["packages"].items()))
         for name, tracer in facts["tracers"].items():
             answer(f"{name:<9} {'works' if tracer['works'] else 'does not work'}: {tracer['why']}")
+            if tracer.get("stand_ins"):
+                answer(f"{'':<9} stand-ins: {tracer['stand_ins']}")
             if tracer.get("torch_build"):
                 answer(f"{'':<9} this torch build {tracer['torch_build']}")
             if tracer.get("cudnn_workspaces"):
