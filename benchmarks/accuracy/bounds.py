@@ -37,6 +37,7 @@ from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.learner.examples import Example
 from vramcast.learner.model import Learned, Subject
 from vramcast.learner.residual_tree import CAUSES
+from vramcast.learner.traits import ALONE
 
 ONLY_JUDGE: Final = ("mlp", "cnn", "timm", "real")  # their licenses do not let the artifact learn from them
 _LARGE_BYTES: Final = 4 * GIB  # spec: smallest peak for which the process peak's bound is evaluated
@@ -80,8 +81,10 @@ _COLUMNS: Final = ("runs", "n", "models", "holds", "median over", "PEF", "larges
 
 
 def judged(found: Sequence[Example], level: float) -> list[Scored]:
-    """Return the permissive runs, each evaluated without its model."""
-    return cross_validation.cross_validated(found, levels=(0.5, 0.9, 0.95, level), folds=FOLDS)
+    """Return the permissive runs, each evaluated once and without its model."""
+    twice = {one.id for one in found if one.traits.get("cudnns") == ALONE}
+    scored = cross_validation.cross_validated(found, levels=(0.5, 0.9, 0.95, level), folds=FOLDS)
+    return [run for run in scored if run.id not in twice]
 
 
 def by_class(found: Sequence[Example], scored: Sequence[Scored], level: float) -> list[list[object]]:

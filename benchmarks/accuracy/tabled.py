@@ -5,7 +5,7 @@
 logs/simulated_runs.csv holds the peaks that public projects logged or published and those that `vramcast run` gave for the same
 script. docs/accuracy.md and docs/multi-gpu.md have the commands. The runs of projects with a licence that lets facts be given
 away become examples. These are transformers, so each has attention and no convolutions. A script is a group; for torchtitan a
-commit, for fsdp_qlora and nanoVLM all rows. `benchmarks.accuracy.examples` takes precedence for the same script.
+commit, for fsdp_qlora and nanoVLM all rows. A later trace of the same script takes precedence.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Final
 
 from benchmarks.accuracy.examples import path_of
 from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize
+from benchmarks.accuracy.shipped import permissive
 from benchmarks.tables import table
 from vramcast.core.units import MIB
 from vramcast.hardware.stack import same_minor
@@ -153,11 +154,8 @@ def group_table(runs: Sequence[Run]) -> str:
 
 
 def main() -> None:
-    """Write the examples, without those simulated again since."""
-    again = set()
-    for name in _SOURCES:
-        if path_of(name).exists():
-            again |= {example.group[:13] for example in examples.read(path_of(name))[0]}
+    """Write the examples, without those that the shipped artifact has from a later trace."""
+    again = {example.group[:13] for example in permissive() if example.stack in _SOURCES}
     found = [row.example() for row in rows()]
     found = [one for one in found if one.group[:13] not in again]
     path = path_of("tabled")

@@ -165,11 +165,11 @@ def of_gpumemnet(names: Sequence[str]) -> Mixed:
 
 def mixes(context_size_bytes: int) -> list[Mixed]:
     """Return the available runs; made-up ones if there are none."""
-    here = {name: path_of(name).exists() for name in ("xmem", "cnn", "mlp")}
+    here = {name: path_of(name).exists() for name in ("cnn", "mlp")}
     for name in (name for name, is_here in here.items() if not is_here):
         print(f"'{path_of(name)}' is missing: run `python -m benchmarks.accuracy.examples {name}`.", file=sys.stderr)
-    found = [of_xmem(context_size_bytes)] if here["xmem"] else []
-    names = [name for name in ("cnn", "mlp") if here[name]]
+    found = [of_xmem(context_size_bytes)] if any(one.stack == "xmem" for one in permissive()) else []
+    names = [name for name, is_here in here.items() if is_here]
     found += [of_gpumemnet(names)] if names else []
     return found or [Mixed("Runs made up", with_bounds(synthetic_runs()), our_policies())]
 
