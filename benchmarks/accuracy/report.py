@@ -12,8 +12,9 @@ import math
 import time
 from typing import Final
 
-from benchmarks.accuracy import gpumemnet_mlp, real_world, tabled, timm_a100, xmem
+from benchmarks.accuracy import gpumemnet_mlp, real_world, timm_a100, xmem
 from benchmarks.accuracy.figures import QUANTILES, residual_quantiles
+from benchmarks.accuracy.logs import tabled
 from benchmarks.accuracy.runner import arguments, has_rows
 from benchmarks.measured.measured_run import not_included
 from benchmarks.tables import table

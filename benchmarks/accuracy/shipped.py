@@ -3,9 +3,9 @@
     python -m benchmarks.accuracy.shipped [--out models/default]    # from the runs in shipped_runs.jsonl
     python -m benchmarks.accuracy.shipped --collect                 # first takes over the sets that were traced since
 
-`--collect` reads what `benchmarks.accuracy.examples SET`, `benchmarks.accuracy.tabled` and `benchmarks.repeats SOURCE` left in
-build/accuracy. A set that is not there keeps its runs in the file. Of parameter-golf's runs the file has only residuals and
-classes, taken from the artifact of commit 972935cb: their sizes are nominal.
+`--collect` reads what `benchmarks.accuracy.examples SET`, `benchmarks.accuracy.logs.tabled` and `benchmarks.repeats SOURCE`
+left in build/accuracy. A set that is not there keeps its runs in the file. Of parameter-golf's runs the file has only
+residuals and classes, taken from the artifact of commit 972935cb: their sizes are nominal.
 
 It learns only from public runs whose licence lets the result be distributed: GPUMemNet's, timm's and CARMA's are used only for
 evaluation (`benchmarks.accuracy.bounds`). It learns the error of first principles by the class of a job; it does not correct
@@ -18,7 +18,6 @@ import argparse
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 from benchmarks.accuracy.examples import path_of
@@ -33,7 +32,7 @@ from vramcast.learner.model import Learned
 from vramcast.learner.traits import ALONE
 from vramcast.tracer.nullgpu.cudnn.libraries import number_of
 
-RUNS: Final = Path(__file__).with_name("shipped_runs.jsonl")
+RUNS: Final = ROOT / "benchmarks" / "measured" / "shipped_runs.jsonl"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.accuracy import gpumemnet_mlp, real_world, timm_a100, xmem
+from benchmarks.accuracy.logs.tabled import GROUPS, METRICS, Run, group_table, pairs_of, read_table
 from benchmarks.accuracy.report import Rows, coverage_table, pairs_by_family, quantile_table
 from benchmarks.accuracy.runner import ROOT, read_csv
-from benchmarks.accuracy.tabled import GROUPS, METRICS, Run, group_table, pairs_of, read_table
 from benchmarks.tables import table
 
 PAGE: Final = ROOT / "docs" / "accuracy-tables.md"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy import runner, tabled
+from benchmarks.accuracy import runner
+from benchmarks.accuracy.logs import tabled
 from benchmarks.site import accuracy_tables
 
 XMEM_ROW = {

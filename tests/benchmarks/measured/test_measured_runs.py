@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.accuracy import tabled
+from benchmarks.accuracy.logs import tabled
 from benchmarks.accuracy.runner import data_folder
 from benchmarks.measured import importers, measured_run, published_tables
 from benchmarks.measured.cells import figure, spdx

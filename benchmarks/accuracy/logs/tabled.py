@@ -1,8 +1,8 @@
 """Runs simulated in earlier sessions, minutes to hours of work each, as examples to learn from.
 
-    python -m benchmarks.accuracy.tabled        # writes build/accuracy/examples-tabled.jsonl
+    python -m benchmarks.accuracy.logs.tabled        # writes build/accuracy/examples-tabled.jsonl
 
-logs/simulated_runs.csv holds the peaks that public projects logged or published and those that `vramcast run` gave for the same
+simulated_runs.csv holds the peaks that public projects logged or published and those that `vramcast run` gave for the same
 script. docs/accuracy.md and docs/multi-gpu.md have the commands. The runs of projects with a licence that lets facts be given
 away become examples. These are transformers, so each has attention and no convolutions. A script is a group; for torchtitan a
 commit, for fsdp_qlora and nanoVLM all rows. A later trace of the same script takes precedence.
@@ -28,7 +28,7 @@ from vramcast.learner.examples import Example
 Run = dict[str, str]
 
 METRICS: Final = ("allocated", "reserved")
-TABLE: Final = Path(__file__).with_name("logs") / "simulated_runs.csv"
+TABLE: Final = Path(__file__).with_name("simulated_runs.csv")
 _SOURCES: Final = ("golf", "titan", "qlora", "modded", "nanovlm")
 _HALF: Final = ("titan", "qlora")  # spec: their scripts cast the model; the others use autocast
 _SIZES: Final = ((1024, "below 1 GiB"), (4096, "below 4 GiB"))  # spec: vramcast.learner.traits, MiB
