@@ -137,9 +137,10 @@ seeded-faults: $(VENV)/.test
 notebooks: $(VENV)/.test
 	$(BIN)/python -m benchmarks.site.notebooks
 
-# The pictures in docs/: needs a Chromium, and pip install 'vramcast[pictures]'.
-screenshots: $(VENV)/.test
+# The pictures in docs/, and those of the site in build/pictures, to look at. Needs a Chromium, and the group `pictures`.
+screenshots: docs
 	$(BIN)/python -m benchmarks.site.screenshots
+	$(BIN)/python -m benchmarks.site.site_pictures
 
 survey: $(VENV)/.test
 	$(BIN)/python -m benchmarks.surveys.survey

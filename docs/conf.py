@@ -20,7 +20,10 @@ from vramcast import __version__  # noqa: E402  # only now is it found
 project = "vramcast"
 author = "the authors of vramcast"
 release = version = __version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_argparse_cli", "json_schema", "notebook_pages"]
+extensions = [
+    "myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_argparse_cli", "sphinx_copybutton", "json_schema",
+    "notebook_pages",
+]  # fmt: skip
 nb_execution_mode = "off"  # `make notebooks` executes them
 nitpicky = False  # most types in signatures are private to a module, and have no page
 
@@ -29,13 +32,15 @@ html_title = f"vramcast {release}"
 html_copy_source = False
 html_show_copyright = html_show_sphinx = False
 html_static_path = ["static"]
-html_css_files = ["tables.css"]
+html_css_files, html_js_files = ["site.css"], ["site.js"]
+html_search_scorer = str(ROOT / "docs" / "static" / "search_order.js")
 html_theme_options = {"navigation_with_keys": True}
 
 myst_enable_extensions = ["deflist", "fieldlist"]
 myst_heading_anchors = 3  # links go to headings as deep as this
 smartquotes = False  # `--json` keeps both of its hyphens
-pygments_style, pygments_dark_style = "friendly", "monokai"
+pygments_style, pygments_dark_style = "default", "monokai"  # of at least 4.5:1 on their backgrounds
+copybutton_prompt_text = "$ "  # commands are copied, without their output
 
 autodoc_mock_imports = ["dask", "distributed", "ray"]  # extras, which the site can be built without
 autodoc_member_order = "bysource"

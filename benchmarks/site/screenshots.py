@@ -50,6 +50,7 @@ for _ in range(3):
     optimizer.step()""",
 )
 
+_TIMELINE: Final = "figure.wide:not(:has(.icicle))"
 _CHECK: Final = "vramcast check hf:Qwen/Qwen2.5-0.5B --batch-size 4 --seq 1024 --on rtx4090"
 _MISTAKE: Final = "vramcast check resnet81 --on rtx4060"
 # The ECMA-48 colours of our terminal output, as a light terminal shows them.
@@ -121,6 +122,8 @@ def make(folder: Path) -> dict[str, int]:
             Picture("report", report, height=1290),
             Picture("report-dark", report, height=1290, scheme="dark"),
             Picture("report-modules", report, element="figure:has(.icicle)"),
+            Picture("timeline", report, element=_TIMELINE),
+            Picture("timeline-dark", report, element=_TIMELINE, scheme="dark"),
             Picture("notebook", notebook),
             *(Picture(name, typed(one, Path(scratch, f"{name}.html")), element="pre") for name, one in TERMINALS.items()),
         ):
