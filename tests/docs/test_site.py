@@ -24,7 +24,16 @@ axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-p
 
 pytestmark = pytest.mark.release
 ROOT = Path(__file__).parents[2]
-PAGES = ("index", "start", "guides/hugging-face", "guides/out-of-memory", "slurm", "reference/exit-codes", "search")
+PAGES = (
+    "index",
+    "start",
+    "guides/hugging-face",
+    "guides/out-of-memory",
+    "slurm",
+    "reference/exit-codes",
+    "reference/python",
+    "search",
+)
 # What people type, and the page that answers.
 QUERIES = {
     "install": "start",
