@@ -1,14 +1,18 @@
-"""The estimates of one job at several batch sizes, and their table."""
+"""The estimates of one job at several batch sizes, their table, and the search for the largest size that fits."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.estimates.result import Estimate
 
 if TYPE_CHECKING:
     import pandas
+
+MOST: Final = 1 << 20  # arbitrary: limit of the search
+Tried: TypeAlias = Literal["fits", "too large", "refused"]
 
 
 class Sweep(dict[int, Estimate | CannotEstimate]):
@@ -68,3 +72,30 @@ def _row(size: int, one: Estimate | CannotEstimate) -> dict[str, Any]:
     if isinstance(one, Estimate):
         known = (one.allocated, one.reserved, one.process, one.upper_bound, one.verdict.value)
     return dict(zip(_COLUMNS, (size, *known, None if isinstance(one, Estimate) else str(one)), strict=True))
+
+
+def search() -> Generator[tuple[int, int], Tried, int]:
+    """Yield sizes, each with the size needed next if it fits; return the largest that fits, by doubling and bisection.
+
+    Assumes that a larger batch never needs less memory, which workspaces can violate slightly: the answer fits, and the
+    next larger size tried did not. A model may refuse a batch of one and accept two; any other refused size counts as too
+    large.
+
+    Returns:
+        The size; 0 if none fits.
+    """
+    fits, size = 0, 1
+    tried = yield 1, 2
+    if tried == "refused":
+        size = 2
+        tried = yield 2, 4
+    while tried == "fits":
+        fits, size = size, 2 * size
+        if size > MOST:
+            return fits
+        tried = yield size, min(2 * size, MOST)
+    while fits and size - fits > 1:
+        middle = (fits + size) // 2
+        tried = yield middle, (middle + size) // 2
+        fits, size = (middle, size) if tried == "fits" else (fits, middle)
+    return fits

@@ -27,6 +27,7 @@ from vramcast.cli.streams import answer
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import CannotEstimate, DoesNotFit, UsageError, VramcastError
 from vramcast.core.units import gib
+from vramcast.estimates.sweep import Tried, search
 from vramcast.hardware.device import Device
 from vramcast.jobs.job import Job
 from vramcast.jobs.targets import as_typed
@@ -35,7 +36,6 @@ from vramcast.tracer.processes.thread_pool import in_parallel, n_lanes
 if TYPE_CHECKING:
     from vramcast.estimates.result import Estimate
 
-_MAX_BATCH = 1 << 20  # arbitrary: limit of the search for the largest batch
 _SIZE = r"\d{1,18}"  # an int64 has no more digits
 
 
@@ -178,34 +178,25 @@ def _of_worlds(options: argparse.Namespace, card: Device) -> dict[int, Job]:
 
 
 def _search(estimate: Callable[[int, int], Estimate | CannotEstimate]) -> int:
-    """Return the largest batch size that fits, by doubling and bisection; 0 if none does.
-
-    Assumes that a larger batch never needs less memory, which workspaces can violate slightly: the answer fits, and the
-    next larger size tried did not. A model may fail for a batch of one and accept two; any other size that cannot be
-    estimated counts as too large.
+    """Return the largest batch size that fits, or 0.
 
     Args:
         estimate: Returns the estimate of a size; its second argument is the size needed next if the first fits.
     """
-
-    def fits_at(size: int, then: int) -> bool:
-        answer = estimate(size, then)
-        return not isinstance(answer, CannotEstimate) and answer.fits()
-
-    fits, too_big = 0, 2 if _is_refused(estimate(1, 2)) else 1
-    while too_big <= _MAX_BATCH and fits_at(too_big, min(2 * too_big, _MAX_BATCH)):
-        fits, too_big = too_big, too_big * 2
-    while fits and too_big - fits > 1:
-        middle = (fits + too_big) // 2
-        if fits_at(middle, (middle + too_big) // 2):
-            fits = middle
-        else:
-            too_big = middle
-    return fits
+    sizes = search()
+    wanted = next(sizes)
+    while True:
+        tried = _tried(estimate(*wanted))
+        try:
+            wanted = sizes.send(tried)
+        except StopIteration as end:
+            return int(end.value)
 
 
-def _is_refused(answer: Estimate | CannotEstimate) -> bool:
-    return isinstance(answer, CannotEstimate) and not isinstance(answer, DoesNotFit)
+def _tried(answer: Estimate | CannotEstimate) -> Tried:
+    if isinstance(answer, CannotEstimate):
+        return "too large" if isinstance(answer, DoesNotFit) else "refused"
+    return "fits" if answer.fits() else "too large"
 
 
 def _as_json(answer: Estimate | CannotEstimate) -> dict[str, object]:
