@@ -140,7 +140,7 @@ def test_same_composition_everywhere(make: Make, memory_mib: int | None) -> None
     found = make(memory_mib)
     held = {name.replace("_", " "): size for name, size in found.to_dict()["breakdown"].items() if size}
     assert {look.name: size for look, size in style.parts(found.trace)} == held
-    assert {one.look.name: one.size_bytes for one in card_bar(found).held} == held
+    assert {one.look.name: one.size_bytes for one in card_bar(found.to_dict()).held} == held
     assert sum(held.values()) == found.process
     holds = dict(lines(found))["holds"]
     assert holds == "activations 300.0 MiB, parameters 100.0 MiB, workspaces 50.0 MiB"

@@ -15,7 +15,7 @@ Make = Callable[..., Estimate]
 
 def test_stretches_tile_the_bar(make: Make) -> None:
     estimate = make()
-    bar, card_bytes = card_bar(estimate), estimate.card_bytes
+    bar, card_bytes = card_bar(estimate.to_dict()), estimate.card_bytes
     assert [one.look.name for one in bar.held] == ["context", "parameters", "activations", "workspaces", "fragmentation"]
     assert sum(one.size_bytes for one in bar.held) == estimate.process
     ends = [one.start + one.share for one in (*bar.held, *bar.margin)]
@@ -31,7 +31,7 @@ def test_stretches_tile_the_bar(make: Make) -> None:
 @pytest.mark.parametrize(("memory_mib", "beyond"), [(1100, "the bound"), (600, "the peak")])
 def test_axis_ends_at_bound_beyond_card(make: Make, memory_mib: int, beyond: str) -> None:
     estimate = make(memory_mib)
-    bar = card_bar(estimate)
+    bar = card_bar(estimate.to_dict())
     assert (estimate.process > estimate.card_bytes) == (beyond == "the peak")
     assert bar.is_over
     assert bar.bound is not None
@@ -41,12 +41,12 @@ def test_axis_ends_at_bound_beyond_card(make: Make, memory_mib: int, beyond: str
 
 
 def test_no_margin_without_bound(make: Make) -> None:
-    bar = card_bar(make(unbounded_calls=("nonzero",)))
+    bar = card_bar(make(unbounded_calls=("nonzero",)).to_dict())
     assert (bar.bound, bar.margin) == (None, ())
     assert "upper bound" not in bar.words
 
 
 def test_words_describe_the_bar(make: Make) -> None:
-    words = card_bar(make()).words
+    words = card_bar(make().to_dict()).words
     for part in ("peak 1013.2 MiB: context 513.2 MiB, parameters 100.0 MiB", "upper bound", "; card 39.56 GiB"):
         assert part in words

@@ -34,7 +34,13 @@ def estimate(process_bytes: int = 3 * GIB, **changes: Any) -> dict[str, Any]:
         **changes,
     }
     levels = {"0.5": process_bytes, "0.99": 2 * process_bytes, "0.9999": 3 * process_bytes}
-    return {"estimate": said, "levels": levels}
+    words = {
+        "headline": "Fits: at most 6.00 GiB",
+        "lines": {"peak": "3.00 GiB"},
+        "sentences": [],
+        "assumed": ["a <b>bold</b> one"],
+    }
+    return {"estimate": said, "levels": levels, "words": words}
 
 
 class Instant:

@@ -8,12 +8,11 @@ If the bound exceeds the card, the axis ends at the bound, and the end of the ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from vramcast.core.units import gib
-from vramcast.estimates.result import Estimate
 from vramcast.tracer.format.trace import Category
 from vramcast.views.style import CONTEXT, FRAGMENTATION, LOOKS, OTHERS, Look
 
@@ -86,17 +85,17 @@ class CardBar:
         return f"{self.peak.words}: {', '.join(one.words for one in self.held)}{bound}; {self.card.words}"
 
 
-def card_bar(estimate: Estimate) -> CardBar:
-    """Return the bar of an estimate's card."""
-    point_bytes, card_bytes = estimate.process, estimate.card_bytes
-    bound_bytes = None if estimate.doubts else estimate.upper_bound
+def card_bar(found: Mapping[str, Any]) -> CardBar:
+    """Return the bar of an estimate's card, from the estimate's JSON object."""
+    point_bytes, card_bytes = found["peaks"]["process"], found["memory_bytes"]
+    claimed = found["upper_bound"]
+    bound_bytes = None if found["doubts"] else claimed["bytes"]
     end_bytes = max(point_bytes, bound_bytes or 0, card_bytes, 1)
-    parts = estimate.breakdown
-    held = [(look, parts.get(name, 0)) for name, look in _LOOKS.items()]
+    held = [(look, found["breakdown"].get(name, 0)) for name, look in _LOOKS.items()]
     margin, bound = [], None
     if bound_bytes is not None:
         bound = Mark(f"upper bound {gib(bound_bytes)}", bound_bytes / end_bytes)
-        margin = [(Look(f"margin: {part.part}", MARGIN, " "), part.size_bytes) for part in estimate.margin()]
+        margin = [(Look(f"margin: {part['part']}", MARGIN, " "), part["size_bytes"]) for part in claimed["margin"]]
     return CardBar(
         tuple(_stretches(held, 0, end_bytes)),
         tuple(_stretches(margin, point_bytes, end_bytes)),

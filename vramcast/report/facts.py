@@ -16,7 +16,7 @@ from vramcast.report.answer import Line, headline, lines
 from vramcast.views.charts.page import Table
 
 _MODULES: Final = 15  # arbitrary: rows of the table
-_COLOURS: Final = {"fits": "good", "does not fit": "alarm", "uncertain": "doubt"}
+COLOURS: Final = {"fits": "good", "does not fit": "alarm", "uncertain": "doubt"}
 _CALLS: Final = 12  # arbitrary: number of calls named in a line
 
 
@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 def answer(estimate: Estimate) -> Answer:
     """Return the answer that the text has too, with its explanation."""
     first, verdict = headline(estimate), estimate.verdict
-    colour = _COLOURS[verdict.value] if estimate.has_card else "doubt"
+    colour = COLOURS[verdict.value] if estimate.has_card else "doubt"
     sentences = tuple(_sentences(estimate, verdict)) if estimate.has_card else ()
     return Answer(f"{first[0].upper()}{first[1:]}", colour, lines(estimate, " below"), sentences)
 

@@ -15,6 +15,7 @@ from vramcast.core.text import printable
 from vramcast.estimates.advice_rows import Advice
 from vramcast.estimates.result import Estimate
 from vramcast.report import facts
+from vramcast.report.answer_json import to_dict
 from vramcast.report.card_bar import card_bar
 from vramcast.report.module_tree import boxes, tree_of
 from vramcast.report.repeat import python_call
@@ -67,7 +68,7 @@ def _parts(estimate: Estimate) -> dict[str, Any]:
     return {
         "title": printable(estimate.title),
         "answer": facts.answer(estimate),
-        "card": card_bar(estimate) if estimate.has_card else None,
+        "card": card_bar(to_dict(estimate)) if estimate.has_card else None,
         "margin": facts.margin(estimate),
         "peaks": facts.peaks(estimate),
         "assumed": facts.assumed(estimate),

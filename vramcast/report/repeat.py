@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vramcast.estimates.estimator import Estimator
@@ -19,17 +19,17 @@ def python_call(estimate: Estimate) -> str:
     job = estimate.job
     options = {**_of_how(estimate), **_of_card(job)}
     if job.command is not None:
-        return _call("vramcast.estimate_command", (repr(_words(job.command)),), {**_of_course(job), **options})
+        return call("vramcast.estimate_command", (repr(_words(job.command)),), {**_of_course(job), **options})
     lines = [
         f"# {name}: {_described(value)}" for name, value in (("batch", job.batch), ("labels", job.labels)) if value is not None
     ]
     if job.target is not None:
         lines.append(f"# model: {as_typed(job.target)}")
     labels = {"labels": ...} if job.labels is not None else {}
-    return "\n".join([*lines, _call("vramcast.estimate", ("model", "batch"), {**labels, **_of_training(job), **options})])
+    return "\n".join([*lines, call("vramcast.estimate", ("model", "batch"), {**labels, **_of_training(job), **options})])
 
 
-def _call(function: str, positional: tuple[str, ...], options: Mapping[str, Any]) -> str:
+def call(function: str, positional: Sequence[str], options: Mapping[str, Any]) -> str:
     """Return a call as text; an option with the value `...` is a variable of the same name."""
     named = [f"{name}={name if value is ... else repr(value)}" for name, value in options.items()]
     return f"{function}({', '.join([*positional, *named])})"

@@ -67,6 +67,17 @@ class Verdict(BaseModel):
 Kept: TypeAlias = Annotated[bool, Field(description="false: it could not be written to disk, and is lost at a restart")]
 
 
+class Words(BaseModel):
+    """The estimate in words, as the terminal and the report have them."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    headline: str = Field(description="the verdict with its deciding fact")
+    lines: dict[str, str] = Field(description="the lines below it: peak, bound, what holds the memory, and so on")
+    sentences: list[str] = Field(description="explanations of the verdict")
+    assumed: list[str] = Field(description="warnings and assumptions")
+
+
 class EstimateAnswer(BaseModel):
     """An estimate that was requested."""
 
@@ -75,6 +86,7 @@ class EstimateAnswer(BaseModel):
     kept: Kept = True
     estimate: Estimate
     levels: dict[str, Bytes] = Field(description="the bound on the process peak in bytes, by level")
+    words: Words | None = Field(None, description="absent from answers of earlier versions")
 
 
 class CheckAnswer(BaseModel):

@@ -26,7 +26,7 @@ from vramcast.learner.conformal import Adaptive
 from vramcast.learner.residual_tree import CAUSES
 from vramcast.service.clients import WEIGHT, Client
 from vramcast.service.requests import Observation, Question
-from vramcast.service.responses import Verdict
+from vramcast.service.responses import Verdict, Words
 from vramcast.service.store import GroupState, Store
 from vramcast.service.workers import Workers
 
@@ -79,6 +79,12 @@ class Answer:
     def verdict(self) -> Verdict:
         """The verdict on whether the job fits on its card."""
         return Verdict(**self.estimate["verdict"])
+
+    @property
+    def words(self) -> Words:
+        """The answer in words; only the verdict's reason if an earlier version answered."""
+        found = self._found.get("words")
+        return Words(headline=self.verdict.reason, lines={}, sentences=[], assumed=[]) if found is None else Words(**found)
 
     @cached_property
     def levels(self) -> Mapping[float, int]:
@@ -144,6 +150,11 @@ class Service:
     def trouble(self) -> str:
         """Data that cannot be stored at present, and the reason; "": there is none."""
         return self._store.trouble
+
+    @property
+    def waiting(self) -> int:
+        """The number of questions about models that wait for a worker."""
+        return self._workers.waiting
 
     def kept(self, id_: str) -> Answer | None:
         """Return the cached answer to a question."""

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, m
 
 from vramcast.core.errors import WorkerError
 from vramcast.jobs.shell.plan import Step, from_plain
-from vramcast.service.responses import Estimate, Verdict
+from vramcast.service.responses import Estimate, Verdict, Words
 
 LONGEST: Final = 2 << 20  # arbitrary: bytes; a thousand ranks take about 1 MiB
 _LARGEST: Final = 1 << 53  # spec: JSON, RFC 8259: all readers agree on integers up to here
@@ -24,10 +24,11 @@ class _Strict(BaseModel):
 
 
 class _Estimated(_Strict):
-    """An estimate, and its bound at several levels."""
+    """An estimate, its bound at several levels, and the answer in words."""
 
     estimate: dict[str, Any]
     levels: dict[Annotated[str, Field(pattern=r"^0\.\d{1,9}$")], _Bytes] = Field(min_length=1, max_length=100)
+    words: Words
 
     @model_validator(mode="after")
     def _rises(self) -> _Estimated:

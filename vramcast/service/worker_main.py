@@ -2,8 +2,8 @@
 
     python -P -m vramcast.service.worker_main [--artifact DIR] [--sandboxed]
 
-A line of standard input is a question in JSON, a line of standard output its answer: `{"estimate": ..., "levels": ...}` or
-`{"error": {"kind": ..., "message": ...}}`, with the `traceback` of an unexpected error, for the operator's log.
+A line of standard input is a question in JSON, a line of standard output its answer: `{"estimate": ..., "levels": ...,
+"words": ...}` or `{"error": {"kind": ..., "message": ...}}`. The operator's log gets the `traceback` of an unexpected error.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job
+from vramcast.report import facts
 from vramcast.service.requests import job_of_question
 from vramcast.service.script_plans import plan_of_script
 from vramcast.simulator import compiled
@@ -54,7 +55,7 @@ def answer(values: dict[str, Any], artifact: str | None = None, timeout_s: float
         estimator = Estimator(values["device"], level=values["level"], artifact=artifact, timeout_s=timeout_s)
         estimate = _estimate(values, estimator)
         levels = {str(level): estimate.quantile(level) for level in LEVELS}
-        return {"estimate": estimate.to_dict(), "levels": levels}
+        return {"estimate": estimate.to_dict(), "levels": levels, "words": _words(estimate)}
     except UsageError as error:
         return failed("usage", error)
     except VramcastError as error:
@@ -62,6 +63,16 @@ def answer(values: dict[str, Any], artifact: str | None = None, timeout_s: float
     except Exception as error:  # unexpected, and the next question must still get an answer
         unexpected = failed("worker", CannotEstimate(f"{type(error).__name__}: {error}"))
         return {**unexpected, "traceback": traceback.format_exc()[-_LONGEST_TRACEBACK:]}
+
+
+def _words(estimate: Estimate) -> dict[str, Any]:
+    said = facts.answer(estimate)
+    return {
+        "headline": said.headline,
+        "lines": dict(said.lines),
+        "sentences": list(said.sentences),
+        "assumed": facts.assumed(estimate),
+    }
 
 
 def failed(kind: str, error: object) -> dict[str, Any]:
