@@ -1,4 +1,4 @@
-"""The pictures of the documentation: the report page, a notebook's view of an estimate and of `%%vram`, and terminals.
+"""The pictures of the documentation: the report page, a notebook's view of an estimate and of `%%vram`, terminals, the service.
 
     python -m benchmarks.site.screenshots [FOLDER]      # `make screenshots`; default: docs/pictures
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from benchmarks.site import notebooks
+from benchmarks.site import notebooks, service_page
 from benchmarks.site.browser import chromium
 from vramcast.cli.main import main as command_line
 from vramcast.core.errors import CannotEstimate
@@ -127,11 +127,16 @@ def make(folder: Path) -> dict[str, int]:
             Picture("notebook", notebook),
             *(Picture(name, typed(one, Path(scratch, f"{name}.html")), element="pre") for name, one in TERMINALS.items()),
         ):
-            png = small(shot(browser, picture))
-            with atomic_write(folder / f"{picture.name}.png") as file:
-                file.write(png)
-            written[picture.name] = len(png)
+            written[picture.name] = _write(folder / f"{picture.name}.png", small(shot(browser, picture)))
+        page = small(service_page.make(browser, ROOT / "build" / "pictures"))
+        written[service_page.NAME] = _write(folder / f"{service_page.NAME}.png", page)
     return written
+
+
+def _write(path: Path, png: bytes) -> int:
+    with atomic_write(path) as file:
+        file.write(png)
+    return len(png)
 
 
 def shot(browser: Browser, picture: Picture) -> bytes:

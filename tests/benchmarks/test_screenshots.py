@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.site import screenshots
+from benchmarks.site import screenshots, service_page
 from vramcast.core.errors import CannotEstimate
 
 Image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
@@ -46,9 +46,13 @@ def test_leaves_out_progress_lines() -> None:
 
 def test_documents_have_all_pictures_of_command() -> None:
     here = {path.name for path in (DOCS / "pictures").glob("*.png")}
-    named = {*re.findall(r'Picture\("([\w-]+)"', Path(screenshots.__file__).read_text()), *screenshots.TERMINALS}
+    named = {
+        *re.findall(r'Picture\("([\w-]+)"', Path(screenshots.__file__).read_text()),
+        *screenshots.TERMINALS,
+        service_page.NAME,
+    }
     assert here == {f"{name}.png" for name in named}
-    pages = "".join((DOCS / name).read_text() for name in ("views.md", "start.md"))
+    pages = "".join((DOCS / name).read_text() for name in ("views.md", "start.md", "serving.md"))
     shown = set(re.findall(r"\]\(pictures/([\w-]+\.png)\)", pages))
     assert shown <= here
     assert shown

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Any
 import pytest
 
 pytest.importorskip("pydantic")
-from vramcast.core.errors import JobError, WorkerError  # after the line above
+from vramcast.cli.main import main  # after the line above
+from vramcast.core.errors import JobError, WorkerError
 from vramcast.service import worker_main
+from vramcast.service.page_form import read
 from vramcast.service.requests import read_question
 from vramcast.service.worker_main import answer, serve
 
@@ -41,6 +44,20 @@ def test_model_answer_equals_command_line() -> None:
     assert (found["estimate"]["device"], found["estimate"]["optimizer"]) == ("t4", "sgdm")
     assert found["levels"]["0.99"] == found["estimate"]["upper_bound"]["bytes"]
     assert list(found["levels"].values()) == sorted(found["levels"].values())
+
+
+def test_page_shows_what_command_and_python_print(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torchvision")
+    asked = read({"target": "resnet18", "device": "t4", "batch_size": "2", "image_size": "64", "optimizer": "sgdm"})
+    words = answer(values(**asked.job))["words"]
+    assert main(shlex.split(asked.command())[1:]) == 0
+    by_command = capsys.readouterr().out
+    exec(asked.python)
+    assert capsys.readouterr().out == by_command
+    printed = " ".join(by_command.split())
+    assert printed.startswith(words["headline"].replace("Fits", "fits"))
+    said = {name: text.replace(" more below", " more: --details") for name, text in words["lines"].items()}
+    assert all(f"{name} {text}" in printed for name, text in said.items())
 
 
 def test_model_does_not_fit_small_card() -> None:

@@ -12,6 +12,7 @@ from starlette.requests import ClientDisconnect, HTTPConnection
 
 from vramcast.service.clients import Client, Clients
 
+_HOW: Final = "send the header Authorization: Bearer TOKEN"
 _BODY_S: Final = 10.0  # arbitrary: time limit for a body
 
 
@@ -55,15 +56,29 @@ class Token(HTTPBearer):
     async def __call__(self, request: HTTPConnection) -> HTTPAuthorizationCredentials | None:
         """Record the client; raise if the token is wrong or missing, or if the client exceeds its rate."""
         shown = await super().__call__(request)
-        client = self._clients.showing(shown.credentials if shown else "")
-        if client is None:
-            why = "Wrong or missing token: send the header Authorization: Bearer TOKEN."
-            raise Refused("unauthorized", why, {"WWW-Authenticate": "Bearer"})
-        if wait_s := client.wait_s():
-            why = f"The client '{client.name}' exceeds its limit of {client.rate:g} requests per second: retry later."
-            raise Refused("overloaded", why, {"Retry-After": str(math.ceil(wait_s))})
-        request.state.client = client
+        admit(
+            request, self._clients, shown.credentials if shown else "", "send the header Authorization: Bearer TOKEN", "Bearer"
+        )
         return shown
+
+
+def admit(request: HTTPConnection, clients: Clients, token: str, how: str, challenge: str) -> None:
+    """Record the client of a token; raise if the token is wrong or missing, or if the client exceeds its rate.
+
+    Args:
+        request: The request.
+        clients: The clients with access.
+        token: The token; "" if the request shows none.
+        how: The way to show it, for the message.
+        challenge: The way to show it, as in HTTP.
+    """
+    client = clients.showing(token)
+    if client is None:
+        raise Refused("unauthorized", f"Wrong or missing token: {how}.", {"WWW-Authenticate": challenge})
+    if wait_s := client.wait_s():
+        why = f"The client '{client.name}' exceeds its limit of {client.rate:g} requests per second: retry later."
+        raise Refused("overloaded", why, {"Retry-After": str(math.ceil(wait_s))})
+    request.state.client = client
 
 
 def client_of(request: Request) -> Client:

@@ -21,6 +21,7 @@ from vramcast.schedulers.kubernetes.mutation import Ask, Mode, mutate, validate
 from vramcast.schedulers.kubernetes.review import AdmissionRequest, AdmissionReview, ReviewedAdmission, read
 from vramcast.service.access import Refused, Rules, Token, asker_of, client_of, read_body
 from vramcast.service.openapi import DescribedApp, DescribedRoute, answers, reads
+from vramcast.service.page import page_routes
 from vramcast.service.prometheus import Measured, Metrics
 from vramcast.service.requests import JobRequest, Observation, Question, read_observation, read_question
 from vramcast.service.responses import (
@@ -172,6 +173,7 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     app.include_router(others)
+    app.include_router(page_routes(service, rules))
     return app
 
 

@@ -127,7 +127,8 @@ def main(options: argparse.Namespace) -> int:
         if held:
             say(f"sandbox: {held}")
         tls = _tls(options.tls_cert, options.tls_key)
-        say(f"vramcast listens on http{'s' if tls else ''}://{options.host}:{options.port}; API reference at /docs")
+        address = f"http{'s' if tls else ''}://{options.host}:{options.port}/"
+        say(f"vramcast listens on {address}, where a page answers; API reference at /docs")
         config = uvicorn.Config(
             app, options.host, options.port, http=Impatient, access_log=False, log_config=None, backlog=_BACKLOG, **tls
         )

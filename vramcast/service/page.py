@@ -1,0 +1,115 @@
+"""The page of the service, at `/`: a form, and the answer to the question in the address.
+
+It asks what a client of the API would ask, with the client's token and within its limits: models by name, and no code.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import cache
+from typing import Final
+
+from fastapi import APIRouter, Request, Response
+from fastapi.exceptions import HTTPException
+from fastapi.responses import HTMLResponse, RedirectResponse, StreamingResponse
+from fastapi.security import HTTPBasic
+from markupsafe import Markup
+
+from vramcast.core.errors import UsageError
+from vramcast.service.access import Refused, Rules, admit
+from vramcast.service.page_form import UnknownModel, cleaned, fields, link, read, suggestions
+from vramcast.service.page_reply import Failed, Reply, failure
+from vramcast.service.responses import STATUS
+from vramcast.service.service import Service
+from vramcast.views.charts.page import render
+
+_END: Final = "</main>\n</body>\n</html>\n"
+_CHALLENGE: Final = 'Basic realm="vramcast"'
+_HOW: Final = "reload the page, and give the token as the password, with any name"
+
+
+def page_routes(service: Service, rules: Rules) -> APIRouter:
+    """Return the route of the page."""
+    router = APIRouter(include_in_schema=False)
+    basic = HTTPBasic(auto_error=False)
+
+    async def check_access(request: Request) -> None:
+        """Check the token, which a browser sends as a password, and that no other site embeds the page."""
+        try:
+            shown = await basic(request)
+        except HTTPException:
+            shown = None
+        admit(request, rules.clients, shown.password if shown else "", _HOW, _CHALLENGE)
+        if request.headers.get("sec-fetch-dest", "document") != "document":
+            raise Refused("forbidden", "Another site asked for this page as a part of its own: open the address itself.")
+
+    async def answer(request: Request, address: Mapping[str, str]) -> Response:
+        await check_access(request)
+        if not address:
+            return _whole(_head(address))
+        reply = Reply(service, request, read(address))
+        if (at_once := await reply.at_once()) is not None:
+            return _whole(_head(address, reply.asked.title) + at_once)
+
+        async def growing() -> AsyncIterator[str]:
+            yield _head(address, reply.asked.title)
+            async for part in reply.parts():
+                yield part
+            yield _END
+
+        return StreamingResponse(growing(), headers=_headers(), media_type="text/html")
+
+    @router.get("/")
+    async def page(request: Request) -> Response:
+        given = request.query_params.multi_items()
+        address = cleaned(dict(given))
+        if list(address.items()) != given:
+            return RedirectResponse(link(address), 303, _headers())
+        try:
+            return await answer(request, address)
+        except UsageError as error:
+            return _error(address, "usage", str(error), meant=error.meant if isinstance(error, UnknownModel) else ())
+        except Refused as error:
+            return _error(address, error.kind, str(error), error.headers)
+        except Failed as error:
+            return _error(address, error.kind, str(error), error.headers)
+
+    return router
+
+
+@cache
+def _css() -> str:
+    return Markup(render("ask.css"))
+
+
+@cache
+def _headers() -> dict[str, str]:
+    """Return the headers of each page: no script, nothing from elsewhere, no copy in a cache, and no frame around it."""
+    style = base64.b64encode(hashlib.sha256(_css().encode()).digest()).decode()
+    allowed = f"style-src 'sha256-{style}'; img-src data:; form-action 'self'"
+    return {
+        "Content-Security-Policy": f"default-src 'none'; {allowed}; base-uri 'none'; frame-ancestors 'none'",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "no-store",
+        "X-Accel-Buffering": "no",  # spec: nginx, ngx_http_proxy_module: pass on progress at once
+    }
+
+
+def _head(address: Mapping[str, str], title: str = "", error: str = "") -> str:
+    """Return the page to the end of its form, which is open if there is no title of an answer."""
+    values = {"css": _css(), "fields": fields(), "suggestions": suggestions(), "error": Markup(error)}
+    return render("ask.html", address=address, title=title, **values)
+
+
+def _whole(text: str, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return HTMLResponse(text + _END, status, {**_headers(), **(headers or {})})
+
+
+def _error(
+    address: Mapping[str, str], kind: str, message: str, headers: Mapping[str, str] | None = None, meant: Sequence[str] = ()
+) -> Response:
+    links = [(name, link({**address, "target": name})) for name in meant]
+    return _whole(_head(address, error=failure(kind, message, link(address), links)), STATUS[kind], headers)
