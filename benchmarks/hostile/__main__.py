@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks import tables
 from benchmarks.hostile.case import Case, Verdict, Wrong
 
-CLUSTER = ("tenants", "batch_scripts", "hooks")  # in the folder cluster/
+CLUSTER = ("tenants", "page", "batch_scripts", "hooks")  # in the folder cluster/
 GROUPS: tuple[str, ...] = (
     "truth", "processes", "process_sums", "arguments", "random_inputs", "trust", "files", "doors", "values",
     "host_reads", "verdicts", "behaviour", "growth", *CLUSTER,

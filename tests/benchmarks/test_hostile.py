@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.hostile.__main__ import table
 from benchmarks.hostile.case import HANDLED, Case, Verdict, Wrong
+from benchmarks.hostile.cluster.page import Page, faults
 from benchmarks.hostile.command import judge
 
 
@@ -46,3 +47,29 @@ def test_counts_cases_by_kind() -> None:
     assert lines[2].startswith("| a | 1 | 1 |")
     assert lines[3].startswith("| b | 1 | 0 |")
     assert lines[4].startswith("| all | 2 | 1 |")
+
+
+SAFE = {"content-security-policy": "", "cache-control": "", "referrer-policy": "", "x-content-type-options": ""}
+
+
+@pytest.mark.parametrize(
+    ("text", "headers", "found"),
+    [
+        ("<a href='/?x=1'>a</a>", {}, ""),
+        ("<script>alert(1)</script>", {}, "<script>"),
+        ("<p onclick='x'>", {}, "onclick=x"),
+        ("<a href='//example.org'>", {}, "href=//example.org"),
+        ("<form action='javascript:x'>", {}, "action=javascript:x"),
+        ("a\x00b", {}, "control characters"),
+        ("\u202e", {}, "control characters"),
+        ('<p role="alert">no model 49</p>', {}, "an evaluated template"),
+        ("", {"set-cookie": "a=b"}, "set-cookie"),
+    ],
+)
+def test_finds_what_an_address_added_to_page(text: str, headers: dict[str, str], found: str) -> None:
+    assert faults(Page(200, {**SAFE, **headers}, f"{text}</html>\n")) == found
+
+
+def test_finds_cut_page_and_missing_header() -> None:
+    assert faults(Page(200, SAFE, "<p>")) == "the page is not complete"
+    assert faults(Page(200, {}, "</html>\n")).count("no ") == len(SAFE)

@@ -32,7 +32,7 @@ from vramcast.service.worker_answer import read_answer
 
 _HOST: Final = "127.0.0.1"
 _START_S: Final = 120.0  # arbitrary: imports on a busy machine, and compilation of the null GPU for the sandbox
-_TOKENS: Final = {"alice": "alice-s3cret", "bob": "bob-s3cret", "epilog": "epilog-s3cret", "slow": "slow-s3cret"}
+TOKENS: Final = {"alice": "alice-s3cret", "bob": "bob-s3cret", "epilog": "epilog-s3cret", "slow": "slow-s3cret"}
 _FILE: Final = "alice {alice}\nbob {bob}\nepilog {epilog} weight=1\nslow {slow} rate=1\n"
 _MODEL: Final = {"target": "torchvision:resnet18", "batch": ["8x3x64x64"], "labels": "8:int64<1000", "device": "t4"}
 _OTHER: Final = {**_MODEL, "target": "torchvision:resnet34"}
@@ -72,7 +72,7 @@ class Tried:
 
     def post(self, path: str, body: object, client: str = "alice") -> tuple[int, Any]:
         """Return a client's answer."""
-        return self.ask("POST", path, body, token=_TOKENS[client])
+        return self.ask("POST", path, body, token=TOKENS[client])
 
     def code(self, text: str, client: str = "alice", **more: Any) -> tuple[int, Any]:
         """Return a client's answer for a script."""
@@ -91,12 +91,12 @@ class Tried:
 
 
 @contextlib.contextmanager
-def _served(folder: Path, *options: str, before: tuple[str, ...] = ()) -> Iterator[Tried]:
+def served(folder: Path, *options: str, before: tuple[str, ...] = ()) -> Iterator[Tried]:
     """Yield a service with the three clients until the block ends."""
     folder.mkdir(exist_ok=True)
     (folder / "tmp").mkdir(exist_ok=True)
     tokens = folder / "tokens"
-    tokens.write_text(_FILE.format(**_TOKENS))
+    tokens.write_text(_FILE.format(**TOKENS))
     with socket.socket() as probe:
         probe.bind((_HOST, 0))
         port = int(probe.getsockname()[1])
@@ -144,7 +144,7 @@ def cases(folder: Path) -> Iterator[Case]:
     yield from sandboxed.cases(folder)
     yield from _forged()
     code = [] if missing() else ["--allow-code"]
-    with _served(folder / "one", *code, "--workers", "2", "--job-memory", "3GiB", "--job-timeout", "60") as service:
+    with served(folder / "one", *code, "--workers", "2", "--job-memory", "3GiB", "--job-timeout", "60") as service:
         yield from _tokens(service)
         yield from _fields(service)
         yield from _observed(service)
@@ -164,10 +164,10 @@ def _tokens(service: Tried) -> Iterator[Case]:
         "none": None,
         "an empty one": "",
         "another": "other",
-        "one less a character": _TOKENS["alice"][:-1],
-        "one with a character more": _TOKENS["alice"] + "x",
+        "one less a character": TOKENS["alice"][:-1],
+        "one with a character more": TOKENS["alice"] + "x",
         "a client's name": "alice",
-        "a whole line of the file": f"alice {_TOKENS['alice']}",
+        "a whole line of the file": f"alice {TOKENS['alice']}",
         "a hash": hashed,
         "letters beyond ASCII": "älice",
         "30,000 letters": "x" * 30_000,
@@ -179,7 +179,7 @@ def _tokens(service: Tried) -> Iterator[Case]:
     yield Case("tokens", "an id without one", lambda: _judged(service.ask("GET", f"/v1/estimates/{'0' * 64}", token=None), 401))
 
     def too_often() -> Verdict:
-        statuses = [service.ask("GET", f"/v1/estimates/{'0' * 64}", token=_TOKENS["slow"])[0] for _ in range(20)]
+        statuses = [service.ask("GET", f"/v1/estimates/{'0' * 64}", token=TOKENS["slow"])[0] for _ in range(20)]
         return _if(statuses.count(429) < 15, f"{statuses}")
 
     yield Case("tokens", "more than its rate", too_often)
@@ -593,7 +593,7 @@ def _connections(service: Tried) -> Iterator[Case]:
     def trailers() -> str:
         one, sent = opened(), 0
         one.sendall(
-            f"POST /v1/checks HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {_TOKENS['alice']}\r\n".encode()
+            f"POST /v1/checks HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKENS['alice']}\r\n".encode()
             + b"Transfer-Encoding: chunked\r\n\r\n0\r\n"
         )
         with contextlib.closing(one), contextlib.suppress(OSError):
@@ -635,7 +635,7 @@ def _left(service: Tried) -> Iterator[Case]:
     yield Case("what is left", "processes", lambda: _if(bool(children), f"{children}", Wrong.ORPHAN))
     log = (service.folder / "log").read_text()
     yield Case(
-        "what is left", "tokens in the log", lambda: _if(any(token in log for token in _TOKENS.values()), "a token is in it")
+        "what is left", "tokens in the log", lambda: _if(any(token in log for token in TOKENS.values()), "a token is in it")
     )
     yield Case(
         "what is left",
@@ -652,7 +652,7 @@ def _full_disk(folder: Path) -> Iterator[Case]:
     data = folder / "data"
     data.mkdir()
     mounted = ("unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size=256k none {data} && exec "$@"', "sh")
-    with _served(folder, "--workers", "1", before=mounted) as service:
+    with served(folder, "--workers", "1", before=mounted) as service:
         filler = f"/proc/{service.process.pid}/root{data}/filler"
 
         def fill() -> Verdict:
