@@ -231,7 +231,7 @@ def test_search_stops_where_a_size_has_no_answer(tmp_path: Path) -> None:
         ({"checkpointing": "false"}, "checkpointing is &#39;false&#39;"),
         ({"largest": "x" * 2000}, "largest has 2000 characters"),
         ({"precision": "fp4"}, "precision"),
-        ({"optimizer": "os:System"}, "This service knows no model"),
+        ({"optimizer": "os:System"}, "Optimizer is &#39;os:System&#39;, which is code: choose one of adam,"),
         ({"colour": "red"}, "The address has &#39;colour&#39;: use target, device"),
     ],
 )

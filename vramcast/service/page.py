@@ -20,7 +20,7 @@ from markupsafe import Markup
 from vramcast.core.errors import UsageError
 from vramcast.service.access import Refused, Rules, admit
 from vramcast.service.page_form import UnknownModel, cleaned, fields, link, read, suggestions
-from vramcast.service.page_reply import Failed, Reply, failure
+from vramcast.service.page_reply import Reply, failure
 from vramcast.service.responses import STATUS
 from vramcast.service.service import Service
 from vramcast.views.charts.page import render
@@ -72,8 +72,6 @@ def page_routes(service: Service, rules: Rules) -> APIRouter:
         except UsageError as error:
             return _error(address, "usage", str(error), meant=error.meant if isinstance(error, UnknownModel) else ())
         except Refused as error:
-            return _error(address, error.kind, str(error), error.headers)
-        except Failed as error:
             return _error(address, error.kind, str(error), error.headers)
 
     return router

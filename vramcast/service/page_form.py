@@ -15,6 +15,7 @@ from vramcast.core.units import gib
 from vramcast.hardware.cards import DEVICES, every_card
 from vramcast.jobs import hub
 from vramcast.jobs.job import CHOICES
+from vramcast.jobs.optimizers import is_code
 from vramcast.jobs.registry_names import installed_names, meant_targets
 from vramcast.report.repeat import call
 from vramcast.service.requests import JobRequest
@@ -89,11 +90,7 @@ class UnknownModel(UsageError):
 
     def __init__(self, name: str) -> None:
         self.meant = tuple(_meant(name.rpartition(":")[2][:_LONGEST]))
-        hint = (
-            "choose one of those below"
-            if self.meant
-            else "write torchvision:NAME, timm:NAME, hf:ORG/NAME or diffusers:ORG/NAME"
-        )
+        hint = "choose one of those below" if self.meant else "write torchvision:NAME, timm:NAME or hf:ORG/NAME"
         super().__init__(f"This service knows no model {shown(name)}: {hint}.")
 
 
@@ -169,6 +166,8 @@ def read(address: Mapping[str, str]) -> Asked:
             raise UsageError(f"{name} has {len(value)} characters: give at most {_LONGEST}.")
         if name in _SWITCHES and value != "on":
             raise UsageError(f"{name} is {shown(value)}: write {name}=on, or leave it out.")
+    if is_code(address.get("optimizer", "")):
+        raise UsageError(f"Optimizer is {shown(address['optimizer'])}, which is code: choose one of {', '.join(_OPTIMIZERS)}.")
     for name in ("target", "device"):
         if name not in address:
             raise UsageError(f"The {known[name].label.lower()} is missing: name one.")

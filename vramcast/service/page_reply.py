@@ -20,7 +20,7 @@ from vramcast.hardware.cards import DEVICES
 from vramcast.report import facts
 from vramcast.report.answer import Line
 from vramcast.report.card_bar import card_bar
-from vramcast.service.access import asker_of, client_of
+from vramcast.service.access import Refused, asker_of, client_of
 from vramcast.service.page_form import LARGEST, Asked, UnknownModel
 from vramcast.service.requests import Question, read_question
 from vramcast.service.service import LASTING, Answer, Service
@@ -32,15 +32,6 @@ _TELL_S: Final = 1.0  # arbitrary: between two lines of progress
 _COLUMNS: Final = ("batch size", "peak", "upper bound", "verdict")
 _SHOWN_CARDS: Final = 8  # arbitrary: the smallest ones; the others unfold
 _HEADINGS: Final = {"usage": "The question is wrong", "unauthorized": "A token is needed", "overloaded": "Too many questions"}
-
-
-class Failed(Exception):
-    """An answer that is an error of the API, with its kind and headers."""
-
-    def __init__(self, error: Mapping[str, Any]) -> None:
-        super().__init__(error["message"])
-        self.kind: str = error["kind"]
-        self.headers = {"Retry-After": str(error["retry_after_s"])} if "retry_after_s" in error else {}
 
 
 @dataclass
@@ -57,7 +48,7 @@ class Reply:
 
         Raises:
             UsageError: The question is wrong.
-            Failed: There is no answer.
+            Refused: There is no answer.
         """
         question = _question(self.asked.job)
         if LARGEST in self.asked.address:
@@ -72,7 +63,7 @@ class Reply:
         try:
             async for part in self._one(self._asking) if self._asking else self._largest():
                 yield part
-        except Failed as error:
+        except Refused as error:
             yield "</section>\n" + failure(error.kind, str(error), self.asked.link())
 
     async def _one(self, asking: asyncio.Task[Answer]) -> AsyncIterator[str]:
@@ -111,26 +102,28 @@ class Reply:
         """Return the service's answer, as a client of the API gets it.
 
         Raises:
-            Failed: There is none.
+            Refused: There is none.
         """
         _, found = await self.service.answer(question, asker_of(self.request))
         if found is None:
-            raise Failed({"kind": "timeout", "message": "The answer is not ready yet: ask again later for it."})
+            raise Refused("timeout", "The answer is not ready yet: ask again later for it.")
         if isinstance(found, dict):
-            raise Failed(found["error"])
+            error = found["error"]
+            retry = {"Retry-After": str(error["retry_after_s"])} if "retry_after_s" in error else None
+            raise Refused(error["kind"], error["message"], retry)
         return found
 
     async def _tried(self, size: int) -> tuple[Tried, tuple[str, str, str]]:
         """Return whether a batch size fits, and its cells of the table; it counts as a request of the client.
 
         Raises:
-            Failed: There is no answer for a reason other than the job.
+            Refused: There is no answer for a reason other than the job.
         """
         while wait_s := client_of(self.request).wait_s():
             await asyncio.sleep(wait_s)
         try:
             answer = await self._answer(_question({**self.asked.job, "batch_size": size}))
-        except Failed as error:
+        except Refused as error:
             if error.kind != LASTING:
                 raise
             return "refused", ("", "", str(error))
