@@ -284,6 +284,9 @@ def _observed(service: Tried) -> Iterator[Case]:
 
 
 # ------------------------------------------------------------------------------------------------ forged answers
+_WORDS: Final = {"headline": "Fits", "lines": {"peak": "1 GiB"}, "sentences": [], "assumed": []}
+
+
 def _forged() -> Iterator[Case]:
     """Yield forged answers that a job may write."""
     model = ["torchvision:resnet18", "--batch", "2x3x64x64", "--device", "t4"]
@@ -291,7 +294,7 @@ def _forged() -> Iterator[Case]:
         [sys.executable, "-m", "vramcast", "estimate", *model, "--json"],
         capture_output=True, text=True, check=True, cwd=ROOT,
     )  # fmt: skip
-    honest = {"estimate": json.loads(made.stdout), "levels": {"0.5": 5, "0.99": 6}}
+    honest = {"estimate": json.loads(made.stdout), "levels": {"0.5": 5, "0.99": 6}, "words": _WORDS}
     read_answer(json.dumps(honest).encode())  # a valid answer
 
     def tried(text: bytes) -> Verdict:
@@ -334,6 +337,8 @@ def _forged() -> Iterator[Case]:
         "a card in words": put("estimate", "memory_bytes", value="80GiB"),
         "no peaks": put("estimate", "peaks", value=None),
         "a peak that is no number": put("estimate", "peaks", "process", value=float("nan")),
+        "no words": put("words", value=None),
+        "words of another form": put("words", "lines", value=["<b>"]),
         "an exit code of 7": put("estimate", "verdict", "exit_code", value=7),
         "another verdict": put("estimate", "verdict", "value", value="fits well"),
         "traits that are lists": put("estimate", "traits", value={"operators": ["convolution"]}),
