@@ -6,6 +6,7 @@ version. Neither this repository nor the wheel contains NVIDIA's headers or code
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -67,15 +68,20 @@ def find_torch() -> TorchBuild:
     if spec is None or spec.origin is None:
         raise NullGpuError("torch is not installed here: run pip install torch==2.11.0.")
     package = Path(spec.origin).parent
-    # version.py is read, not run: `cuda: Optional[str] = '13.0'`, or None in a CPU-only build.
-    cuda = re.search(r"^cuda[^=\n]*= '([\d.]+)'", (package / "version.py").read_text(), re.MULTILINE)
-    build = TorchBuild(importlib.metadata.version("torch"), cuda[1] if cuda else None, package / "lib", package.parent)
+    build = _build_at(package, (package / "version.py").stat().st_mtime_ns)
     if build.cuda is None or not (build.lib / "libtorch_cuda.so").exists():
         raise NullGpuError(
             f"torch {build.version} at {package} is a CPU-only build, it has no CUDA code to run: "
             "install a CUDA build (pip install torch==2.11.0 on Linux)."
         )
     return build
+
+
+@functools.lru_cache(maxsize=1)  # torch's metadata takes a millisecond to parse, and an estimate asks some thirty times
+def _build_at(package: Path, changed_ns: int) -> TorchBuild:
+    # version.py is read, not run: `cuda: Optional[str] = '13.0'`, or None in a CPU-only build.
+    cuda = re.search(r"^cuda[^=\n]*= '([\d.]+)'", (package / "version.py").read_text(), re.MULTILINE)
+    return TorchBuild(importlib.metadata.version("torch"), cuda[1] if cuda else None, package / "lib", package.parent)
 
 
 @dataclass(frozen=True, slots=True)
