@@ -21,11 +21,10 @@ def main(libraries: Path, fd: int) -> NoReturn:
         gpu = NullGpu(libraries)
         import torch
 
+        # Imported before the fork, so that no job pays for it; a job's other imports are preloaded for the next one.
         from vramcast.tracer.nullgpu import cuda_guard
         from vramcast.tracer.nullgpu.child import main as child
         from vramcast.tracer.program import model_program  # noqa: F401
-
-        # Imported before the fork, so that no job pays for it.
 
         release = cuda_guard.hold()
 

@@ -42,7 +42,7 @@ _UNHEARD = 70  # spec: sysexits.h, an internal software error
 # Packages whose import starts no thread and reads no user code: the worker may import them before it forks.
 _WARM_PACKAGES = frozenset(
     {"PIL", "einops", "huggingface_hub", "mpmath", "numpy", "regex", "safetensors", "sympy", "timm", "tokenizers", "torch"}
-    | {"torchvision", "transformers", "yaml"}
+    | {"torchvision", "transformers", "vramcast", "yaml"}
 )
 _twins: set[int] = set()  # workers forked from this one, for other lanes of its caller
 Run = Callable[..., Any]  # a job with its RunOptions, or work without options
