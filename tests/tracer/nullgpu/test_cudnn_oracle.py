@@ -331,9 +331,17 @@ def test_tf32_override_has_own_answers(paper: PaperCudnn, tmp_path: Path, monkey
 def test_caches_nothing_without_nvrtc(paper: PaperCudnn, tmp_path: Path) -> None:
     """Answer without NVRTC: cuDNN then leaves out engines, but the next process may have it."""
     paper.has_nvrtc = False
-    session = paper_session(tmp_path / "c")
-    assert [session.answer(f"PLAN 0 0 {GRAPH}") for _ in range(2)] == ["OK 4096 1024 2"] * 2
+    sessions = [paper_session(tmp_path / "c") for _ in range(2)]  # of two processes
+    assert [session.answer(f"PLAN 0 0 {GRAPH}") for session in sessions] == ["OK 4096 1024 2"] * 2
     assert paper.asked == 2
+
+
+def test_repeated_request_line_is_answered_without_its_graph(paper: PaperCudnn, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = paper_session()
+    first = session.answer(f"PLAN 0 0 {GRAPH}")
+    monkeypatch.setattr(cudnn_graph, "parse", lambda text: pytest.fail("the graph was read again"))
+    assert session.answer(f"PLAN 0 0 {GRAPH}") == first
+    assert paper.asked == 1
 
 
 def test_plan_answers_depend_on_heuristics_mode(paper: PaperCudnn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,7 @@ from vramcast.tracer.nullgpu.cudnn.answer_cache import AnswerCache
 
 MAX_LINE_BYTES = 1 << 20  # arbitrary; the graph of an attention backward pass has some ten thousand
 _PARENT_CHECK_S = 1.0  # arbitrary
+_REMEMBERED = 8192  # arbitrary: answers in memory, some 3 KB each; a training step of ResNet-50 asks for 60
 _ENVIRONMENT_STATUS = {3008, 3009}  # spec: RUNTIME_PREREQUISITE_MISSING, SUBLIBRARY_UNAVAILABLE: not kept permanently
 # spec: if this is 0, NVIDIA's libraries, including cuDNN, use no TF32, whatever the graph allows; read once per process.
 _OVERRIDE = "NVIDIA_TF32_OVERRIDE"
@@ -66,6 +67,7 @@ class Oracle:
         self._backend: backend.Backend | None = None
         self._unusable: backend.CudnnUnusable | None = None
         self._override = os.environ.get(_OVERRIDE, "")
+        self._remembered: dict[tuple[str, str], str] = {}  # by device record and request line: no need to read the graph again
 
     @property
     def loaded(self) -> bool:
@@ -81,6 +83,17 @@ class Oracle:
                 version = self._load().version
             self._cache.keep_version(library, version)
         return version
+
+    def remembered(self, record: str, line: str, ask: Callable[[str], str]) -> str:
+        """Return the answer to a request line; `ask(record)` is called for new ones, and for those with a passing failure."""
+        answer = self._remembered.get((record, line))
+        if answer is None:
+            answer = ask(record)
+            if _lasting(answer):
+                if len(self._remembered) >= _REMEMBERED:
+                    self._remembered.clear()
+                self._remembered[record, line] = answer
+        return answer
 
     def ask(self, record: str, request: str, compute: Callable[[backend.Backend], str]) -> str:
         """Return the answer to a canonical request; raise CudnnFailure or CudnnUnusable if there is none."""
@@ -128,7 +141,9 @@ class Session:
         try:
             verb, _, rest = line.partition(" ")
             if verb in _QUESTIONS:
-                return self._question(verb, rest)
+                if self._record is None:
+                    raise RequestError("No device record was set on this connection: send DEVICE <json> first.")
+                return self._oracle.remembered(self._record, line, lambda record: self._question(record, verb, rest))
             if verb not in ("DEVICE", "VERSION"):
                 raise RequestError(f"{verb[:40]!r} is not a request: expected DEVICE, VERSION, HEUR, PLAN or ENGINE.")
             return self._device(rest) if verb == "DEVICE" else self._version(rest)
@@ -156,12 +171,10 @@ class Session:
             raise RequestError("VERSION takes nothing.")
         return f"OK {self._oracle.version()}"
 
-    def _question(self, verb: str, rest: str) -> str:
+    def _question(self, record: str, verb: str, rest: str) -> str:
         """Answer a request that depends on a card and a graph; the cache stores it by its canonical text."""
         readers, answer = _QUESTIONS[verb]
         *options, text = _split(rest, len(readers) + 1)
-        if (record := self._record) is None:
-            raise RequestError("No device record was set on this connection: send DEVICE <json> first.")
         values = [read(option) for read, option in zip(readers, options, strict=True)]
         graph = _graph(text)
         canonical = [str(value) if isinstance(value, int) else option for value, option in zip(values, options, strict=True)]
