@@ -13,7 +13,7 @@ from vramcast.core.errors import CompilerError
 from vramcast.simulator import compiled
 from vramcast.simulator.planning import packing
 from vramcast.tracer.nullgpu.cudnn.stand_ins import oracle_libraries
-from vramcast.tracer.nullgpu.library.build import build, find_torch
+from vramcast.tracer.nullgpu.library.build import build, build_watcher, find_torch
 
 
 @pytest.mark.parametrize("named", ["python -E -s", f"'{sys.executable}' -E -s"])
@@ -48,6 +48,7 @@ def test_compiles_without_warnings(needs_null_gpu: None, monkeypatch: pytest.Mon
     shared_library(compiled.SOURCE)
     shared_library(packing.SOURCE)
     build()
+    assert build_watcher(find_torch()) is not None or shutil.which("g++") is None
     cudnn = find_torch().site / "nvidia" / "cudnn" / "lib"
     if cudnn.is_dir():
         oracle_libraries(cudnn)

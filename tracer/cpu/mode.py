@@ -20,7 +20,7 @@ import torch
 from vramcast.hardware.device import Device
 from vramcast.tracer.hooks.tensors import tensors_in
 from vramcast.tracer.hooks.torch_api import TorchDispatchMode, tree_flatten, tree_map, tree_unflatten
-from vramcast.tracer.recording.recorder import Place
+from vramcast.tracer.recording.profile import Place
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.rules.ruled_card import RuledCard
 from vramcast.tracer.rules.shapes import META

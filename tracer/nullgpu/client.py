@@ -30,7 +30,7 @@ from vramcast.tracer.nullgpu.cudnn.client import CudnnOracle
 from vramcast.tracer.nullgpu.cudnn.libraries import choose, completed, installed_stack
 from vramcast.tracer.nullgpu.cudnn.stand_ins import oracle_libraries
 from vramcast.tracer.nullgpu.fullest_rank import fullest_rank, has_failed
-from vramcast.tracer.nullgpu.library.build import build, find_torch
+from vramcast.tracer.nullgpu.library.build import build, build_watcher, find_torch
 from vramcast.tracer.observation import Observation
 from vramcast.tracer.processes.fork_safety import Lock
 from vramcast.tracer.processes.job_process import checked, job_environment
@@ -80,6 +80,7 @@ class NullGpuTracer:
         # torch looks for another back end while it is imported: it must not see a job's settings.
         neutral = self._environment()
         alloc_conf.forget(neutral)
+        neutral["NULLGPU_WATCHER"] = str(build_watcher(torch) or "")
         with _explaining_errors():
             self._worker = WarmWorker(command, neutral, wait=wait)
 

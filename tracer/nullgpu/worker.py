@@ -5,6 +5,7 @@ python -m vramcast.tracer.nullgpu.worker LIBRARIES FD
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -25,7 +26,9 @@ def main(libraries: Path, fd: int) -> NoReturn:
         from vramcast.tracer.nullgpu import cuda_guard
         from vramcast.tracer.nullgpu.child import main as child
         from vramcast.tracer.program import model_program  # noqa: F401
+        from vramcast.tracer.recording import watcher
 
+        watcher.load(os.environ.get(watcher.LIBRARY, ""))
         release = cuda_guard.hold()
 
         def run(job: Any, options: RunOptions = AS_USUAL) -> Any:

@@ -2,8 +2,8 @@
 
 Three sources, joined at the end:
   - the allocator's own memory history: every request and free, in order, without stacks;
-  - PyTorch's profiler (CPU activity and memory): the operator, the thread, the enclosing module's range, and the
-    sequence number that ties an operator of the backward pass to the one of the forward pass;
+  - an observer of PyTorch's ranges (`watcher.py`, `profile.py`): the operator, the enclosing module's range, and the sequence
+    number that ties an operator of the backward pass to the one of the forward pass;
   - global hooks on modules and optimizers, which record *where in the history* a forward or a step began and ended, and the
     addresses of parameters, gradients, optimizer state and inputs at that time.
 
@@ -16,12 +16,9 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import threading
-import warnings
 import weakref
-from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from operator import attrgetter
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,11 +26,10 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from vramcast.hardware.throughput import Roofline
-from vramcast.tracer.format.operators import FACTORIES, Operator, Shape, takes_workspace
+from vramcast.tracer.format.operators import Operator, takes_workspace
 from vramcast.tracer.format.snapshot import trace_from_snapshot
 from vramcast.tracer.format.trace import Action, Category, Phase, Trace
-from vramcast.tracer.hooks.torch_api import EventType, RecordFunctionFast, tree_flatten
-from vramcast.tracer.program.model_program import DATA_RANGE
+from vramcast.tracer.hooks.torch_api import RecordFunctionFast, tree_flatten
 from vramcast.tracer.program.training_loop import Course, Limits
 from vramcast.tracer.program.training_loop_hooks import follow, open_ranges
 from vramcast.tracer.protocol.run_options import LoopWatch
@@ -42,23 +38,11 @@ from vramcast.tracer.recording.allocator_history import Account
 from vramcast.tracer.recording.emptied_cache import positions, with_empty_cache, with_searches
 from vramcast.tracer.recording.job_profiles import JobProfiles
 from vramcast.tracer.recording.kept_blocks import KeptBlocks
+from vramcast.tracer.recording.profile import MODULE_RANGE, Place, Profile
 from vramcast.tracer.recording.shards import Holdings
+from vramcast.tracer.recording.watcher import Watcher
 
-_MODULE_RANGE = "vramcast::"
-_DRAINED_EVENTS = 20_000  # arbitrary: requests and frees; the profile's events for this many take about 200 MB
-_MEMORY = "[memory]"  # spec: torch 2.11, Result::name in torch/csrc/profiler/collection.cpp
-
-
-class Place(NamedTuple):
-    """The known facts about a place in the profile."""
-
-    op: str = ""
-    module: str = ""
-    backward: bool = False
-    data: bool = False
-    optimizer: bool = False
-    shapes: tuple[Shape, ...] = ()  # of the operator's tensor arguments, with their dtypes
-    dtypes: tuple[str, ...] = ()
+_DRAINED_EVENTS = 20_000  # arbitrary: requests and frees; Kineto's events for this many take about 200 MB
 
 
 class _Modules:
@@ -115,16 +99,16 @@ class Recorder:
         self._step_over = step_over
         self._profile = profile
         self._roofline = roofline
-        self._shapes = shapes or roofline is not None
         self._marks: list[tuple[int, str]] = []
         self._tags: list[tuple[int, Category, list[int]]] = []
         self._names, self._roots = _Modules(), _Modules()
         self._local = threading.local()
         self._main = threading.get_ident()
         self._handles: list[Any] = []
-        self._profiler: Any = None
         self._profiles = JobProfiles()
-        self._profiled = Profile(has_shapes=self._shapes)
+        has_shapes = shapes or roofline is not None
+        is_watched = Watcher.is_loaded() and not has_shapes
+        self._profiled = Watcher() if is_watched else Profile(self._profiles, has_shapes=has_shapes)
         self._in_step = 0
         self._ends: dict[int, int] = {}  # for each training step, the place where its last optimizer ended
         self._drained_at = 0
@@ -136,7 +120,7 @@ class Recorder:
         self._watch()
         if self._profile:
             self._handles += self._profiles.replaced()
-            self._begin_profile()
+            self._profiled.start()
 
     def _watch(self) -> None:
         self._handles = [
@@ -147,33 +131,16 @@ class Recorder:
             *follow(self.course),
         ]
 
-    def _begin_profile(self) -> None:
-        # Not torch.profiler's: that one imports Inductor, which needs a user with a name.
-        self._profiler = torch.autograd.profiler.profile(profile_memory=True, record_shapes=self._shapes)
-        with warnings.catch_warnings(), self._profiles.ours():
-            warnings.simplefilter("ignore")
-            self._profiler.__enter__()
-
-    def _end_profile(self) -> Any:
-        """End the profile and return its events; record its facts about allocations."""
-        with warnings.catch_warnings(), self._profiles.ours():
-            warnings.simplefilter("ignore")
-            self._profiler.__exit__(None, None, None)
-        roots = self._profiler.kineto_results.experimental_event_tree()
-        self._profiled.note(roots)
-        return roots
-
     def _drain(self) -> None:
-        """Take the records so far from PyTorch, which keeps a kilobyte per operator, if no range is open."""
-        if self._profiler is None or self._roofline is not None or self._in_step or open_ranges():
+        """Take the records so far from PyTorch, if no range is open."""
+        if not self._profile or self._roofline is not None or self._in_step or open_ranges():
             return
         if self._position() - self._drained_at < _DRAINED_EVENTS:
             return
         with self.course.ours():
             self._drained_at = self._position()
-            self._end_profile()
+            self._profiled.drain()
             self._account.drain()
-            self._begin_profile()
 
     def stop(self, *, header: dict[str, Any], workspace_sizes: Iterable[int] = ()) -> Trace:
         """End recording and return the trace.
@@ -185,7 +152,8 @@ class Recorder:
         snapshot = self._account.end()
         for handle in self._handles:
             handle.remove()
-        roots = self._end_profile() if self._profiler is not None else []
+        if self._profile:
+            self._profiled.stop()
         contexts = self._profiled.contexts()
         facts = {**header, "peaks": self._account.peaks(), "marks_empty_cache": True}
         trace = trace_from_snapshot(snapshot, self._device, header=facts, earlier=self._account.earlier)
@@ -193,10 +161,10 @@ class Recorder:
         trace = annotate(trace, self._marks, self._step_ends(), self._tags, contexts, set(workspace_sizes))
         if torch.backends.cudnn.benchmark:  # a card without room releases segments in a similar way
             trace = with_searches(trace, self._account.room_bytes)
-        if self._roofline is None:
+        if self._roofline is None or not isinstance(self._profiled, Profile):
             return trace
         rows = list(_match(trace, np.flatnonzero(trace.action == Action.ALLOC), contexts)[0])
-        return accesses.with_accesses(trace, *accesses.operators(roots), rows, self._roofline)
+        return accesses.with_accesses(trace, *accesses.operators(self._profiled.roots), rows, self._roofline)
 
     def phases(self, trace: Trace) -> list[tuple[int, str]]:
         """Return (row, phase) where each phase of the job's course begins in its trace."""
@@ -255,7 +223,7 @@ class Recorder:
             self._tag(Category.INPUT, tree_flatten(arguments)[0])
             self._mark("forward")
         name = self._names.name(module) or ""
-        scope = RecordFunctionFast(_MODULE_RANGE + (name or type(module).__name__))
+        scope = RecordFunctionFast(MODULE_RANGE + (name or type(module).__name__))
         scope.__enter__()
         stack.append((id(module), scope, name))
 
@@ -310,89 +278,6 @@ def _address(tensor: torch.Tensor) -> int | None:
         return tensor.untyped_storage().data_ptr() or None
     except (NotImplementedError, RuntimeError, ValueError):
         return None
-
-
-# ------------------------------------------------------------------------------------------------ the profile
-class Profile:
-    """The facts about allocations in PyTorch's profile, part by part."""
-
-    def __init__(self, *, has_shapes: bool) -> None:
-        self._has_shapes = has_shapes
-        self._modules_by_sequence: dict[int, str] = {}
-        self._plain: set[str] = set()
-        self._addresses = array("Q")
-        self._places = array("I")
-        self._table: dict[Place, int] = {}
-
-    def contexts(self) -> list[tuple[int, Place]]:
-        """Return (address, context) of every CUDA allocation, in time order.
-
-        Frees are left out: many happen between operators, where autograd's threads report no operator.
-        """
-        table = list(self._table)
-        return [(address, table[place]) for address, place in zip(self._addresses, self._places, strict=True)]
-
-    def note(self, roots: Iterable[Any]) -> None:
-        """Record the facts in the events of the next part."""
-        found: list[tuple[int, int, Place]] = []
-        # Depth first, with the context inherited from parent to child. The sequence number joins the two passes: the
-        # forward operator is always walked first, because a number belongs to a backward node only after a forward operator
-        # received it. This code runs for every operator of the job and reads as few fields as possible: a field costs a
-        # microsecond.
-        levels: list[tuple[Iterator[Any], Place]] = [(iter(sorted(roots, key=attrgetter("start_time_ns"))), Place())]
-        allocation, plain, has_shapes = EventType.Allocation, self._plain, self._has_shapes
-        while levels:
-            events, context = levels[-1]
-            for event in events:
-                name: str = event.name
-                if name == _MEMORY and event.tag == allocation:
-                    fields = event.extra_fields
-                    if fields.alloc_size > 0 and fields.device.type == "cuda":
-                        found.append((event.start_time_ns, fields.ptr, context))
-                    continue
-                inner = _enter(event, name, context, self._modules_by_sequence, plain, has_shapes)
-                children = event.children
-                if children:
-                    levels.append((iter(children), inner))
-                    break
-            else:
-                levels.pop()
-        found.sort(key=lambda item: item[0])
-        for _, address, context in found:
-            self._addresses.append(address)
-            self._places.append(self._table.setdefault(context, len(self._table)))
-
-
-def _enter(
-    event: Any, name: str, context: Place, modules_by_sequence: dict[int, str], plain: set[str], has_shapes: bool
-) -> Place:
-    """Return the context inside an event; `plain` collects the names of operators that are not ranges."""
-    op, module, backward, data, optimizer, _, _ = context
-    if name not in plain:
-        if event.tag != EventType.TorchOp:
-            return context
-        if name.startswith(_MODULE_RANGE):
-            return context._replace(module=name[len(_MODULE_RANGE) :])
-        if name == DATA_RANGE:
-            return context._replace(data=True)
-        if name.startswith("Optimizer."):
-            return Place(op or name.split("#")[0], module, backward, data, True)
-        if name.startswith("autograd::engine"):
-            from_forward = modules_by_sequence.get(event.extra_fields.sequence_number, "")
-            return Place(name.rpartition(" ")[2], from_forward, True, data, optimizer)
-        plain.add(name)
-    if module and not backward:
-        number = event.extra_fields.sequence_number
-        if number >= 0:
-            modules_by_sequence.setdefault(number, module)
-    if op and name in FACTORIES:
-        return context
-    return Place(name, module, backward, data, optimizer, *(_inputs(event) if has_shapes else ()))
-
-
-def _inputs(event: Any) -> tuple[tuple[Shape, ...], tuple[str, ...]]:
-    given = [argument for argument in event.extra_fields.inputs if hasattr(argument, "sizes")]
-    return tuple(tuple(tensor.sizes) for tensor in given), tuple(str(tensor.dtype).removeprefix("torch.") for tensor in given)
 
 
 # ------------------------------------------------------------------------------------------------ joining

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from vramcast.tracer.format.trace import Action, Trace
-from vramcast.tracer.recording.recorder import Place
+from vramcast.tracer.recording.profile import Place
 
 
 class History:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from vramcast.hardware.device import Device
-from vramcast.tracer.recording.recorder import Place
+from vramcast.tracer.recording.profile import Place
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.rules.history import History
 from vramcast.tracer.rules.reductions import split_bytes

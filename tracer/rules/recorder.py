@@ -14,7 +14,8 @@ from vramcast.tracer.format.trace import LOOPS, Category, Trace
 from vramcast.tracer.hooks.torch_api import current_autograd_node, current_graph_task_id, sequence_number
 from vramcast.tracer.program.model_program import DATA_RANGE
 from vramcast.tracer.recording.emptied_cache import of_convolutions
-from vramcast.tracer.recording.recorder import Place, Recorder, annotate
+from vramcast.tracer.recording.profile import Place
+from vramcast.tracer.recording.recorder import Recorder, annotate
 from vramcast.tracer.rules.history import History
 
 

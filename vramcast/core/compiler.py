@@ -1,4 +1,4 @@
-"""C code, as the wheel carries it compiled, or else compiled on the user's machine; `cache.py` stores the result."""
+"""C and C++ code, as the wheel carries it compiled, or else compiled on the user's machine; `cache.py` stores the result."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from vramcast.core.cache import kept
 from vramcast.core.errors import CompilerError
 
 FLAGS: Final = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
+_CPP_FLAGS: Final = ("-std=gnu++17", *FLAGS[1:])  # spec: torch 2.6 to 2.11 are written in C++17
 SANITIZERS: Final = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
 
 
@@ -65,21 +66,23 @@ def compiled(name: str, make: Callable[[Path], object]) -> Path:
         raise CompilerError(f"{error}{end}vramcast compiles here because {prebuilt.lack(name)}.") from None
 
 
-def shared_library(source: Path, *, sanitize: bool = False) -> Path:
-    """Return the library compiled from one C file; see `compiled`.
+def shared_library(source: Path, *, sanitize: bool = False, version: str = "", options: Sequence[str] = ()) -> Path:
+    """Return the library compiled from one file, in C or, by its name, in C++; see `compiled`.
 
     Args:
-        source: The C file; it may use headers of the C library and of its own folder.
+        source: The file; it may use headers of the C library, of its own folder, and those that `options` lead to.
         sanitize: Compile with address and undefined-behaviour sanitizers (for CI).
+        version: The version of other headers and libraries.
+        options: More options of the compiler, which lead to them.
     Raises:
         CompilerError: There is no compiler, or the cache folder cannot be written.
         CacheError: Other users can write to the cache.
     """
-    flags = [*FLAGS, *(SANITIZERS if sanitize else ())]
+    flags = [*(_CPP_FLAGS if source.suffix == ".cpp" else FLAGS), *(SANITIZERS if sanitize else ())]
     text = b"".join(path.read_bytes() for path in (source, *sorted(source.parent.glob("*.h"))))
-    digest = hashlib.sha256(text + " ".join(flags).encode()).hexdigest()[:12]
+    digest = hashlib.sha256(text + " ".join([*flags, version]).encode()).hexdigest()[:12]
 
     def make(target: Path) -> None:
-        run_compiler(find_compiler(), [*flags, "-shared", "-o", str(target), str(source)])
+        run_compiler(find_compiler(), [*flags, "-shared", "-o", str(target), str(source), *options])
 
     return compiled(f"{source.stem}-{digest}.so", make)

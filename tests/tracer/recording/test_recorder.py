@@ -17,7 +17,8 @@ from vramcast.hardware.cards import device
 from vramcast.jobs.job import Command
 from vramcast.tracer.format.trace import Action, Category, Phase, Trace
 from vramcast.tracer.nullgpu.library.build import build
-from vramcast.tracer.recording.recorder import Place, annotate
+from vramcast.tracer.recording.profile import Place
+from vramcast.tracer.recording.recorder import annotate
 
 Run = Callable[..., Any]
 # The file's model `wide`: Linear(1024, 4096), ReLU, Linear(4096, 1024) on 64x1024 floats, mean squared error.

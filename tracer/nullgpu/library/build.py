@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vramcast.core.compiler import FLAGS, SANITIZERS, compiled, find_compiler, run_compiler
+from vramcast.core.compiler import FLAGS, SANITIZERS, compiled, find_compiler, run_compiler, shared_library
 from vramcast.core.errors import CompilerError, NullGpuError
 from vramcast.core.files import digest
 from vramcast.tracer.nullgpu.library import entry_points
@@ -39,6 +39,7 @@ _SOURCES: dict[str, tuple[str, ...]] = {
     "libnvidia-ml": ("nvml.c",),
 }
 _DIGEST = "entry_points.digest"  # next to the libraries: who has no compiler has no binutils either
+WATCHER = CSRC.parents[1] / "recording" / "csrc" / "watcher.cpp"
 TOOLS = "tools"  # the folder next to the libraries with programs that a job finds
 # The interpreter and the program are those of the job (loader.py): the folder serves several of both.
 _SMI = '#!/bin/sh\nexec "$NULLGPU_PYTHON" -IS "$NULLGPU_SMI" "$@"\n'
@@ -164,6 +165,17 @@ def build(torch: TorchBuild | None = None, *, sanitize: bool = False) -> Path:
         )
     except CompilerError as error:
         raise NullGpuError(f"The null GPU is compiled once for each torch build: {error}") from None
+
+
+def build_watcher(torch: TorchBuild) -> Path | None:
+    """Return the library that observes a job's ranges; None without a C++ compiler: PyTorch's profiler stands in for it."""
+    folders = [torch.lib.parent / name for name in ("include", "include/torch/csrc/api/include")]
+    headers = [part for folder in folders for part in ("-isystem", str(folder))]
+    libraries = [f"-L{torch.lib}", "-ltorch_cpu", "-lc10", "-lstdc++"]
+    try:
+        return shared_library(WATCHER, version=torch.version, options=[*headers, *libraries])
+    except CompilerError:
+        return None
 
 
 def _build_all(torch: TorchBuild, work: Path, extra: Sequence[str]) -> None:
