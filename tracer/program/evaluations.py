@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Final
 
@@ -27,14 +27,19 @@ def may_evaluate(frame: FrameType | None) -> bool:
     """
     if any("site-packages" in file for file in _files_of(frame)):
         return True
-    own = {file for file in {*_modules(), *_files_of(frame)} if not is_library(file) and not file.startswith(_OURS)}
-    return any(map(_has_sign, own))
+    modules = filter(os.path.isfile, _own(_modules()))  # some do not exist, for example torch._ops'
+    return any(map(_has_sign, {*modules, *_own(_files_of(frame))}))
+
+
+def _own(files: Iterable[str]) -> Iterator[str]:
+    """Yield the job's own files."""
+    return (file for file in files if not is_library(file) and not file.startswith(_OURS))
 
 
 def _modules() -> Iterator[str]:
-    """Return the files of all modules; some do not exist, for example torch._ops'."""
+    """Return the files of all modules."""
     files = (getattr(module, "__file__", None) for module in [*sys.modules.values()])
-    return (str(file) for file in files if file and os.path.isfile(file))
+    return (str(file) for file in files if file)
 
 
 def _files_of(frame: FrameType | None) -> Iterator[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import re
 import sysconfig
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ from types import FrameType
 from typing import Final, NamedTuple
 
 _TRACER: Final = Path(__file__).parents[1]
+_INSTALLED: Final = re.compile(r"[\\/](site|dist)-packages[\\/]")
 _GENERATED: Final = "torchinductor_"  # spec: torch 2.6 to 2.11, the folder in which torch.compile writes its code
 
 
@@ -52,7 +55,10 @@ def is_library(file: str) -> bool:
     """Return whether a file belongs to Python, to an installed package, or is the script of a console command."""
     if file.startswith("<"):
         return file != "<string>"  # spec: python -c
-    path = Path(file)
-    folders = {sysconfig.get_path("stdlib"), sysconfig.get_path("scripts"), os.path.dirname(os.__file__)}
-    installed = {"site-packages", "dist-packages"} & set(path.parts)
-    return bool(installed) or any(Path(folder) in path.parents for folder in folders)
+    return file.startswith(_library_folders()) or _INSTALLED.search(file) is not None
+
+
+@functools.cache  # a job asks for each of its modules
+def _library_folders() -> tuple[str, ...]:
+    folders = (sysconfig.get_path("stdlib"), sysconfig.get_path("scripts"), os.path.dirname(os.__file__))
+    return tuple(os.path.join(folder, "") for folder in folders)
