@@ -12,7 +12,7 @@ import numpy as np
 from vramcast.core.brief import brief
 from vramcast.core.errors import UsageError
 from vramcast.core.units import gib
-from vramcast.simulator.card import UNLIMITED_BYTES, Card
+from vramcast.simulator.card import PAGE_BYTES, UNLIMITED_BYTES, Card
 from vramcast.simulator.engine import play
 from vramcast.simulator.requests import Kind, Requests
 from vramcast.simulator.settings import Settings
@@ -124,13 +124,22 @@ def min_feasible(trace: Trace | Requests, settings: Settings | None = None) -> i
     requests = Requests.of(trace) if isinstance(trace, Trace) else trace
     chosen = settings or Settings()
 
+    takes = requests.size_bytes[requests.kind == Kind.TAKE]
+    # What is taken at any time is a sum of these and whole pages, so that cards between two such sums are alike.
+    remainders = np.unique(np.cumsum([0, *takes.tolist()]) % PAGE_BYTES)
+    depends_on_bytes = chosen.memory_fraction < 1 or chosen.expandable_segments
+    known: dict[bytes, bool] = {}
+
     def fits(total_bytes: int) -> bool:
-        return play(requests, chosen, Card(total_bytes), columns=False).stopped_at is None
+        alike = (total_bytes - remainders) // (1 if depends_on_bytes else PAGE_BYTES)
+        if (key := alike.tobytes()) not in known:
+            known[key] = play(requests, chosen, Card(total_bytes), columns=False).stopped_at is None
+        return known[key]
 
     without_end = play(requests, chosen, Card(), columns=False)
     if without_end.stopped_at is not None:
         return None
-    taken_bytes = int(requests.size_bytes[requests.kind == Kind.TAKE].sum())
+    taken_bytes = int(takes.sum())
     too_small = taken_bytes - 1
     enough = without_end.statistics.reserved.peak + taken_bytes
     while not fits(enough):  # with a memory fraction, the card must be larger than the job's share of it
