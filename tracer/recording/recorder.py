@@ -29,7 +29,7 @@ from vramcast.hardware.throughput import Roofline
 from vramcast.tracer.format.operators import Operator, takes_workspace
 from vramcast.tracer.format.snapshot import trace_from_snapshot
 from vramcast.tracer.format.trace import Action, Category, Phase, Trace
-from vramcast.tracer.hooks.torch_api import RecordFunctionFast, tree_flatten
+from vramcast.tracer.hooks.torch_api import DisableTorchFunction, RecordFunctionFast, tree_flatten
 from vramcast.tracer.program.training_loop import Course, Limits
 from vramcast.tracer.program.training_loop_hooks import follow, open_ranges
 from vramcast.tracer.protocol.run_options import LoopWatch
@@ -197,8 +197,9 @@ class Recorder:
         self._marks.append((self._position(), what))
 
     def _tag(self, category: Category, tensors: Iterable[Any]) -> None:
-        on_device = [t for t in owners.plain(tensors) if t.is_cuda and t.layout == torch.strided]
-        addresses = [address for t in on_device if (address := _address(t)) is not None]
+        with DisableTorchFunction():  # the follower would see each of these looks
+            on_device = [t for t in owners.plain(tensors) if t.is_cuda and t.layout == torch.strided]
+            addresses = [address for t in on_device if (address := _address(t)) is not None]
         if addresses:
             self._tags.append((self._position(), category, addresses))
 
@@ -249,7 +250,7 @@ class Recorder:
         self.course.steps_now(optimizer)
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self._tag(Category.PARAMETER, parameters)
-        self._tag(Category.GRADIENT, [p.grad for p in parameters])
+        self._tag(Category.GRADIENT, (p.grad for p in parameters))
         self._mark("step")
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from vramcast.tracer.hooks.torch_api import tree_flatten, tree_map
+from vramcast.tracer.hooks.tensors import leaves_of, map_leaves
 from vramcast.tracer.values import unknown_values
 from vramcast.tracer.values.host_reads import ReadLog, count, masks, numbers, raw, repeated, selected
 from vramcast.tracer.values.max_shapes import deciding
@@ -140,10 +140,10 @@ class Call:
         if self.name == "cuda":
             return int(self.args[0].numel())
         try:
-            results = self.func(*tree_map(meta, self.args), **tree_map(meta, self.kwargs))
+            results = self.func(*map_leaves(meta, self.args), **map_leaves(meta, self.kwargs))
         except Exception:  # the shape depends on values: the result is no larger than its source
             return 0
-        return max((t.numel() for t in tree_flatten(results)[0] if isinstance(t, torch.Tensor)), default=0)
+        return max((t.numel() for t in leaves_of(results) if isinstance(t, torch.Tensor)), default=0)
 
     def _arguments(self, host: Callable[[torch.Tensor], Any]) -> tuple[Any, dict[str, Any]]:
         """Return the call's arguments for the host, with each tensor replaced by `host(tensor)`."""
@@ -154,12 +154,12 @@ class Call:
             return "cpu" if self._values.is_card(value) else value
 
         if self.name == "cuda":
-            return tree_map(replaced, self.args[:1]), {}
+            return map_leaves(replaced, self.args[:1]), {}
         dropped = ("generator", "pin_memory", "non_blocking")
-        kwargs = {key: tree_map(replaced, value) for key, value in self.kwargs.items() if key not in dropped}
+        kwargs = {key: map_leaves(replaced, value) for key, value in self.kwargs.items() if key not in dropped}
         if isinstance(kwargs.get("device"), int):
             kwargs["device"] = "cpu"
-        return tree_map(replaced, self.args), kwargs
+        return map_leaves(replaced, self.args), kwargs
 
     def on_host(self) -> tuple[Any, list[bytes]]:
         """Make the call on the host, and return its result and the values that the card's C++ code will read."""

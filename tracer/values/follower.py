@@ -33,7 +33,7 @@ from torch.overrides import TorchFunctionMode
 
 from vramcast.tracer.format.ledger import Code, Entered, Entry
 from vramcast.tracer.hooks.replacement import Replaced
-from vramcast.tracer.hooks.tensors import tensors_in
+from vramcast.tracer.hooks.tensors import leaves_of, tensors_in
 from vramcast.tracer.hooks.torch_api import (
     CHECKS_GRADIENTS,
     default_device,
@@ -41,7 +41,6 @@ from vramcast.tracer.hooks.torch_api import (
     function_modes,
     functorch_level,
     places,
-    tree_flatten,
 )
 from vramcast.tracer.protocol.run_options import Answers
 from vramcast.tracer.ranks.simulated_peers import Absent
@@ -49,7 +48,7 @@ from vramcast.tracer.values import collectives, max_shapes, unknown_values
 from vramcast.tracer.values.followed_call import COPIES, FLOATS, Call
 from vramcast.tracer.values.host_reads import masks, raw
 from vramcast.tracer.values.host_weights import HostWeights
-from vramcast.tracer.values.read_numbers import LARGE_FLOAT, MAX_PER_STEP, Decisions, Reading, numbers_in, sizes_in
+from vramcast.tracer.values.read_numbers import LARGE_FLOAT, MAX_PER_STEP, Decisions, Reading, has_number, sizes_in
 from vramcast.tracer.values.recipes import BOUNDED, LARGE_ELEMENTS, Origin, host_only
 from vramcast.tracer.values.tensor_values import TensorValues
 
@@ -118,7 +117,7 @@ class Values(TensorValues, TorchFunctionMode):
         name: str = getattr(func, "__name__", "")
         if name in ("__getitem__", "__setitem__"):
             args = (args[0], self._with_bounds_read(args[1]), *args[2:])
-        has_numbers = self._decisions.are_there and any(True for _ in numbers_in((args, kwargs)))
+        has_numbers = self._decisions.are_there and has_number((args, kwargs))
         if has_numbers:
             self._decisions.sized(name, sizes_in(name, args, kwargs))
         if func in _BACKWARD:
@@ -304,7 +303,7 @@ class Values(TensorValues, TorchFunctionMode):
         step = call.step() if call.name not in _SCALARS else None
         result = self._both(call, mirrored, call.selection() if reads is None else reads)
         if step is not None:
-            among = [call.args[0]] if call.name == "__setitem__" else tree_flatten(result)[0]
+            among = [call.args[0]] if call.name == "__setitem__" else leaves_of(result)
             for place, tensor in enumerate(among):
                 if not isinstance(tensor, torch.Tensor) or not self.on_card(tensor) or tensor.layout != torch.strided:
                     continue
@@ -332,7 +331,7 @@ class Values(TensorValues, TorchFunctionMode):
 
     def _keep_bounds(self, call: Call, step: Any, result: Any) -> None:
         """Keep the recipe of known integers derived from drawn ones, because their maximum is needed."""
-        for place, tensor in enumerate(tree_flatten(result)[0]):
+        for place, tensor in enumerate(leaves_of(result)):
             if isinstance(tensor, torch.Tensor) and self.on_card(tensor) and not tensor.is_floating_point():
                 self._shadows.keep_recipe(tensor, call.recipe(step, place, tensor))
 
@@ -397,7 +396,7 @@ class Values(TensorValues, TorchFunctionMode):
             if not call.origin or not lasting or is_counted or max_shapes.is_branch(call.name, call.args[0]):
                 return value
             return self._read(call.name, value, has_most=self._most(call) is not None)
-        ours, theirs = tree_flatten(result)[0], tree_flatten(mirrored)[0]
+        ours, theirs = leaves_of(result), leaves_of(mirrored)
         if len(ours) != len(theirs):
             return result
         pairs = [

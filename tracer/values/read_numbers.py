@@ -25,6 +25,7 @@ from typing import Any, Final
 import torch
 
 from vramcast.tracer.format.ledger import Entered
+from vramcast.tracer.hooks.tensors import LEAVES, leaves_of
 from vramcast.tracer.protocol.run_options import Answers
 from vramcast.tracer.values.shown_numbers import is_only_shown
 
@@ -208,6 +209,11 @@ def numbers_in(value: Any) -> Iterator[Any]:
         yield from numbers_in([*value.values()])
     elif isinstance(value, slice):
         yield from numbers_in([value.start, value.stop, value.step])
+
+
+def has_number(value: Any) -> bool:
+    """Return whether there is a tracked number among arguments; each call of the job asks."""
+    return any(True for _ in numbers_in([leaf for leaf in leaves_of(value) if type(leaf) not in LEAVES]))
 
 
 def _frame() -> FrameType | None:

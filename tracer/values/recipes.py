@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import torch
 
+from vramcast.tracer.hooks.tensors import leaves_of
 from vramcast.tracer.hooks.torch_api import DisableTorchFunction, disable_current_modes, tree_flatten, tree_map
 from vramcast.tracer.values import unknown_values
 
@@ -145,7 +146,7 @@ def drawn_leaf(shape: torch.Size, dtype: torch.dtype) -> Recipe:
 
 def made(step: Step, place: int, tensor: torch.Tensor) -> Recipe:
     """Return the recipe of a call's result `tensor`."""
-    parts = [part for part in tree_flatten((step.args, step.kwargs))[0] if isinstance(part, Recipe)]
+    parts = [part for part in leaves_of((step.args, step.kwargs)) if isinstance(part, Recipe)]
     depth = 1 + max((part.depth for part in parts), default=0)
     origin = max((part.origin for part in parts), default=Origin.KNOWN)
     if depth > _MAX_DEPTH:
