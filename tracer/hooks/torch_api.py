@@ -54,6 +54,11 @@ def _of(module: str, needed_by: str, **names: str) -> dict[str, Name]:
 
 
 # Names compared as text: modules that a job may import, and parts of its objects that not every release has.
+DYNAMO: Final = "torch._dynamo"
+DYNAMO_ANSWER: Final = (
+    "__dynamo_disable"  # spec: torch 2.11, torch/_compile.py, an attribute of functions that are not compiled
+)
+DYNAMO_DISABLED: Final = "_torchdynamo_disable"  # spec: torch 2.11, torch/_dynamo/eval_frame.py, the same of their wrappers
 INDUCTOR: Final = "torch._inductor"
 INDUCTOR_CONFIG: Final = f"{INDUCTOR}.config"
 COMPILE_WORKER: Final = "torch/_inductor/compile_worker"  # part of a command line
