@@ -1,4 +1,4 @@
-"""The form of the page, and what it asks: an address gives the request of the API, the command line and the Python call."""
+"""The form of the page, and its question: an address gives the request of the API, the command line and the Python call."""
 
 from __future__ import annotations
 
