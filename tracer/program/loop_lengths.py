@@ -40,12 +40,12 @@ def steps_around(frame: FrameType | None, done: int) -> int | None:
         frame: Frame in which the last step ended.
         done: Number of steps made.
     """
-    frames = list(_frames(frame))
+    frames = list(job_frames(frame))
     said = next(filter(None, map(_trainers_word, frames)), None)
     return said if said is not None else _steps(frames, done)
 
 
-def _frames(frame: FrameType | None) -> Iterator[FrameType]:
+def job_frames(frame: FrameType | None) -> Iterator[FrameType]:
     """Yield the frames that are neither ours nor torch's: optimizers call hooks in loops."""
     torch = os.path.join(os.path.dirname(importlib.import_module("torch").__file__ or ""), "")
     while frame is not None:
@@ -80,8 +80,8 @@ def _steps(frames: list[FrameType], done: int) -> int | None:
     used: set[str] = set()  # names in the innermost loop examined so far
     is_placed = is_plain = True  # whether variables show the loops' positions; whether each iteration makes a step
     for frame in frames:
-        function = _function(frame.f_code)
-        path = [] if function is None or is_reset else _path(function, frame.f_lineno)
+        function = function_of(frame.f_code)
+        path = [] if function is None or is_reset else statements_around(function, frame.f_lineno)
         for place, statement in reversed([*enumerate(path)]):
             if isinstance(statement, (ast.If, ast.Try, ast.ExceptHandler)):
                 is_plain &= is_found
@@ -111,7 +111,7 @@ def _steps(frames: list[FrameType], done: int) -> int | None:
 
 
 @functools.cache
-def _function(code: CodeType) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Module | None:
+def function_of(code: CodeType) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Module | None:
     """Return the function or module that a code object was compiled from; None if its source is unknown."""
     try:
         tree = ast.parse("".join(linecache.getlines(code.co_filename)))
@@ -125,7 +125,7 @@ def _function(code: CodeType) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.Mo
     return next((one for one in named if code.co_firstlineno in (one.lineno, *(d.lineno for d in one.decorator_list))), None)
 
 
-def _path(function: ast.AST, line: int) -> list[ast.AST]:
+def statements_around(function: ast.AST, line: int) -> list[ast.AST]:
     """Return the statements around a line of a function, outermost first, without those of nested functions."""
     path: list[ast.AST] = []
     inner: ast.AST | None = function
@@ -139,7 +139,7 @@ def _path(function: ast.AST, line: int) -> list[ast.AST]:
     return path
 
 
-def _within(body: list[ast.stmt], without: ast.stmt | None) -> Iterator[ast.AST]:
+def nodes_of(body: list[ast.stmt], without: ast.stmt | None) -> Iterator[ast.AST]:
     """Yield all nodes of some statements, except those of nested functions and of the statement `without`."""
     waiting: list[ast.AST] = [*body]
     while waiting:
@@ -159,19 +159,19 @@ def _may_break(loop: ast.For) -> bool:
             return True
         inner = [one for one in ast.iter_child_nodes(node) if not isinstance(one, _Function)]
         if isinstance(node, (ast.For, ast.While, ast.AsyncFor)):  # its breaks are its own
-            inner = [one for one in _within(node.body, None) if isinstance(one, ast.Return)]
+            inner = [one for one in nodes_of(node.body, None) if isinstance(one, ast.Return)]
         waiting += inner
     return False
 
 
 def _names(body: list[ast.stmt]) -> set[str]:
-    return {node.id for node in _within(body, None) if isinstance(node, ast.Name)}
+    return {node.id for node in nodes_of(body, None) if isinstance(node, ast.Name)}
 
 
 def _made_anew(body: list[ast.stmt], without: ast.stmt | None) -> set[str]:
     """Return the names to which statements assign empty containers or None, and those of containers that they clear."""
     found: set[str] = set()
-    for node in _within(body, without):
+    for node in nodes_of(body, without):
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and _is_empty(node.value):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         elif isinstance(node, ast.Delete):

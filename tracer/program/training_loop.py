@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from vramcast.core.units import gib
 from vramcast.jobs.job import Until
-from vramcast.tracer.program.evaluations import may_evaluate
+from vramcast.tracer.program.evaluations import CUT_SHORT, evaluates_within, may_evaluate
 from vramcast.tracer.program.loops import EVALUATION, TRAINING, Loop, Loops
 from vramcast.tracer.protocol.run_options import LoopWatch
 
@@ -127,6 +127,8 @@ class Course:
         self._enough_at: float | None = None
         self._evaluated = False  # after a step
         self._may_evaluate = True
+        self._evaluates_within = False  # in the loops that train, under a condition
+        self._is_shortened = False  # a pass over the training data was ended early
         self._is_cut = False  # the budget ended inside an evaluation
         self.stopped_by = ""
         self.is_stopped = self._is_ours = False
@@ -233,6 +235,7 @@ class Course:
         if limit is not None and known.batches >= limit:
             if known.loop is not None:
                 known.loop.is_cut = True
+            self._is_shortened |= not limit
             return False
         known.batches += 1
         return True
@@ -293,7 +296,7 @@ class Course:
             ended: The reason for an earlier end, in words, unless we ended it.
         """
         counts = {**self.counts, TRAINING: self.steps}
-        missing = [] if is_whole else self.not_reached()
+        missing = self._left_out() if is_whole else self.not_reached()
         return {"phases": [[*span] for span in phases], "counts": counts, "not_reached": missing, "ended": ended}
 
     def not_reached(self) -> list[str]:
@@ -302,6 +305,10 @@ class Course:
         if not self._evaluated and self._may_evaluate:
             missing = ["evaluation"]
         return missing + [f"a step of {_described(optimizer)}" for optimizer in self._idle()]
+
+    def _left_out(self) -> list[str]:
+        """Return the parts that a job did not reach because its pass over the training data was ended early, in words."""
+        return [CUT_SHORT] if self._is_shortened and self._evaluates_within and not self._evaluated else []
 
     # -------------------------------------------------------------------------------------------- progress of the course
     def _idle(self) -> list[Any]:
@@ -344,6 +351,7 @@ class Course:
         """Determine at the first step, from the caller's frames, whether there can be an evaluation."""
         if not self.steps:
             self._may_evaluate = may_evaluate(sys._getframe(1))
+            self._evaluates_within = evaluates_within(sys._getframe(1))
 
     def _step_by_hand(self) -> None:
         """Count a step of a job without an optimizer: a backward pass, and then another forward pass."""

@@ -9,6 +9,7 @@ from vramcast.core.units import gib
 from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import DEVICES
 from vramcast.tracer.format.rank_facts import beside_bytes
+from vramcast.tracer.program.evaluations import CUT_SHORT
 
 WIDTH: Final = 100  # spec: the longest line of an answer on a wide terminal
 NAME: Final = 9  # arbitrary: cells of a line's name
@@ -148,6 +149,8 @@ def _of_doubt(estimate: Estimate) -> str:
         return "shapes depend on values: measure this job once on the card"
     if estimate.course.ended:
         return "the part after its end: repair the command, and run it again"
+    if CUT_SHORT in estimate.course.not_reached:
+        return "the evaluation: give the command so few batches that it reaches that"
     if estimate.course.not_reached:
         return "the part not observed: follow the command further (--until end)"
     return "the loop goes on like this: free what it keeps, or observe more --steps"

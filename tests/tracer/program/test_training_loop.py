@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from vramcast.tracer.program import training_loop
+from vramcast.tracer.program.evaluations import CUT_SHORT
 from vramcast.tracer.program.training_loop import Course, Limits, StopJob
 from vramcast.tracer.protocol.run_options import LoopWatch
 
@@ -232,6 +234,20 @@ def test_loaders_end_early_after_enough_steps() -> None:
     assert [job.course.gives(later, has_grad=True) for _ in range(5)] == [True] * 3 + [False] * 2
     job.course.begins(later)  # persistent workers have one iterator for all passes
     assert job.course.gives(later, has_grad=True)
+
+
+@pytest.mark.parametrize("evaluates", [False, True])
+def test_loop_that_ended_early_may_have_left_out_its_evaluation(monkeypatch: pytest.MonkeyPatch, evaluates: bool) -> None:
+    monkeypatch.setattr(training_loop, "evaluates_within", lambda frame: True)
+    job = Job(Limits(steps=1, until="end"))
+    optimizer, loader = job.optimizer(), _Iterator()
+    job.course.gives(loader, has_grad=True)
+    job.train(optimizer)
+    assert job.course.facts([], is_whole=True, ended="")["not_reached"] == []
+    assert not job.course.gives(loader, has_grad=True)
+    if evaluates:
+        job.evaluate()
+    assert job.course.facts([], is_whole=True, ended="")["not_reached"] == ([] if evaluates else [CUT_SHORT])
 
 
 def test_does_not_cut_endless_sampler(need: Callable[[str], Any]) -> None:
