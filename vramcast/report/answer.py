@@ -150,7 +150,7 @@ def _of_doubt(estimate: Estimate) -> str:
     if estimate.course.ended:
         return "the part after its end: repair the command, and run it again"
     if CUT_SHORT in estimate.course.not_reached:
-        return "the evaluation: give the command so few batches that it reaches that"
+        return "the evaluation: run fewer batches, so that the command reaches it"
     if estimate.course.not_reached:
         return "the part not observed: follow the command further (--until end)"
     return "the loop goes on like this: free what it keeps, or observe more --steps"
