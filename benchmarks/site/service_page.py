@@ -45,7 +45,7 @@ def _shot(context: Any, address: str, *, is_waiting: bool = False, is_whole: boo
     page = context.new_page()
     page.goto(address, wait_until="commit" if is_waiting else "load", timeout=_WAIT_MS)
     if is_waiting:
-        page.wait_for_selector(".seconds:nth-of-type(3)")
+        page.wait_for_selector(".seconds")
     png: bytes = page.screenshot(full_page=is_whole)
     page.close()
     return png
