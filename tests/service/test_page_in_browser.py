@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 
 pytest.importorskip("fastapi")
-from tests.report.test_in_browser import SCROLLING, WIDTHS_PX, browser, findings  # noqa: F401 (a fixture; after the line above)
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
+pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+from tests.report.test_in_browser import SCROLLING, WIDTHS_PX, browser, findings  # noqa: F401 (a fixture; after the lines above)
 from tests.service.doubles import Instant, known
 from tests.service.test_page import HOSTILE, JOB, Sized
 from vramcast.service.access import Rules
