@@ -173,7 +173,7 @@ def test_progress_comes_before_the_answer(http: Any, workers: Instant, slow: Non
 async def opened_later(workers: Instant) -> None:
     import asyncio
 
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(1.0)
     workers.gate.set()
 
 

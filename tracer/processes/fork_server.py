@@ -24,6 +24,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from importlib.abc import MetaPathFinder
 from typing import Any, NamedTuple, NoReturn
 
 from vramcast.core.process_tree import running
@@ -44,6 +45,7 @@ _WARM_PACKAGES = frozenset(
     {"PIL", "einops", "huggingface_hub", "mpmath", "numpy", "regex", "safetensors", "sympy", "timm", "tokenizers", "torch"}
     | {"torchvision", "transformers", "vramcast", "yaml"}
 )
+_ASKING = frozenset({"bitsandbytes"})  # measured: 0.50 counts the cards while it is imported, after it registered operators
 _twins: set[int] = set()  # workers forked from this one, for other lanes of its caller
 Run = Callable[..., Any]  # a job with its RunOptions, or work without options
 
@@ -173,12 +175,40 @@ def _waits(caller: _Caller) -> bool:
     return True
 
 
+class _Refusal(MetaPathFinder):
+    """An import hook that refuses `_ASKING` before their code runs: what they did until they asked would stay."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        """Let others find a module.
+
+        Raises:
+            AskedForCard: It would ask.
+        """
+        if name in _ASKING:
+            raise AskedForCard
+
+
 def _preload(packages: list[str]) -> None:
-    for package in packages:
-        if package not in sys.modules:
-            # Created by hand, or a submodule of something that cannot be imported.
-            with contextlib.suppress(Exception, AskedForCard):
-                importlib.import_module(package)
+    refusal = _Refusal()
+    sys.meta_path.insert(0, refusal)
+    try:
+        for package in packages:
+            if package not in sys.modules:
+                before = set(sys.modules)
+                try:
+                    importlib.import_module(package)
+                except (Exception, AskedForCard):  # created by hand, or something of it cannot be imported here
+                    _forget_orphans(set(sys.modules) - before)
+    finally:
+        sys.meta_path.remove(refusal)
+
+
+def _forget_orphans(names: set[str]) -> None:
+    """Forget modules that a package has imported before its own import failed: a later one would not make them its parts."""
+    for name in sorted(names):
+        package = name.rpartition(".")[0]
+        if package and package not in sys.modules:
+            del sys.modules[name]
 
 
 class _Job:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +17,9 @@ from vramcast.core.errors import UsageError  # noqa: E402
 from vramcast.estimates.estimator import Estimator  # noqa: E402
 from vramcast.hardware.cards import device  # noqa: E402
 from vramcast.jobs.adapters import parse  # noqa: E402
-from vramcast.jobs.job import Job, Training  # noqa: E402
+from vramcast.jobs.job import Command, Job, Training  # noqa: E402
 from vramcast.jobs.text import JobText  # noqa: E402
+from vramcast.tracer.nullgpu.client import NullGpuTracer  # noqa: E402
 from vramcast.tracer.program import adapters, model_program  # noqa: E402
 
 pytestmark = pytest.mark.integration  # importing peft takes longer than a unit test may
@@ -105,6 +109,18 @@ def test_quantized_weights_take_half_a_byte(need: Need, needs_null_gpu: None) ->
     norms, embeddings, adapters = 5 * 256 * 4, 2 * 1024 * 256 * 4, 2 * 2 * 4 * (256 + 256) * 4
     exact = LINEAR // 2 + LINEAR // 64 + norms + embeddings + adapters  # a byte of statistics for 64 weights
     assert exact <= estimate.breakdown["parameters"] <= exact * 1.03  # blocks of 512 bytes, and the second quantization
+
+
+def test_quantizes_after_a_job_that_imported_the_trainer(need: Need, needs_null_gpu: None, tmp_path: Path) -> None:
+    """The worker imports the trainer for the next job, and with it peft and bitsandbytes, which asks for the card."""
+    need("peft")
+    need("bitsandbytes")
+    script, card = tmp_path / "trains.py", device("rtx4090")
+    script.write_text("import transformers.trainer, torch\ntorch.ones(3).cuda()\n")
+    with closing(NullGpuTracer()) as tracer:
+        tracer.trace(Job(card, command=Command((str(script),)), search_path=tuple(sys.path)))
+        job = JobText(target=LLAMA, batch_size=2, seq=16, qlora="r=4").job(card)
+        assert Estimator(card, tracer).uncorrected(job).breakdown["parameters"] > LINEAR // 2
 
 
 @pytest.mark.parametrize(("precision", "kept"), [("bf16", torch.bfloat16), ("amp-bf16", torch.float32)])
