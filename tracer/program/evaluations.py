@@ -8,10 +8,11 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 from vramcast.core.location import FOLDER
 from vramcast.tracer.program.loop_lengths import function_of, job_frames, nodes_of, statements_around
+from vramcast.tracer.program.trainers import evaluates
 from vramcast.tracer.protocol.source_places import is_library
 
 CUT_SHORT: Final = "evaluation within a pass over the training data, which was ended early"
@@ -48,7 +49,7 @@ def evaluates_within(frame: FrameType | None) -> bool:
         frame: Frame of a training step.
     """
     for one in job_frames(frame):
-        said = _trainers_word(one)
+        said = evaluates(one)
         if said is not None:
             return said
         function = function_of(one.f_code)
@@ -57,21 +58,6 @@ def evaluates_within(frame: FrameType | None) -> bool:
         if any(_is_evaluation(node) for loop in loops for node in nodes_of(loop.body, None) if isinstance(node, ast.If)):
             return True
     return False
-
-
-def _trainers_word(frame: FrameType) -> bool | None:
-    """Return whether a trainer whose method is running evaluates; None: it is none.
-
-    spec: `Trainer.args.eval_strategy` of transformers (before 4.41 `evaluation_strategy`); `enable_validation` of Lightning 2.
-    """
-    trainer: Any = frame.f_locals.get("self")
-    names = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(trainer).__mro__}
-    if "transformers.Trainer" in names:
-        strategy = getattr(trainer.args, "eval_strategy", getattr(trainer.args, "evaluation_strategy", "no"))
-        return str(getattr(strategy, "value", strategy)) != "no"
-    if names & {"lightning.Trainer", "pytorch_lightning.Trainer"}:
-        return bool(trainer.enable_validation)
-    return None
 
 
 def _is_evaluation(condition: ast.If) -> bool:

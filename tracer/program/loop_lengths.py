@@ -16,13 +16,13 @@ import ast
 import functools
 import importlib
 import linecache
-import math
 import operator
 import os
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any, Final
 
+from vramcast.tracer.program.trainers import steps_of
 from vramcast.tracer.protocol.source_places import is_ours
 
 _OPERATORS: Final[dict[type[ast.operator], Callable[[Any, Any], Any]]] = {
@@ -41,7 +41,7 @@ def steps_around(frame: FrameType | None, done: int) -> int | None:
         done: Number of steps made.
     """
     frames = list(job_frames(frame))
-    said = next(filter(None, map(_trainers_word, frames)), None)
+    said = next(filter(None, map(steps_of, frames)), None)
     return said if said is not None else _steps(frames, done)
 
 
@@ -53,25 +53,6 @@ def job_frames(frame: FrameType | None) -> Iterator[FrameType]:
         if not is_ours(file) and not file.startswith(torch):
             yield frame
         frame = frame.f_back
-
-
-def _trainers_word(frame: FrameType) -> int | None:
-    """Return the number of steps reported by a trainer whose method is running.
-
-    spec: `Trainer.state.max_steps` of transformers 4 and 5; `max_steps`, `estimated_stepping_batches` of Lightning 2.
-    """
-    trainer: Any = frame.f_locals.get("self")
-    names = {f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(trainer).__mro__}
-    if "transformers.Trainer" in names:
-        return _positive(getattr(trainer.state, "max_steps", None))
-    if names & {"lightning.Trainer", "pytorch_lightning.Trainer"}:
-        most = _positive(trainer.max_steps)
-        return most or _positive(trainer.estimated_stepping_batches)
-    return None
-
-
-def _positive(value: Any) -> int | None:
-    return int(value) if isinstance(value, (int, float)) and math.isfinite(value) and value > 0 else None
 
 
 def _steps(frames: list[FrameType], done: int) -> int | None:
