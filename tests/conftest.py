@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import hypothesis
 import pytest
 
+from benchmarks.site.browser import chromium, installed
 from tests import compiled
 from vramcast.core.brief import every_field
 from vramcast.core.errors import CompilerError, NullGpuError
@@ -241,3 +242,12 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
     )
     return path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Return a Chromium."""
+    if installed() is None:
+        pytest.skip("no Chromium is installed")
+    with chromium() as found:
+        yield found

@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.site.browser import chromium, installed
-
 pytest.importorskip("sphinx_copybutton", reason="sphinx-copybutton is not installed: pip install --group docs")
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install --group release")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
@@ -112,14 +110,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if installed() is None:
-        pytest.skip("no Chromium is installed")
-    with chromium() as found:
-        yield found
 
 
 def opened(browser: Any, address: str, *, width: int = 1000, scheme: str = "light") -> Any:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.site.browser import chromium, installed
 from vramcast.estimates.advice_rows import Advice, Row
 from vramcast.estimates.result import Estimate
 from vramcast.report import draw_fragment, draw_page
@@ -28,14 +27,6 @@ SCROLLING = (
     "[...document.querySelectorAll('main *')].filter("
     "e => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX === 'auto')"
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if installed() is None:
-        pytest.skip("no Chromium is installed")
-    with chromium() as found:
-        yield found
 
 
 @pytest.fixture

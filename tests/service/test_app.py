@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,17 +17,6 @@ from vramcast.service.service import Service
 from vramcast.service.store import Store
 
 JOB = {"target": "torchvision:resnet18", "batch": ["8x3x224x224"], "labels": "8:int64<1000", "device": "a100"}
-
-
-@pytest.fixture
-def workers() -> Instant:
-    return Instant()
-
-
-@pytest.fixture
-def http(tmp_path: Path, workers: Instant) -> Iterator[Any]:
-    with client(tmp_path, workers) as found:
-        yield found
 
 
 def named(model: str) -> dict[str, Any]:

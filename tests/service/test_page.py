@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -39,17 +38,6 @@ class Sized(Instant):
         return estimate(size * GIB, verdict=verdict)
 
     is_broken = False
-
-
-@pytest.fixture
-def workers() -> Instant:
-    return Instant()
-
-
-@pytest.fixture
-def http(tmp_path: Path, workers: Instant) -> Iterator[Any]:
-    with client(tmp_path, workers) as found:
-        yield found
 
 
 @pytest.fixture

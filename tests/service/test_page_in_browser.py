@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install playwright")
 pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
-from tests.report.test_in_browser import SCROLLING, WIDTHS_PX, browser, findings  # noqa: F401 (a fixture; after the lines above)
+from tests.report.test_in_browser import SCROLLING, WIDTHS_PX, findings  # after the lines above
 from tests.service.doubles import Instant, known
 from tests.service.test_page import HOSTILE, JOB, Sized
 from vramcast.service.access import Rules
@@ -87,7 +87,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 @pytest.fixture
-def opened(browser: Any, served: Served) -> Iterator[Open]:  # noqa: F811
+def opened(browser: Any, served: Served) -> Iterator[Open]:
     """Yield a function that opens an address; fail at the end if a script ran or the browser asked anything else."""
     said: list[str] = []
     contexts = []
@@ -192,7 +192,7 @@ def test_hostile_address_runs_nothing(served: Served, opened: Open, name: str) -
     assert page.evaluate("[...document.querySelectorAll('*')].every(e => !e.getAttributeNames().some(n => n.startsWith('on')))")
 
 
-def test_browser_sends_token_as_password(browser: Any, tmp_path: Path) -> None:  # noqa: F811
+def test_browser_sends_token_as_password(browser: Any, tmp_path: Path) -> None:
     credentials = {"username": "any", "password": "secret"}
     with (
         closing(Served(tmp_path, known("alice"))) as served,
