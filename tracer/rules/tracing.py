@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
@@ -15,6 +14,7 @@ from vramcast.jobs.job import Job
 from vramcast.jobs.sizes import Inputs
 from vramcast.tracer.format.ledger import Entry
 from vramcast.tracer.format.trace import CIRCUMSTANCES
+from vramcast.tracer.program.imports import look_in
 from vramcast.tracer.protocol.alloc_conf import Watch
 from vramcast.tracer.protocol.job_result import Result, peak_resident_bytes
 from vramcast.tracer.recording.job_context import Observer
@@ -23,7 +23,7 @@ from vramcast.tracer.rules.ruled_card import RuledCard
 
 def go_where(job: Job) -> None:
     """Look for modules and files where the caller would."""
-    sys.path[:] = [*job.search_path] or sys.path
+    look_in(job.search_path)
     os.chdir(job.working_folder)
 
 

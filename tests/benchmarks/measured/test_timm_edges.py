@@ -6,10 +6,24 @@ import weakref
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 
-from benchmarks.accuracy.timm_edges import CARDS, HALVES, Edge, Step, edges_of, key_of, summary, tried_before, widths
+from benchmarks.accuracy.timm_edges import (
+    CARDS,
+    HALVES,
+    Edge,
+    Step,
+    check_indexing,
+    edges_of,
+    key_of,
+    summary,
+    tried_before,
+    widths,
+)
 from benchmarks.measured.measured_run import EDGE, MeasuredRun
+from vramcast import TensorSpec, estimate
+from vramcast.core.errors import JobError
 
 RUN = MeasuredRun(
     "huggingface/pytorch-image-models", "0" * 40, "a.csv", "Apache-2.0", "benchmark.py", "resnet50", EDGE, None, "samples",
@@ -23,8 +37,8 @@ def verdicts(ran: str, failed: str, *, ran_runs: bool = True, failed_runs: bool 
     need = {"need": CARDS["rtx4090"].total_bytes}
     return {
         **known,
-        "ran": {"verdict": ran, "runs": ran_runs, **need},
-        "failed": {"verdict": failed, "runs": failed_runs, **need},
+        "ran": {"verdict": ran, "verdict at 0.9": "fits", "runs": ran_runs, **need},
+        "failed": {"verdict": failed, "verdict at 0.9": "fits", "runs": failed_runs, **need},
     }
 
 
@@ -70,6 +84,28 @@ def test_step_makes_its_images_once_and_keeps_no_output() -> None:
     assert step.images.is_contiguous(memory_format=torch.channels_last)
 
 
+class Depthwise(torch.nn.Module):
+    """A depthwise convolution as in EfficientNet, with the indexing of torch 2.4."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(144, 144, 3, stride=2, padding=1, groups=144)
+        self.convolution.register_forward_hook(check_indexing)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return the convolution."""
+        return self.convolution(images)  # type: ignore[no-any-return]
+
+
+@pytest.mark.integration
+def test_torch_2_4_indexes_depthwise_convolutions_with_32_bits() -> None:
+    options: dict[str, Any] = {"mode": "infer", "precision": "amp-fp16", "on": "h200"}
+    assert estimate(Depthwise, TensorSpec((512, 144, 160, 160)), **options).allocated
+    with pytest.raises(JobError, match="canUse32BitIndexMath"):
+        estimate(Depthwise, TensorSpec((768, 144, 160, 160)), **options)
+    assert estimate(Depthwise, TensorSpec((768, 144, 160, 160)), channels_last=True, **options).allocated
+
+
 def test_batch_follows_the_next_larger_one() -> None:
     assert [tried_before(batch, 1024) for batch in (1024, 768, 512, 3, 2, 1)] == [None, 1024, 768, 4, 3, 2]
 
@@ -90,6 +126,7 @@ def test_summary_counts_unsafe_and_useless_verdicts() -> None:
     ]
     text = summary(lines)
     assert "| all | 4 | 25 % | 25 % | 38 % | 50 % | 25 % | 25 % |" in text
+    assert "| all, at level 0.9 | 4 | 100 % | 0 % | 0 % | 50 % | 25 % | 25 % |" in text
     assert "1 edges left out" in text
 
 

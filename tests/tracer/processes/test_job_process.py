@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,17 @@ def test_job_has_callers_environment(models: Path, monkeypatch: pytest.MonkeyPat
 def test_worker_reports_failed_start() -> None:
     with pytest.raises(WorkerError, match="did not start"):
         WarmWorker([sys.executable, "-c", "raise SystemExit(3)"], os.environ)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="warm workers fork")
+def test_job_finds_its_own_release_of_a_package_that_the_worker_preloaded(tmp_path: Path) -> None:
+    models = tmp_path / "release_models.py"
+    models.write_text("import yaml, torch\ndef mlp():\n    return torch.nn.Linear(16, getattr(yaml, 'WIDTH', 8))\n")
+    theirs = tmp_path / "theirs" / "yaml"
+    theirs.mkdir(parents=True)
+    (theirs / "__init__.py").write_text("WIDTH = 2**20\n")
+    installed = job(models, "mlp")
+    own = replace(installed, search_path=(str(theirs.parent), *installed.search_path))
+    widths = [trace_in_process(FAKE, each, timeout_s=120, advice=".") for each in (installed, installed, own, installed)]
+    largest = [max(found.trace.size_bytes) for found in widths if found.trace is not None]
+    assert largest[0] == largest[1] == largest[3] < 16 * 2**20 < largest[2]

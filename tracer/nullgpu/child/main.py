@@ -19,6 +19,7 @@ from vramcast.tracer.hooks import shared_memory, torch_api
 from vramcast.tracer.nullgpu.child import compilers, program, subprocesses
 from vramcast.tracer.nullgpu.child.observer import Watched
 from vramcast.tracer.nullgpu.library.loader import NullGpu
+from vramcast.tracer.program.imports import look_in
 from vramcast.tracer.program.training_loop import StopJob
 from vramcast.tracer.protocol import alloc_conf
 from vramcast.tracer.protocol.job_result import Result, place_of
@@ -100,8 +101,7 @@ def run_program(program: Program, gpu: NullGpu) -> Any:
 
 def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
     """Run `job` in this process and return its result; never raises for the job's own failures."""
-    if job.search_path:
-        sys.path[:] = [*job.search_path]
+    look_in(job.search_path)
     os.chdir(job.working_folder)
 
     import torch  # the stand-ins are loaded; CUDA is not initialised yet
