@@ -16,6 +16,9 @@ LEAVES: Final = frozenset(
 )
 
 
+_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter})
+
+
 def tensors_in(*values: Any) -> list[torch.Tensor]:
     """Return all tensors in `values`, including those in lists, tuples and dicts, in order."""
     found: list[torch.Tensor] = []
@@ -24,8 +27,8 @@ def tensors_in(*values: Any) -> list[torch.Tensor]:
             found.append(value)
         elif type(value) in LEAVES:
             continue
-        elif isinstance(value, (list, tuple)):
-            found += tensors_in(*value)
+        elif isinstance(value, (list, tuple)):  # an optimizer's lists have hundreds
+            found += value if _TENSORS.issuperset(map(type, value)) else tensors_in(*value)
         elif isinstance(value, dict):
             found += tensors_in(*value.values())
     return found
@@ -37,7 +40,9 @@ def leaves_of(value: Any) -> list[Any]:
     if kind in LEAVES:
         return [value]
     if kind is tuple or kind is list:
-        return [leaf for part in value for leaf in ((part,) if type(part) in LEAVES else leaves_of(part))]
+        if LEAVES.issuperset(map(type, value)):
+            return [*value]
+        return [leaf for part in value for leaf in leaves_of(part)]
     if kind is dict:
         return [leaf for part in value.values() for leaf in leaves_of(part)]
     return tree_flatten(value)[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,12 +13,14 @@ from vramcast.tracer.hooks.tensors import leaves_of, map_leaves
 from vramcast.tracer.values import unknown_values
 from vramcast.tracer.values.host_reads import ReadLog, count, masks, numbers, raw, repeated, selected
 from vramcast.tracer.values.max_shapes import deciding
-from vramcast.tracer.values.recipes import Origin, Recipe, Step, drawn_leaf, is_too_much, made
+from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Origin, Recipe, Step, drawn_leaf, is_too_much, made
 from vramcast.tracer.values.tensor_values import TensorValues
 
 COPIES = frozenset({"cpu", "to", "tolist", "copy_", "type"})
 FLOATS = frozenset({"__float__", "item", "tolist"})  # calls that hand floats to the host as Python numbers
 MAX_FLOATS = 4096  # arbitrary: per tensor; a program does not inspect more numbers one by one
+# Calls with results that may be larger than the product of their arguments' sizes.
+_SQUARING = frozenset({"block_diag", "combinations", "corrcoef", "cov", "diag", "diag_embed", "diagflat", "vander"})
 _MOVES = frozenset({"clone", "contiguous", "cuda", "detach", "to"})
 
 
@@ -139,11 +142,18 @@ class Call:
 
         if self.name == "cuda":
             return int(self.args[0].numel())
+        if self.name not in _SQUARING and (most := self._most_elements()) <= LARGE_ELEMENTS:
+            return int(most)  # calls on meta tensors are slow, and the first one imports sympy
         try:
             results = self.func(*map_leaves(meta, self.args), **map_leaves(meta, self.kwargs))
         except Exception:  # the shape depends on values: the result is no larger than its source
             return 0
         return max((t.numel() for t in leaves_of(results) if isinstance(t, torch.Tensor)), default=0)
+
+    def _most_elements(self) -> float:
+        """Return a size that no result exceeds: each dimension is one of a tensor, or follows from numbers."""
+        numbers = [n for n in leaves_of((self.args, self.kwargs)) if type(n) is int or (type(n) is float and not self.tensors)]
+        return math.prod(max(abs(n), 1 / (abs(n) or 1)) for n in numbers) * math.prod(max(t.numel(), 1) for t in self.tensors)
 
     def _arguments(self, host: Callable[[torch.Tensor], Any]) -> tuple[Any, dict[str, Any]]:
         """Return the call's arguments for the host, with each tensor replaced by `host(tensor)`."""

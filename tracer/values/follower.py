@@ -33,7 +33,7 @@ from torch.overrides import TorchFunctionMode
 
 from vramcast.tracer.format.ledger import Code, Entered, Entry
 from vramcast.tracer.hooks.replacement import Replaced
-from vramcast.tracer.hooks.tensors import leaves_of, tensors_in
+from vramcast.tracer.hooks.tensors import LEAVES, leaves_of, tensors_in
 from vramcast.tracer.hooks.torch_api import (
     CHECKS_GRADIENTS,
     default_device,
@@ -115,9 +115,11 @@ class Values(TensorValues, TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name: str = getattr(func, "__name__", "")
+        if name == "__get__":  # the most frequent one: a shape, a gradient
+            return self._passed(func, name, args, kwargs)
         if name in ("__getitem__", "__setitem__"):
             args = (args[0], self._with_bounds_read(args[1]), *args[2:])
-        has_numbers = self._decisions.are_there and has_number((args, kwargs))
+        has_numbers = self._decisions.are_there and has_number((*args, *kwargs.values()))
         if has_numbers:
             self._decisions.sized(name, sizes_in(name, args, kwargs))
         if func in _BACKWARD:
@@ -137,7 +139,7 @@ class Values(TensorValues, TorchFunctionMode):
         if default is not None and kwargs.get("device") is None and func in device_constructors():
             kwargs = {**kwargs, "device": default}
         tensors = tensors_in(args, kwargs)
-        if any(map(is_lazy, tensors)) or not (
+        if any(is_lazy(t) for t in tensors if type(t) not in LEAVES) or not (
             any(map(self.on_card, tensors)) or name == "cuda" or any(map(self.is_card, (*args, kwargs.get("device"))))
         ):
             return self._of_host(func, name, args, kwargs, tensors, has_numbers=has_numbers)

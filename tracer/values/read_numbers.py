@@ -16,7 +16,7 @@ import inspect
 import math
 import operator
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -25,7 +25,7 @@ from typing import Any, Final
 import torch
 
 from vramcast.tracer.format.ledger import Entered
-from vramcast.tracer.hooks.tensors import LEAVES, leaves_of
+from vramcast.tracer.hooks.tensors import LEAVES
 from vramcast.tracer.protocol.run_options import Answers
 from vramcast.tracer.values.shown_numbers import is_only_shown
 
@@ -203,7 +203,7 @@ def numbers_in(value: Any) -> Iterator[Any]:
     if isinstance(value, (DrawnFloat, DrawnInt)):
         yield value
     elif isinstance(value, (tuple, list)):
-        for one in value:
+        for one in () if LEAVES.issuperset(map(type, value)) else value:
             yield from numbers_in(one)
     elif isinstance(value, dict):
         yield from numbers_in([*value.values()])
@@ -211,9 +211,10 @@ def numbers_in(value: Any) -> Iterator[Any]:
         yield from numbers_in([value.start, value.stop, value.step])
 
 
-def has_number(value: Any) -> bool:
+def has_number(values: Iterable[Any]) -> bool:
     """Return whether there is a tracked number among arguments; each call of the job asks."""
-    return any(True for _ in numbers_in([leaf for leaf in leaves_of(value) if type(leaf) not in LEAVES]))
+    unusual = [value for value in values if type(value) not in LEAVES]
+    return bool(unusual) and any(True for _ in numbers_in(unusual))
 
 
 def _frame() -> FrameType | None:
