@@ -24,7 +24,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import repeat
+from itertools import compress, repeat
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -378,28 +379,31 @@ class Entries:
         Raises:
             TraceFileError: An entry is damaged.
         """
-        rows = _Rows(history, device_index)
+        rows = _Rows(history, range(len(history)), device_index)
         names = rows.column("action", str, repeat(None))
         actions = {name: Action.__members__.get(name.upper(), Action.READ) for name in set(names)}
         # Accesses refer to blocks; no history has them.
         unknown = Counter(name for name in names if actions[name] >= Action.READ)
         if unknown:
-            rows = rows.chosen(name not in unknown for name in names)
-        action = [actions[name] for name in names if name not in unknown]
-        places = [_op_and_module(frames) if (frames := entry.get("frames")) else (None, None) for _, entry in rows.entries]
-        ops, op = _indexed([op for op, _ in places])
-        modules, module = _indexed([module for _, module in places])
+            rows = rows.chosen([name not in unknown for name in names])
+        codes = {name: int(one) for name, one in actions.items()}  # numpy converts enumeration members ten times more slowly
+        action = [codes[name] for name in names if name not in unknown]
+        stacks = [*map(dict.get, rows.entries, repeat("frames"))]
+        places = [_op_and_module(frames) if frames else (None, None) for frames in stacks] if any(stacks) else ()
+        ops, op = _indexed([op for op, _ in places] or len(action) * [None])
+        modules, module = _indexed([module for _, module in places] or len(action) * [None])
+        nothing = int(Category.UNKNOWN)
         columns: dict[str, Sequence[int]] = {
-            "action": [*map(int, action)],  # numpy converts enumeration members ten times more slowly
-            "address": rows.column("addr", int, [None if one < Action.OOM else 0 for one in action]),
-            "size_bytes": rows.column("size", int, [None if one < Action.SNAPSHOT else 0 for one in action]),
+            "action": action,
+            "address": rows.column("addr", int, (None if one < Action.OOM else 0 for one in action)),
+            "size_bytes": rows.column("size", int, (None if one < Action.SNAPSHOT else 0 for one in action)),
             "stream": rows.column("stream", int, repeat(0)),
             "op": op,
             "module": module,
-            "category": [_category(entry.get("category")) for _, entry in rows.entries],
+            "category": [_category(name) if name else nothing for name in map(dict.get, rows.entries, repeat("category"))],
             "time_us": rows.column("time_us", int, repeat(0)),
         }
-        device_free = rows.chosen(one is Action.OOM for one in action).column("device_free", int, repeat(0))
+        device_free = rows.chosen([one == Action.OOM for one in action]).column("device_free", int, repeat(0))
         return cls(cast_columns(columns, _ENTRY_COLUMNS, "events"), ops, modules, device_free, unknown)
 
     @classmethod
@@ -435,22 +439,23 @@ class Entries:
 class _Rows:
     """Entries with their positions in the history, one column at a time."""
 
-    def __init__(self, history: Iterable[dict[str, Any]], device_index: int) -> None:
-        self._device_index = device_index
-        self.entries = list(enumerate(history))
+    def __init__(self, entries: Sequence[dict[str, Any]], places: Sequence[int], device_index: int) -> None:
+        self.entries = entries
+        self._places, self._device_index = places, device_index
 
-    def chosen(self, wanted: Iterable[bool]) -> _Rows:
-        rows = _Rows((), self._device_index)
-        rows.entries = [entry for entry, is_wanted in zip(self.entries, wanted, strict=True) if is_wanted]
-        return rows
+    def chosen(self, wanted: list[bool]) -> _Rows:
+        return _Rows([*compress(self.entries, wanted)], [*compress(self._places, wanted)], self._device_index)
 
     def column(self, key: str, kind: type, defaults: Iterable[Any]) -> list[Any]:
         """Return the value of every entry under `key`, or its default."""
-        values = [entry.get(key, default) for (_, entry), default in zip(self.entries, defaults, strict=False)]
+        try:
+            values = [*map(itemgetter(key), self.entries)]
+        except KeyError:
+            values = [entry.get(key, default) for entry, default in zip(self.entries, defaults, strict=False)]
         if {*map(type, values)} - {kind}:
             at = next(at for at, value in enumerate(values) if type(value) is not kind)
             words = f"'{key}' has type {type(values[at]).__name__}, expected {kind.__name__}"
-            raise TraceFileError(f"Entry {self.entries[at][0]} of device {self._device_index} is damaged: {words}.")
+            raise TraceFileError(f"Entry {self._places[at]} of device {self._device_index} is damaged: {words}.")
         return values
 
 

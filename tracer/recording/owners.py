@@ -7,13 +7,14 @@ average of the weights, and the states of an optimizer that stores them elsewher
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import numpy as np
 import torch
 
 from vramcast.tracer.format.trace import Category, Phase
+from vramcast.tracer.recording.profile import Place
 
 _PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
 # Attributes of a parameter that hold its memory. spec: bitsandbytes' Params4bit, DeepSpeed's ZeRO-3 partition
@@ -56,18 +57,18 @@ def _of_object(thing: Any) -> Iterator[torch.Tensor]:
             yield from plain([value])
 
 
-def of_ranks(category: Any, ranges: Iterable[tuple[int, str]]) -> None:
+def of_ranks(category: Any, where: Callable[[Callable[[Place], bool]], Any]) -> None:
     """Assign owners, in place, to gathered parameters and to DDP's buckets of gradients, identified only by their time.
 
     Args:
         category: Category of each row.
-        ranges: (row, range or operator that allocated).
+        where: Returns whether each row was allocated at a wanted place.
     """
-    for row, asked_by in ranges:
-        if asked_by.startswith(_GATHERED) and category[row] in (Category.ACTIVATION, Category.TEMPORARY):
-            category[row] = Category.PARAMETER
-        elif asked_by == _BUCKETS and category[row] == Category.ACTIVATION:
-            category[row] = Category.GRADIENT
+    is_activation = category == Category.ACTIVATION
+    category[where(lambda place: place.op.startswith(_GATHERED)) & (is_activation | (category == Category.TEMPORARY))] = (
+        Category.PARAMETER
+    )
+    category[where(lambda place: place.op == _BUCKETS) & is_activation] = Category.GRADIENT
 
 
 def claim(category: Any, size_bytes: Any, position: Any, freed_at: Any, phase: Any, marks: list[tuple[int, str]]) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import warnings
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from vramcast.tracer.format.operators import FACTORIES, Shape
@@ -33,6 +35,21 @@ class Place(NamedTuple):
     optimizer: bool = False
     shapes: tuple[Shape, ...] = ()  # of the operator's tensor arguments, with their dtypes
     dtypes: tuple[str, ...] = ()
+
+
+class Contexts(NamedTuple):
+    """The address of each CUDA allocation in time order, and its place as a number in a table."""
+
+    address: npt.NDArray[np.uint64]
+    place: npt.NDArray[np.int64]
+    table: list[Place]
+
+    @classmethod
+    def of(cls, allocations: Sequence[tuple[int, Place]]) -> Contexts:
+        """Return the columns of (address, place) of each allocation."""
+        table: dict[Place, int] = {}
+        numbers = [table.setdefault(place, len(table)) for _, place in allocations]
+        return cls(np.array([address for address, _ in allocations], np.uint64), np.array(numbers, np.int64), list(table))
 
 
 class Profile:
@@ -77,13 +94,12 @@ class Profile:
         self.roots = self._profiler.kineto_results.experimental_event_tree()
         self._note(self.roots)
 
-    def contexts(self) -> list[tuple[int, Place]]:
-        """Return (address, context) of every CUDA allocation, in time order.
+    def contexts(self) -> Contexts:
+        """Return the context of every CUDA allocation.
 
         Frees are left out: many happen between operators, where autograd's threads report no operator.
         """
-        table = list(self._table)
-        return [(address, table[place]) for address, place in zip(self._addresses, self._places, strict=True)]
+        return Contexts(np.array(self._addresses, np.uint64), np.array(self._places, np.int64), list(self._table))
 
     def _note(self, roots: Iterable[Any]) -> None:
         """Record the facts in the events of the next part."""

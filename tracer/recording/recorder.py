@@ -13,11 +13,10 @@ clock. Nothing here holds a reference to a tensor.
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,8 @@ from vramcast.hardware.throughput import Roofline
 from vramcast.tracer.format.operators import Operator, takes_workspace
 from vramcast.tracer.format.snapshot import trace_from_snapshot
 from vramcast.tracer.format.trace import Action, Category, Phase, Trace
-from vramcast.tracer.hooks.torch_api import DisableTorchFunction, RecordFunctionFast, tree_flatten
+from vramcast.tracer.hooks.tensors import leaves_of
+from vramcast.tracer.hooks.torch_api import DisableTorchFunction, RecordFunctionFast
 from vramcast.tracer.program.training_loop import Course, Limits
 from vramcast.tracer.program.training_loop_hooks import follow, open_ranges
 from vramcast.tracer.protocol.run_options import LoopWatch
@@ -38,7 +38,7 @@ from vramcast.tracer.recording.allocator_history import Account
 from vramcast.tracer.recording.emptied_cache import positions, with_empty_cache, with_searches
 from vramcast.tracer.recording.job_profiles import JobProfiles
 from vramcast.tracer.recording.kept_blocks import KeptBlocks
-from vramcast.tracer.recording.profile import MODULE_RANGE, Place, Profile
+from vramcast.tracer.recording.profile import MODULE_RANGE, Contexts, Place, Profile
 from vramcast.tracer.recording.shards import Holdings
 from vramcast.tracer.recording.watcher import Watcher
 
@@ -163,7 +163,7 @@ class Recorder:
             trace = with_searches(trace, self._account.room_bytes)
         if self._roofline is None or not isinstance(self._profiled, Profile):
             return trace
-        rows = list(_match(trace, np.flatnonzero(trace.action == Action.ALLOC), contexts)[0])
+        rows = np.flatnonzero(_match(trace, contexts)[0] >= 0).tolist()
         return accesses.with_accesses(trace, *accesses.operators(self._profiled.roots), rows, self._roofline)
 
     def phases(self, trace: Trace) -> list[tuple[int, str]]:
@@ -221,7 +221,7 @@ class Recorder:
                 # Not module.buffers(): Megatron's DistributedDataParallel has a list under that name.
                 held = [*torch.nn.Module.parameters(module), *torch.nn.Module.buffers(module)]
                 self._tag(Category.PARAMETER, held)
-            self._tag(Category.INPUT, tree_flatten(arguments)[0])
+            self._tag(Category.INPUT, leaves_of(arguments))
             self._mark("forward")
         name = self._names.name(module) or ""
         scope = RecordFunctionFast(MODULE_RANGE + (name or type(module).__name__))
@@ -258,7 +258,7 @@ class Recorder:
             return
         self._in_step -= 1
         self._mark("step end")
-        self._tag(Category.OPTIMIZER_STATE, tree_flatten(list(optimizer.state.values()))[0])
+        self._tag(Category.OPTIMIZER_STATE, leaves_of(list(optimizer.state.values())))
         at = self._position()
         self._step_over()
         try:
@@ -293,7 +293,7 @@ def annotate(
     marks: list[tuple[int, str]],
     step_ends: list[int],
     tags: list[tuple[int, Category, list[int]]],
-    contexts: list[tuple[int, Place]],
+    contexts: Contexts,
     workspace_sizes: set[int],
 ) -> Trace:
     """Return `trace` with steps, phases, operators, modules and categories.
@@ -302,20 +302,22 @@ def annotate(
         marks: (place in the history, what) of passes and of optimizers' steps.
         step_ends: Where each training step ends.
         tags: (place in the history, category, addresses) of tensors with a known category.
-        contexts: The known facts about the allocations, in order.
+        contexts: The known facts about the allocations.
         workspace_sizes: Workspace sizes passed to libraries.
     """
-    n = len(trace)
     position = positions(trace)
-    by_row, unmatched = _match(trace, np.flatnonzero(trace.action == Action.ALLOC), contexts)
-    known = _Known(by_row, n)
+    place, unmatched = _match(trace, contexts)
+    known = _Known(place, contexts.table)
     step, phase = _steps_and_phases(position, marks, step_ends, known)
     table: dict[tuple[Any, ...], int] = {}
-    operator = np.full(n, -1, np.int32)
-    for row, context in by_row.items():
+    numbers = np.full(len(contexts.table) + 1, -1, np.int32)  # the operator of each place; the last one: unknown
+    used, first = np.unique(place[known.rows], return_index=True)
+    for number in used[np.argsort(first)].tolist():  # in order of appearance
+        context = contexts.table[number]
         if context.op or context.module:
-            operator[row] = table.setdefault((context.op, context.module, context.shapes, context.dtypes), len(table))
-    category, strangers = _categories(trace, position, marks, tags, by_row, known, phase, workspace_sizes)
+            numbers[number] = table.setdefault((context.op, context.module, context.shapes, context.dtypes), len(table))
+    operator = numbers[place]
+    category, strangers = _categories(trace, position, marks, tags, known, phase, workspace_sizes)
     header = {**trace.header, "strange_parameters": strangers}
     if unmatched:
         header["warnings"] = [*header.get("warnings", []), f"{unmatched} allocations have no operator in the profile"]
@@ -333,32 +335,39 @@ def annotate(
 class _Known:
     """The profile's facts about each row of a trace, in columns: whether the row is known, and its context."""
 
-    def __init__(self, by_row: Mapping[int, Place], n: int) -> None:
-        def column(wanted: Callable[[Place], bool]) -> Any:
-            is_wanted = np.zeros(n, bool)
-            is_wanted[[row for row, context in by_row.items() if wanted(context)]] = True
-            return is_wanted
+    def __init__(self, place: Any, table: list[Place]) -> None:
+        self._place, self._table = place, table
+        self.rows = place >= 0
+        self.backward = self.where(lambda context: context.backward)
+        self.data = self.where(lambda context: context.data)
+        self.optimizer = self.where(lambda context: context.optimizer)
 
-        self.rows = column(lambda _: True)
-        self.backward = column(lambda context: context.backward)
-        self.data = column(lambda context: context.data)
-        self.optimizer = column(lambda context: context.optimizer)
+    def where(self, wanted: Callable[[Place], bool]) -> Any:
+        """Return whether the context of each row is a wanted one."""
+        return np.array([*map(wanted, self._table), False])[self._place]
 
 
-def _match(trace: Trace, allocs: Any, contexts: list[tuple[int, Place]]) -> tuple[dict[int, Place], int]:
-    """Return {row: context} for the history's allocations that are also in the profile, and the number of the others.
+def _match(trace: Trace, contexts: Contexts) -> tuple[Any, int]:
+    """Return the place of each row, -1 for other than the history's allocations that are also in the profile, and the number
+    of allocations that are not.
 
     Both list the same events in the same order; the profile may lack some (raw allocations outside any operator).
     """
-    if not contexts:
-        return {}, 0
-    by_row: dict[int, Place] = {}
-    at = 0
-    for row, address in zip(allocs.tolist(), trace.address[allocs].tolist(), strict=True):
-        if at < len(contexts) and contexts[at][0] == address:
-            by_row[row] = contexts[at][1]
-            at += 1
-    return by_row, len(allocs) - len(by_row)
+    place = np.full(len(trace), -1)
+    if not len(contexts.place):
+        return place, 0
+    allocs = np.flatnonzero(trace.action == Action.ALLOC)
+    rows = allocs
+    if not np.array_equal(trace.address[allocs], contexts.address):
+        found, listed = [], iter(contexts.address.tolist())
+        wanted = next(listed, None)
+        for row, address in zip(allocs.tolist(), trace.address[allocs].tolist(), strict=True):
+            if address == wanted:
+                found.append(row)
+                wanted = next(listed, None)
+        rows = np.array(found, np.int64)
+    place[rows] = contexts.place[: len(rows)]
+    return place, len(allocs) - len(rows)
 
 
 def _steps_and_phases(position: Any, marks: list[tuple[int, str]], step_ends: list[int], known: _Known) -> tuple[Any, Any]:
@@ -394,7 +403,6 @@ def _categories(
     position: Any,
     marks: list[tuple[int, str]],
     tags: list[tuple[int, Category, list[int]]],
-    by_row: dict[int, Place],
     known: _Known,
     phase: Any,
     workspace_sizes: set[int],
@@ -413,23 +421,28 @@ def _categories(
     category = np.select(
         [~is_alloc, is_activation, is_input], [Category.UNKNOWN, Category.ACTIVATION, Category.INPUT], Category.TEMPORARY
     ).astype(np.uint8)
-    for row in np.flatnonzero(known.rows & np.isin(trace.size_bytes, list(workspace_sizes))).tolist():
-        if takes_workspace(by_row[row].op):
-            category[row] = Category.WORKSPACE
-    rows_at: dict[int, list[int]] = {}
+    takes = known.where(lambda context: takes_workspace(context.op)) & np.isin(trace.size_bytes, list(workspace_sizes))
+    category[takes] = Category.WORKSPACE
     allocs = np.flatnonzero(is_alloc)
-    for row, address in zip(allocs.tolist(), trace.address[allocs].tolist(), strict=True):
-        rows_at.setdefault(address, []).append(row)
-    priority = [Category.INPUT, Category.OPTIMIZER_STATE, Category.GRADIENT, Category.PARAMETER]
+    allocs = allocs[np.argsort(trace.address[allocs], kind="stable")]
+    addresses, number = np.unique(trace.address[allocs], return_inverse=True)
+    order = number * (never + 1) + position[allocs]  # by address, then by time
     strangers: set[int] = set()
-    for at, kind, addresses in sorted(tags, key=lambda tag: priority.index(tag[1])):
-        for address in addresses:
-            candidates = rows_at.get(address, ())
-            last = bisect.bisect_right(candidates, at, key=lambda row: position[row]) - 1
-            if last >= 0 and freed_at[candidates[last]] > at:
-                category[candidates[last]] = kind
-            elif kind is Category.PARAMETER:
-                strangers.add(address)
-    owners.of_ranks(category, ((row, place.op) for row, place in by_row.items()))
+    for kind in (Category.INPUT, Category.OPTIMIZER_STATE, Category.GRADIENT, Category.PARAMETER):  # the last one counts
+        tagged = [(at, np.array(tag, np.uint64)) for at, category_of, tag in tags if category_of is kind]
+        if not tagged:
+            continue
+        at, tag = (
+            np.repeat([at for at, _ in tagged], [len(tag) for _, tag in tagged]),
+            np.concatenate([tag for _, tag in tagged]),
+        )
+        last = np.searchsorted(order, np.searchsorted(addresses, tag) * (never + 1) + np.minimum(at, never), side="right") - 1
+        is_live = last >= 0
+        rows = allocs[last[is_live]]
+        is_live[is_live] = (trace.address[rows] == tag[is_live]) & (freed_at[rows] > at[is_live])
+        category[allocs[last[is_live]]] = kind
+        if kind is Category.PARAMETER:
+            strangers = {*tag[~is_live].tolist()}
+    owners.of_ranks(category, known.where)
     owners.claim(category, trace.size_bytes, position, freed_at, phase, marks)
     return category, len(strangers)

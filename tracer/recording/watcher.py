@@ -11,7 +11,7 @@ import ctypes
 import numpy as np
 
 from vramcast.tracer.format.operators import FACTORIES
-from vramcast.tracer.recording.profile import Place
+from vramcast.tracer.recording.profile import Contexts, Place
 
 LIBRARY = "NULLGPU_WATCHER"  # an environment variable of a warm worker
 _loaded: list[ctypes.CDLL] = []  # at most one
@@ -46,17 +46,17 @@ class Watcher:
         """End."""
         _loaded[0].watcher_stop()
 
-    def contexts(self) -> list[tuple[int, Place]]:
-        """Return (address, context) of every CUDA allocation, in time order."""
+    def contexts(self) -> Contexts:
+        """Return the context of every CUDA allocation."""
         library = _loaded[0]
         addresses, place_of, fields = (ctypes.POINTER(kind)() for kind in (ctypes.c_uint64, ctypes.c_uint32, ctypes.c_int32))
         n_places = ctypes.c_size_t()
         n = library.watcher_read(*map(ctypes.byref, (addresses, place_of, fields, n_places)))
         if not n:
-            return []
+            return Contexts.of(())
         table = [
             Place(*(library.watcher_name(number).decode() for number in (op, module)), *map(bool, flags))
             for op, module, *flags in np.ctypeslib.as_array(fields, (n_places.value, 5)).tolist()
         ]
-        at = np.ctypeslib.as_array(place_of, (n,)).tolist()
-        return list(zip(np.ctypeslib.as_array(addresses, (n,)).tolist(), map(table.__getitem__, at), strict=True))
+        address, place = (np.ctypeslib.as_array(column, (n,)) for column in (addresses, place_of))
+        return Contexts(address.copy(), place.astype(np.int64), table)

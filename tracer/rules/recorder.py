@@ -14,7 +14,7 @@ from vramcast.tracer.format.trace import LOOPS, Category, Trace
 from vramcast.tracer.hooks.torch_api import current_autograd_node, current_graph_task_id, sequence_number
 from vramcast.tracer.program.model_program import DATA_RANGE
 from vramcast.tracer.recording.emptied_cache import of_convolutions
-from vramcast.tracer.recording.profile import Place
+from vramcast.tracer.recording.profile import Contexts, Place
 from vramcast.tracer.recording.recorder import Recorder, annotate
 from vramcast.tracer.rules.history import History
 
@@ -44,7 +44,9 @@ class PortableRecorder(Recorder):
         for handle in self._handles:
             handle.remove()
         trace = self._history.trace({**header, "marks_empty_cache": True})
-        trace = annotate(trace, self._marks, self._step_ends(), self._tags, self._history.contexts, set(workspace_sizes))
+        trace = annotate(
+            trace, self._marks, self._step_ends(), self._tags, Contexts.of(self._history.contexts), set(workspace_sizes)
+        )
         trace = of_convolutions(trace, self._history.searches)
         loops = self.loops(trace, is_whole=False)  # a model's job stands for a longer one
         return dataclasses.replace(trace, address=np.zeros_like(trace.address), header={**trace.header, LOOPS: loops})

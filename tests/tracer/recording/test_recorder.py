@@ -17,7 +17,7 @@ from vramcast.hardware.cards import device
 from vramcast.jobs.job import Command
 from vramcast.tracer.format.trace import Action, Category, Phase, Trace
 from vramcast.tracer.nullgpu.library.build import build
-from vramcast.tracer.recording.profile import Place
+from vramcast.tracer.recording.profile import Contexts, Place
 from vramcast.tracer.recording.recorder import annotate
 
 Run = Callable[..., Any]
@@ -186,12 +186,13 @@ def test_clipping_belongs_to_optimizer_phase() -> None:
     ]
     columns = {"action": [row[0] for row in rows], "block": [row[1] for row in rows]}
     columns |= {"size_bytes": [512] * 5, "address": [512 * (1 + row[1]) for row in rows]}
+    known = [(512 * (1 + block), place) for _, block, place, _ in rows if place is not None]
     found = annotate(
         Trace.build(columns),
         marks=[(0, "forward"), (1, "forward end"), (4, "step"), (5, "step end")],
         step_ends=[5],
         tags=[],
-        contexts=[(512 * (1 + block), place) for _, block, place, _ in rows if place is not None],
+        contexts=Contexts.of(known),
         workspace_sizes=set(),
     )
     assert [Phase(phase) for phase in found.phase.tolist()] == [row[3] for row in rows]
