@@ -22,11 +22,12 @@ class Replaced:
     """
 
     def __init__(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-        self._place = owner, name, getattr(owner, name)
-        instead = wrap(self._place[2])
-        if not isinstance(self._place[2], type):
-            functools.update_wrapper(instead, self._place[2])
-        setattr(owner, name, instead)
+        original = getattr(owner, name)
+        self._place = owner, name, vars(owner).get(name, original)
+        instead = wrap(original)
+        if not isinstance(original, type):
+            functools.update_wrapper(instead, original)
+        setattr(owner, name, staticmethod(instead) if isinstance(self._place[2], staticmethod) else instead)
 
     def remove(self) -> None:
         """Put the original back."""

@@ -124,6 +124,8 @@ class Values(TensorValues, TorchFunctionMode):
             self._decisions.sized(name, sizes_in(name, args, kwargs))
         if func in _BACKWARD:
             return self._backward(func, args, kwargs)
+        if name == "to" and len(args) == 2 and not kwargs and args[1] == args[0].device:  # as for each norm when one clips them
+            return func(*args)
         if name in _PASSED or functorch_level() is not None:
             result = self._passed(func, name, args, kwargs)
             if name == "__deepcopy__":
@@ -243,6 +245,18 @@ class Values(TensorValues, TorchFunctionMode):
                 return compiled(*args, **kwargs)
             finally:
                 super(Values, self).__enter__()
+
+        return run
+
+    def apart(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return an optimizer's function that runs outside this mode if it touches only tensors with unknown values."""
+        unseen = self._unseen(function)
+
+        @functools.wraps(function)
+        def run(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            is_plain = not args and all(value is True for value in kwargs.values())  # no closure; set_to_none
+            is_plain &= self._host_weights is None and _is_usual(optimizer)
+            return (unseen if is_plain else function)(optimizer, *args, **kwargs)
 
         return run
 
@@ -486,12 +500,22 @@ def _reads_floats(call: Call) -> bool:
     return call.name in max_shapes.COPIES | {"__float__", "__complex__"} and not call.deciding
 
 
+def _is_usual(optimizer: Any) -> bool:
+    """Return whether an optimizer is one of PyTorch's with lists of tensors, and its numbers are the host's."""
+    return type(optimizer).__module__.startswith("torch.optim.") and not any(
+        group.get("capturable") or group.get("fused") or group.get("foreach") is False
+        or any(isinstance(value, torch.Tensor) for value in group.values()) for group in optimizer.param_groups
+    )  # fmt: skip
+
+
 @contextmanager
 def patched(values: Values, others: Absent | None = None) -> Iterator[None]:
     """Hide code compiled inside from `values`, and let collectives return the data of equal ranks, or of `others`."""
     replaced = [
         Replaced(torch, "compile", values.unseen_by),
         Replaced(torch.UntypedStorage, "copy_", lambda original: _writing(original, values)),
+        Replaced(torch.optim.Optimizer, "zero_grad", values.apart),
+        Replaced(torch.optim.Optimizer, "profile_hook_step", lambda hook: lambda step: hook(values.apart(step))),
     ]
     replaced += [Replaced(*place, lambda original: _laid(original, values)) for place in places("tensor_of_storage")]
     replaced += [Replaced(*place, lambda original: _followed_again(original, values)) for place in places("checkpointed")]
