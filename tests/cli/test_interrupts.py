@@ -89,7 +89,7 @@ class TestTraced:
 )
 def test_reports_error_after_interrupt(error: VramcastError, raised: type[BaseException]) -> None:
     def interrupted() -> None:
-        with first_interrupt(lambda: None):
+        with first_interrupt(lambda: True):
             signal.raise_signal(signal.SIGINT)
             raise error
 

@@ -47,7 +47,7 @@ def test_keeps_signals_that_nohup_ignores() -> None:
 STOPS = """
 from vramcast.cli.signals import first_interrupt
 import time
-with first_interrupt(lambda: print("stopped", flush=True)):
+with first_interrupt(lambda: not print("stopped", flush=True)):
     print("ready", flush=True)
     for _ in range(2):
         time.sleep(60)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import sys
 import time
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from vramcast.cli import terminal
+from vramcast.core import progress
+from vramcast.core.progress import Listener, Stage, part, tell
 
 
 class Screen(io.StringIO):
@@ -108,3 +111,60 @@ def test_progress_is_silent_without_terminal(monkeypatch: pytest.MonkeyPatch) ->
     with terminal.progress("x"):
         pass
     assert silent.getvalue() == ""
+
+
+def test_progress_names_activity_stage_and_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with terminal.progress("tracing x"):
+        tell(Stage.STEPS, 2, 3)
+    assert "\r\x1b[Ktracing x: step 2 of 3 ... 0 s" in screen.getvalue()
+
+
+def test_progress_keeps_the_stage_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("COLUMNS", "30")
+    with terminal.progress("running /a/long/path/of/a/script.py"):
+        tell(Stage.STEPS, 2, 3)
+    assert screen.getvalue().count(": step 2 of 3 ... 0 s") == 1
+    assert max(len(line) for line in screen.getvalue().split("\r\x1b[K")) == 29
+
+
+def test_output_of_a_command_replaces_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(Listener, "output", lambda self, said: screen.write(said.decode()))
+    with terminal.progress("running x"):
+        progress.listener.output(b"a bar: 10 %")
+        tell(Stage.STEPS, 1, 3)  # it waits, because the command's line is not finished
+        progress.listener.output(b"\rdone\n")
+        tell(Stage.STEPS, 2, 3)
+    assert screen.getvalue() == (
+        "\r\x1b[Krunning x ... 0 s\r\x1b[Ka bar: 10 %\rdone\n\r\x1b[Krunning x: step 2 of 3 ... 0 s\r\x1b[K"
+    )
+
+
+def test_silent_command_with_unfinished_line_gets_a_line_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(terminal, "_QUIET_S", 0.0)
+    monkeypatch.setattr(Listener, "output", lambda self, said: screen.write(said.decode()))
+    with terminal.progress("running x"):
+        progress.listener.output(b"a bar: 10 %")
+        tell(Stage.STEPS, 1, 3)
+    assert "a bar: 10 %\n\r\x1b[Krunning x: step 1 of 3 ... 0 s" in screen.getvalue()
+
+
+def test_progress_as_json_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(terminal, "as_json", True)
+    with terminal.progress("sweeping"), part("batch 8", 1, 2):
+        tell(Stage.STEPS, 1, 3)
+    first, last = map(json.loads, stream.getvalue().splitlines())
+    assert first["progress"]["doing"] == "sweeping"
+    assert last["progress"] == {
+        "doing": "step", "done": 1, "total": 3, "part": {"doing": "batch 8", "done": 1, "total": 2, "part": None},
+    }  # fmt: skip
+    assert last["seconds"] >= 0

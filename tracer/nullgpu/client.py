@@ -279,12 +279,14 @@ class NullGpuTracer:
 
     @classmethod
     @contextlib.contextmanager
-    def stoppable(cls) -> Iterator[Callable[[], None]]:
-        """Yield a function that ends the training command running inside, in any of its runs, and keeps its recording."""
+    def stoppable(cls) -> Iterator[Callable[[], bool]]:
+        """Yield a function that ends the training command running inside, in any of its runs, and keeps its recording.
 
-        def stop() -> None:
-            if cls._shared is not None:
-                cls._shared._worker.stop()
+        It returns False if an answer cannot come soon, because the worker still starts.
+        """
+
+        def stop() -> bool:
+            return cls._shared is None or cls._shared._worker.stop()
 
         try:
             yield stop

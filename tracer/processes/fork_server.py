@@ -28,6 +28,7 @@ from importlib.abc import MetaPathFinder
 from typing import Any, NamedTuple, NoReturn
 
 from vramcast.core.process_tree import running
+from vramcast.core.progress import Board, heard_by
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.processes.warm_worker import LAST_OUTPUT_BYTES, death
 from vramcast.tracer.program.cutoff import STOP
@@ -222,6 +223,7 @@ class _Job:
         # A model's output is kept for the error message; a script writes directly to its user.
         self._is_script = getattr(request["job"], "command", None) is not None
         self._frame = Frame()
+        self._board = Board()
         self._last_output = b""
         self._is_reaped = False
 
@@ -241,7 +243,8 @@ class _Job:
             self._connection.close()
             self._answers.close()
             os.close(self._said)
-            _child(worker, answer, (self._stdin, say), self._run, self._request, self._inherited)
+            with heard_by(self._board):
+                _child(worker, answer, (self._stdin, say), self._run, self._request, self._inherited)
         answer.close()
         os.close(say)
         if self._stdin is not None:
@@ -270,7 +273,7 @@ class _Job:
         poll.register(self._connection, select.POLLRDHUP | select.POLLIN)
         poll.register(self._answers, select.POLLIN)
         poll.register(self._said, select.POLLIN)
-        look_ms = _LOOK_MS
+        look_ms, told = _LOOK_MS, self._board.read()
         while True:
             ended, status = os.waitpid(self._pid, os.WNOHANG)
             self._is_reaped = bool(ended)
@@ -280,6 +283,9 @@ class _Job:
                 raise Gone
             if on_connection and receive(self._connection) == {"stop": self._request["number"]}:
                 os.kill(self._pid, STOP)
+            if (latest := self._board.read()) != told:
+                told = latest
+                send(self._connection, {"number": self._request["number"], "progress": told})
             if self._answers.fileno() in events:
                 while self._frame.missing_bytes and (piece := self._piece()):
                     self._frame.add(piece)

@@ -7,9 +7,10 @@ Messages on the socket (see messages.py); `number` counts the requests of one wo
     request   {"number": ..., "job": ..., "options": (RunOptions,) or (), "preload": [module, ...], "environment": {...}},
               then a byte, with a command's standard input; a closed socket: the caller is gone
               {"twin": pid of the caller, "preload": [module, ...]}, then a byte with a socket: fork a worker to serve it
-    answer    of a twin {"pid": ...} once; {"ready": ...} once; then for each request {"number": ..., "said": bytes} any
-              number of times, and once {"number": ..., "answer": ..., "imported": [module, ...]} or
-              {"number": ..., "died": text}; {"unreadable": text}: not a valid request
+    answer    of a twin {"pid": ...} once; {"ready": ...} once; then for each request {"number": ..., "said": bytes} and
+              {"number": ..., "progress": [...]} (see `Board`) any number of times, and once
+              {"number": ..., "answer": ..., "imported": [module, ...]} or {"number": ..., "died": text};
+              {"unreadable": text}: not a valid request
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from vramcast.core import progress
 from vramcast.core.deadline import Deadline
 from vramcast.core.errors import TimeLimit, WorkerError
 from vramcast.tracer.processes import standard_input
@@ -139,6 +141,7 @@ class _Running:
         """
         if self._is_ready:
             return self._ready
+        progress.tell(progress.Stage.WORKER)
         try:
             self._ready = receive(self.connection, time.monotonic() + _START_S)["ready"]
         except (Gone, Late, Unreadable) as error:
@@ -150,7 +153,8 @@ class _Running:
             raise
         self._is_ready = True
         with self.said as said:
-            _tell(_content(said))  # warnings of libraries during their import
+            if warnings := _content(said):
+                progress.listener.output(warnings)  # of libraries during their import
         return self._ready
 
     @property
@@ -189,19 +193,26 @@ class _Running:
                 )
             if message["number"] != self.number:
                 raise WorkerError(f"The worker answered request {message['number']} instead of {self.number}. Try again.")
-            if "said" not in message:
+            if "said" in message:
+                progress.listener.output(message["said"])
+            elif "progress" in message:
+                progress.tell_numbers(message["progress"])
+            else:
                 break
-            _tell(message["said"])
         self.in_step = True
         return dict(message)
 
-    def stop(self) -> None:
-        """Let the job end now, with the observations so far, if it can be stopped; its answer comes as usual."""
+    def stop(self) -> bool:
+        """Let the job end now, with the observations so far, if it can be stopped; its answer comes as usual.
+
+        Returns:
+            Whether the process serves requests already, so that there may be something to see.
+        """
         self.is_told = True
-        if self.in_step or self._is_sending:
-            return
-        with contextlib.suppress(OSError):
-            send(self.connection, {"stop": self.number}, time.monotonic() + _END_S)
+        if not self.in_step and not self._is_sending:
+            with contextlib.suppress(OSError):
+                send(self.connection, {"stop": self.number}, time.monotonic() + _END_S)
+        return self._is_ready
 
     def hang_up(self) -> None:
         """Show the end of the connection to the worker, and to any thread that waits for it."""
@@ -285,6 +296,7 @@ class WarmWorker:
         """
         with self._lock:
             running = self._take()
+            self._asked.append(running)
             try:
                 return running.ready()
             finally:
@@ -348,11 +360,15 @@ class WarmWorker:
         self._preload = answer["imported"]  # the next job finds this one's imports preloaded
         return answer["answer"]
 
-    def stop(self) -> None:
-        """Let the running training command end, with the observations so far, and each that comes before `go_on`."""
+    def stop(self) -> bool:
+        """Let the running training command end, with the observations so far, and each that comes before `go_on`.
+
+        Returns:
+            Whether there may be an answer soon: no request waits for a process to start.
+        """
         self._is_told = True
-        for running in list(self._asked):
-            running.stop()
+        served = [running.stop() for running in list(self._asked)]
+        return all(served)
 
     def go_on(self) -> None:
         """Let commands run normally again."""
@@ -439,10 +455,3 @@ def _content(file: Any) -> bytes:
 def _last_line(file: Any) -> str:
     lines = _content(file)[-LAST_OUTPUT_BYTES:].decode(errors="replace").split("\n")
     return next((line.strip().rstrip(".") for line in reversed(lines) if line.strip()), "")
-
-
-def _tell(said: bytes) -> None:
-    """Write to our stderr; errors are ignored."""
-    with contextlib.suppress(OSError):
-        while said:
-            said = said[os.write(2, said) :]

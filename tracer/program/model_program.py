@@ -19,7 +19,9 @@ from typing import Any, TypeAlias
 import torch
 from torch.profiler import record_function
 
+from vramcast.core import progress
 from vramcast.core.errors import JobError, UsageError
+from vramcast.core.progress import Stage
 from vramcast.jobs import optimizers, targets
 from vramcast.jobs.job import Batch, Job, Record, TensorSpec, map_batch
 from vramcast.jobs.sizes import Inputs
@@ -37,6 +39,7 @@ def build_model(job: Job) -> torch.nn.Module:
         UsageError: The target does not exist.
         JobError: Building the module raised.
     """
+    progress.tell(Stage.IMPORTS)
     with meta_model.HollowInit():
         model = meta_model.loads(job.model) if job.model is not None else targets.build(job.target or "", job.num_classes)
         if not isinstance(model, torch.nn.Module):
@@ -45,6 +48,7 @@ def build_model(job: Job) -> torch.nn.Module:
                 raise UsageError(
                     f"The model is a {type(model).__name__}: pass an nn.Module or a callable that returns one{by_name}."
                 )
+            progress.tell(Stage.MODEL)
             model = model()
         if not isinstance(model, torch.nn.Module):
             raise UsageError(f"The model's factory returned a {type(model).__name__}: it must return an nn.Module.")
@@ -372,7 +376,8 @@ def _autocast(job: Job, device: torch.device) -> Any:
 
 def _infer(job: Job, device: torch.device, hooks: Hooks, model: torch.nn.Module, inputs_host: Any) -> None:
     with torch.no_grad():
-        for _ in range(job.training.steps):
+        for step in range(job.training.steps):
+            progress.tell(Stage.STEPS, step + 1, job.training.steps)
             with record_function(DATA_RANGE):
                 inputs = assembled(hooks.to_device(inputs_host, device), device)
             with _autocast(job, device):
@@ -407,7 +412,8 @@ def _train(
     # LBFGS: its step requires a function where the others accept None.
     asked = inspect.signature(type(optimizer).step).parameters.get("closure")
     wants_closure = asked is not None and asked.default is inspect.Parameter.empty
-    for _ in range(job.training.steps):
+    for step in range(job.training.steps):
+        progress.tell(Stage.STEPS, step + 1, job.training.steps)
         if job.training.zero_grad == "step-start":
             optimizer.zero_grad()
         if not job.training.overlap_inputs:

@@ -20,7 +20,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from vramcast.core.units import gib
+from vramcast.core import progress
+from vramcast.core.progress import Stage
 from vramcast.jobs.job import Until
 from vramcast.tracer.program.evaluations import CUT_SHORT, evaluates_within, may_evaluate
 from vramcast.tracer.program.loops import EVALUATION, TRAINING, Loop, Loops
@@ -30,7 +31,6 @@ BUILD, CHECKPOINT = "build", "checkpoint"
 PHASES: Final = (BUILD, TRAINING, EVALUATION, CHECKPOINT)
 _BATCHES: Final = 3  # arbitrary: batches of a data loader that is cut; the second meets memory left by the first
 _PATIENCE: Final = 10  # arbitrary: multiple of the wanted steps that one optimizer makes while another makes none
-_SAID_S: Final = 10.0  # arbitrary: interval between two lines of progress
 
 
 class StopJob(BaseException):
@@ -95,8 +95,6 @@ class Course:
     Args:
         limits: Limits for following it; None: to its end, whatever it does, and nothing is cut.
         position: Returns the place in the allocator's history.
-        live_bytes: Returns the bytes currently allocated.
-        say: Called with each line of progress; None: progress is not reported.
         watch: The loop to watch; None: none.
 
     Attributes:
@@ -108,15 +106,12 @@ class Course:
         stopped_by: The reason for a stop from outside, in words.
     """
 
-    def __init__(
-        self, limits: Limits | None, position: Callable[[], int], live_bytes: Callable[[], int],
-        say: Callable[[str], None] | None = None, watch: LoopWatch | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, limits: Limits | None, position: Callable[[], int], watch: LoopWatch | None = None) -> None:
         self.loops = Loops(position, watch)
         self.spans: list[tuple[int, str]] = [(0, BUILD)]
         self.counts = dict.fromkeys(PHASES, 0)
         self._limits = limits
-        self._position, self._live_bytes, self._say = position, live_bytes, say
+        self._position = position
         self._main = threading.get_ident()
         self._optimizers: dict[int, _Optimizer] = {}
         self._backwards = 0
@@ -132,7 +127,6 @@ class Course:
         self._is_cut = False  # the budget ended inside an evaluation
         self.stopped_by = ""
         self.is_stopped = self._is_ours = False
-        self._started = self._said_at = time.monotonic()
 
     # -------------------------------------------------------------------------------------------- events
     def exists(self, optimizer: Any) -> None:
@@ -402,12 +396,9 @@ class Course:
         self.is_stopped |= self.loops.is_over
 
     def _tell(self) -> None:
-        now = time.monotonic()
-        if self._say is None or now - self._said_at < _SAID_S:
-            return
-        self._said_at = now
-        done = f"{self.steps} steps" if self.steps != 1 else "1 step"
-        self._say(f"{done}, {self.spans[-1][1]}, {gib(self._live_bytes())} allocated, {now - self._started:.0f} s")
+        phase = self.spans[-1][1]
+        if self._limits is not None and phase != BUILD:
+            progress.tell(Stage.EVALUATION if phase == EVALUATION else Stage.STEPS, self.steps, self._limits.steps)
 
 
 def _parameters(optimizer: Any) -> list[Any]:

@@ -72,7 +72,6 @@ class Recorder:
 
     Args:
         limits: Limits for following a training command; None: to the job's end.
-        say: Called with its progress.
         profile: Whether to record operators and modules; without them, the trace has only phases and categories.
         shapes: Whether to record the shapes of operators' arguments; needs the profile.
         roofline: The card's roofline, for READ and WRITE rows and the clock; needs the profile.
@@ -85,12 +84,12 @@ class Recorder:
     """
 
     def __init__(
-        self, *, limits: Limits | None = None, say: Callable[[str], None] | None = None, profile: bool = True,
-        shapes: bool = False, roofline: Roofline | None = None, step_over: Callable[[], None] = lambda: None,
-        device_index: int = 0, watch: LoopWatch | None = None,
+        self, *, limits: Limits | None = None, profile: bool = True, shapes: bool = False,
+        roofline: Roofline | None = None, step_over: Callable[[], None] = lambda: None, device_index: int = 0,
+        watch: LoopWatch | None = None,
     ) -> None:  # fmt: skip
         self._account = Account(device_index, stacks=watch is not None)
-        self.course = Course(limits, self._position, self._account.live_bytes, say, watch)
+        self.course = Course(limits, self._position, watch)
         self._kept: KeptBlocks | None = None
         if watch is not None:
             self._kept = self.course.loops.watcher = KeptBlocks(self._account)

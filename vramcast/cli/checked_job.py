@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -89,5 +90,5 @@ def estimate_of(estimator: Estimator, text: JobText) -> Estimate:
     """Return the estimate of a command; Ctrl-C ends the command early."""
     from vramcast.tracer.nullgpu.client import NullGpuTracer
 
-    with NullGpuTracer.stoppable() as stop, first_interrupt(stop):
+    with NullGpuTracer.stoppable() as stop, first_interrupt(stop), progress(f"running {shlex.join(text.command or ())}"):
         return estimator.estimate_job(text.job(estimator.card))

@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final, NoReturn
 
 from vramcast._version import __version__
-from vramcast.cli import streams, values
+from vramcast.cli import streams, terminal, values
 from vramcast.cli.help_text import ADVANCED, ANSWER, Formatter, group_or_options, overview
 from vramcast.cli.signals import end_orderly
 from vramcast.cli.suggestions import explained, meant_command, simpler_inputs, unrecognized
@@ -189,6 +189,12 @@ def parser(loaded: Collection[str] = VERBS.keys()) -> Parser:
         group_or_options(sub, ADVANCED).add_argument(
             "--verbose", action="store_true", help=("show tracebacks: the job's if it raises, vramcast's own if vramcast fails")
         )
+        group_or_options(sub, ADVANCED).add_argument(
+            "--progress",
+            choices=("line", "json"),
+            default="line",
+            help="json: report progress on stderr as JSON lines, also without a terminal (default: a line on a terminal)",
+        )
         group_or_options(sub, ADVANCED).add_argument("-h", "--help", action="help", help="print this help")
         sub.set_defaults(function=verb.main)
         sub.options = sorted(sub._option_string_actions)
@@ -235,6 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 known.error(meant_command(given, VERBS))
             own_words, command = _split(given)
             options = known.parse_args(own_words)
+            terminal.as_json = options.progress == "json"
         except _ParserEnd as end:
             return int(end.code or 0)
         options.asked = (known.prog, *given)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from vramcast.cli.streams import say
+from vramcast.core import progress
 from vramcast.core.errors import NothingAsked, TimeLimit, WorkerError
 
 _SIGNALS = ("SIGTERM", "SIGHUP")  # Windows has no SIGHUP
@@ -31,8 +31,8 @@ def end_orderly() -> None:
 
 
 @contextmanager
-def first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at the first Ctrl-C in the block; let a second one interrupt as usual.
+def first_interrupt(stop: Callable[[], bool]) -> Iterator[None]:
+    """Call `stop` at the first Ctrl-C in the block; let a second one interrupt as usual, or the first if `stop` returns False.
 
     Raises:
         KeyboardInterrupt: The stopped job has no result yet; any other error of the block takes precedence.
@@ -48,8 +48,9 @@ def first_interrupt(stop: Callable[[], None]) -> Iterator[None]:
         nonlocal was_stopped
         was_stopped = True
         signal.signal(number, before)
-        say("vramcast: stopping; the estimate covers the steps so far; press Ctrl-C again to quit")
-        stop()
+        if not stop():
+            raise KeyboardInterrupt
+        progress.listener.output(b"vramcast: stopping; the estimate covers the steps so far; press Ctrl-C again to quit\n")
 
     signal.signal(signal.SIGINT, stopped)
     try:

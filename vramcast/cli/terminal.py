@@ -5,6 +5,7 @@ Colors appear on a terminal only, unless FORCE_COLOR is set, and never if NO_COL
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -13,16 +14,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Final, Literal, TextIO, TypeAlias
 
 from vramcast.cli.streams import say
+from vramcast.core.progress import Event, Listener, heard_by
 
 Colour: TypeAlias = Literal["green", "yellow", "red", "dim"]
 # spec: ECMA-48, Select Graphic Rendition
 _CODES: Final[dict[str, str]] = {"green": "32", "yellow": "33", "red": "31", "dim": "2"}
-_TICK_S: Final = 0.5  # arbitrary
+_TICK_S: Final = 1.0  # arbitrary; at most two seconds, so that people see that it works
+_QUIET_S: Final = 1.0  # arbitrary: after this, a command's unfinished line gets company
+as_json = False  # whether progress is reported as JSON lines (main.py)
 _WIPE: Final = "\r\x1b[K"  # spec: ECMA-48, Erase in Line
 _BLOCKS: Final = "█▒·"  # characters that an encoding may lack
 _WIDTH: Final = 100  # spec: columns of an answer without a terminal
@@ -67,30 +72,77 @@ def _shows(text: str, stream: TextIO) -> bool:
     return True
 
 
+class _Shown(Listener):
+    """Reports on stderr: one line of a terminal, drawn again and again, or JSON lines. A command's output comes between."""
+
+    def __init__(self, text: str) -> None:
+        self._event = self._whole = Event(text)
+        self._began = self._said_at = time.perf_counter()
+        self._is_drawn = self._is_within_line = False  # the command's own line has no end yet, like a bar of tqdm
+        self._lock = threading.RLock()  # a signal handler may write too
+
+    def hear(self, event: Event) -> None:
+        """Show a report."""
+        with self._lock:
+            self._event = event if event.part is not None else replace(event, part=self._whole)
+            self.draw()
+
+    def output(self, said: bytes) -> None:
+        """Write a command's output in place of the line."""
+        with self._lock:
+            self.wipe()
+            super().output(said)
+            self._is_within_line, self._said_at = not said.endswith(b"\n"), time.perf_counter()
+
+    def draw(self) -> None:
+        """Show the latest report."""
+        with self._lock:
+            now = time.perf_counter()
+            if self._is_within_line and now - self._said_at < _QUIET_S:
+                return
+            seconds = now - self._began
+            start = "\n" if self._is_within_line else ""
+            self._is_within_line = False
+            if as_json:
+                say(start + json.dumps({"progress": asdict(self._event), "seconds": round(seconds, 2)}))
+                return
+            text, columns = f"{self._event} ... {seconds:.0f} s", shutil.get_terminal_size().columns
+            # The end of a long line is kept: the stage.
+            say(start + _WIPE + (text if len(text) < columns else f"...{text[len(text) - max(columns - 4, 0) :]}"), end="")
+            self._is_drawn = True
+
+    def wipe(self) -> None:
+        """Erase the line."""
+        if self._is_drawn:
+            say(_WIPE, end="")
+            self._is_drawn = False
+
+
 @contextmanager
 def progress(text: str) -> Iterator[None]:
-    """Show on stderr the current activity and its duration, on a terminal only; erase the line at the end.
+    """Show on stderr what is being done, from `text` to the last stage, and for how long; erase the line at the end.
 
-    Limits: nothing else may write on the terminal meanwhile. A training command does, so it has no such line.
+    Without a terminal nothing is shown, unless JSON lines are wanted. Only commands may write on the terminal meanwhile.
     """
-    if sys.stderr is None or not sys.stderr.isatty():
+    if sys.stderr is None or not (as_json or sys.stderr.isatty()):
         yield
         return
-    began, done = time.perf_counter(), threading.Event()
+    shown, done = _Shown(text), threading.Event()
 
     def tick() -> None:
         while not done.wait(_TICK_S):
-            _line(f"{text} ... {time.perf_counter() - began:.0f} s")
+            shown.draw()
 
-    _line(f"{text} ...")
+    shown.draw()
     ticking = threading.Thread(target=tick, daemon=True)
     ticking.start()
     try:
-        yield
+        with heard_by(shown):
+            yield
     finally:
         done.set()
         ticking.join()
-        say(_WIPE, end="")
+        shown.wipe()
 
 
 @contextmanager
@@ -114,8 +166,3 @@ def counted(text: str) -> Iterator[Callable[[int, int], None]]:
             bar.update(done - bar.n)
 
         yield tell
-
-
-def _line(text: str) -> None:
-    columns = shutil.get_terminal_size().columns
-    say(_WIPE + (text if len(text) < columns else text[: columns - 1]), end="")

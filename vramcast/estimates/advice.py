@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramcast.core.errors import CannotEstimate, UsageError, VramcastError
+from vramcast.core.progress import part
 from vramcast.core.units import gib
 from vramcast.estimates.advice_rows import Advice, Row
 from vramcast.estimates.bounds.public import PublicBound
@@ -80,18 +81,20 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
     except VramcastError as error:
         rows.append(_untraced(_SWAP, "", error))
 
-    def row(variant: _Variant) -> Row:
+    variants = [*_variants(estimate, accesses), *_ranks(estimate, estimator)]
+
+    def row(number: int) -> Row:
+        variant = variants[number]
         if isinstance(variant, Row):
             return variant
-        if callable(variant):
-            return variant()
-        name, price, changed = variant
-        try:
-            return _row(name, price, estimator.estimate_job(changed))
-        except VramcastError as error:
-            return _untraced(name, price, error)
+        name, price, changed = ("more cards", "", job) if callable(variant) else variant
+        with part(name, number + 1, len(variants)):
+            try:
+                return variant() if callable(variant) else _row(name, price, estimator.estimate_job(changed))
+            except VramcastError as error:
+                return _untraced(name, price, error)
 
-    rows += in_parallel(row, [*_variants(estimate, accesses), *_ranks(estimate, estimator)])
+    rows += in_parallel(row, range(len(variants)))
     return Advice(tuple(sorted(rows, key=lambda row: (row.bound is None, row.bound or 0))), estimate.level)
 
 

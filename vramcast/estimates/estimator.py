@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
+from vramcast.core import progress
 from vramcast.core.brief import brief
 from vramcast.core.checks import number
 from vramcast.core.deadline import Deadline
@@ -217,7 +218,9 @@ class Estimator:
             True
         """
         _ = self._artifact  # report a wrong one before the job is traced
-        found = self.apply_artifact(self.uncorrected(job, options))
+        found = self.uncorrected(job, options)
+        progress.tell(progress.Stage.CARDS)
+        found = self.apply_artifact(found)
         if job.command is not None and not found.allocated:
             raise NothingAsked(_nothing_requested(job.command, found.course))
         return found

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from vramcast.core import progress
 from vramcast.core.brief import brief
 from vramcast.core.deadline import Deadline
 from vramcast.core.errors import DoesNotFit, NullGpuError, UsageError
@@ -127,6 +128,7 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
             if not again.out_of_memory:
                 found, out_of_memory = _answered(job, again, cuda_major, limited=True), None
         traced_s = time.perf_counter() - started
+    progress.tell(progress.Stage.SIMULATION)
     found = replace(found, min_feasible=_smallest(found))
     seconds = {"trace": traced_s, "simulate": time.perf_counter() - started - traced_s}
     beside = found.seen.beside

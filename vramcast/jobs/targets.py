@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from vramcast.core import progress
 from vramcast.core.errors import UsageError
 from vramcast.core.text import shorten
 from vramcast.jobs import hub, registry_names
@@ -222,7 +223,9 @@ def _built(what: str, make: Callable[..., Any], fixed: dict[str, Any], options: 
 
 def _need(module: str) -> Any:
     try:
-        return importlib.import_module(module)
+        found = importlib.import_module(module)
+        progress.tell(progress.Stage.MODEL)
+        return found
     except ImportError as error:
         raise UsageError(
             f"Cannot import the package '{module}' ({error}): pip install {module}, in a version for this torch."

@@ -18,10 +18,9 @@ from vramcast.tracer.protocol.run_options import LoopWatch
 class Job:
     """A job in few calls, with its parameters on the card."""
 
-    def __init__(self, limits: Limits | None, live_bytes: list[int] | None = None, watch: LoopWatch | None = None) -> None:
-        live = iter(live_bytes or [])
+    def __init__(self, limits: Limits | None, watch: LoopWatch | None = None) -> None:
         self.at = 0
-        self.course = Course(limits, lambda: self.at, lambda: next(live, 0), watch=watch)
+        self.course = Course(limits, lambda: self.at, watch)
 
     def optimizer(self, n_parameters: int = 1) -> Any:
         parameter = _Parameter(n_parameters)

@@ -20,6 +20,8 @@ from multiprocessing import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from vramcast.core import progress
+from vramcast.core.progress import Stage
 from vramcast.hardware.throughput import Roofline
 from vramcast.jobs.job import Job
 from vramcast.jobs.ranks import Rank
@@ -76,7 +78,7 @@ class Watched:
         is_command = job.command is not None
         self.rank = Rank(options.rank, job.world)
         self.recorder = Recorder(
-            limits=_limits(job, options.watch), say=_say if is_command else None, shapes=options.shapes,
+            limits=_limits(job, options.watch), shapes=options.shapes,
             roofline=Roofline.of(job.device) if options.accesses else None,
             step_over=self._step_over, device_index=self.rank.local, watch=options.watch,
         )  # fmt: skip
@@ -156,6 +158,7 @@ class Watched:
             is_whole: Whether a command reached its own end.
             ended: Reason for an earlier end, in words, unless we stopped it.
         """
+        progress.tell(Stage.HISTORY)
         has_failed = result.status == "error"
         result.steps = self.recorder.course.steps
         result.ledger = [*self._gpu.ledger(), *(self.values.ledger() if self.values is not None else ())]
@@ -335,9 +338,3 @@ def _limits(job: Job, watch: LoopWatch | None) -> Limits | None:
     if watch is not None:
         return Limits.of_watch(watch, job.training.steps)
     return Limits(job.training.steps, job.command.until, job.command.budget_s)
-
-
-def _say(text: str) -> None:
-    """Report progress to the user; the job may have replaced its stderr."""
-    with contextlib.suppress(OSError):
-        os.write(2, f"vramcast: {text}\n".encode())

@@ -12,6 +12,7 @@ from multiprocessing import process
 from types import ModuleType
 from typing import Any, Final
 
+from vramcast.core import progress
 from vramcast.jobs.job import Command
 from vramcast.jobs.ranks import Rank
 from vramcast.tracer.hooks.replacement import Replaced
@@ -32,6 +33,7 @@ def run(command: Command, rank: Rank) -> None:
     # Python records its working folder at startup. Processes that `multiprocessing` spawns look for the script there.
     vars(process)["ORIGINAL_DIR"] = os.getcwd()
     sys.argv = list(command.words)
+    progress.tell(progress.Stage.COMMAND)
     if sys.argv[1:2] and sys.argv[1] in _LOCAL_RANK:
         sys.argv[1] = f"{sys.argv[1][:-1]}{rank.local}"
     places = [Replaced(os, name, _as_a_child) for name in ("execv", "execve")]  # all of os.exec* call these

@@ -25,11 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run the verb; return 0 if there is an estimate, 3 if the script requested no GPU memory."""
+    """Run the verb; return 0 if there is an estimate, and after Ctrl-C the verdict's exit code: 4, or 1."""
     questions = what_if_options.Questions(options)
     estimator = shared.estimator_of(vars(options))
-    estimate = estimate_of(
-        estimator, job_text(options)
-    )  # without a line of progress, which would mix with the script's own output
+    estimate = estimate_of(estimator, job_text(options))
     shared.finish(options, estimate, questions)
-    return 0
+    return estimate.verdict.exit_code if estimate.course.is_interrupted else 0

@@ -26,6 +26,7 @@ from vramcast.cli.help_text import JOB, group
 from vramcast.cli.streams import answer
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import CannotEstimate, DoesNotFit, UsageError, VramcastError
+from vramcast.core.progress import part
 from vramcast.core.units import gib
 from vramcast.estimates.sweep import Tried, search
 from vramcast.hardware.device import Device
@@ -101,7 +102,9 @@ def main(options: argparse.Namespace) -> int:
     ahead: dict[int, Estimate | CannotEstimate] = {}  # sizes that the search may need next
 
     def run(size: int) -> Estimate | CannotEstimate:
-        one = estimator.try_estimate(sized.get(size) or job.with_batch(size))
+        numbers = (list(sized).index(size) + 1, len(sized)) if size in sized else (len(found) + len(ahead) + 1,)
+        with part(f"{heading} {size}", *numbers):
+            one = estimator.try_estimate(sized.get(size) or job.with_batch(size))
         return one if isinstance(one, CannotEstimate) else shared.for_card(options, one)
 
     def note(size: int, one: Estimate | CannotEstimate) -> None:
@@ -114,7 +117,7 @@ def main(options: argparse.Namespace) -> int:
             if size not in ahead:
                 wanted = [size, *({and_perhaps} - found.keys() - ahead.keys() - {size})][: n_lanes()]
                 running = in_parallel(run, wanted)
-                with progress(f"batch {size}"):
+                with progress("searching"):
                     ahead[size] = next(running)
                     for other in wanted[1:]:
                         with suppress(VramcastError):  # not needed yet
@@ -128,7 +131,7 @@ def main(options: argparse.Namespace) -> int:
     largest = _search(estimate) if options.max_batch else None
     running = in_parallel(run, list(sized))
     for size in sized:
-        with progress(f"{heading} {size}"):
+        with progress("sweeping"):
             one = next(running)
         note(size, one)
     estimated = [(size, one) for size, one in found.items() if not isinstance(one, CannotEstimate)]
