@@ -179,7 +179,7 @@ def _index(loop: ast.For, frame: FrameType) -> int | None:
     """Return the number of completed iterations of a loop over `range` or `enumerate`, from its variable."""
     target, iterator = loop.target, _unwrapped(loop.iter)
     if isinstance(target, ast.Tuple) and isinstance(iterator, ast.Call) and _name(iterator.func) == "enumerate":
-        target, begin, stride = target.elts[0], _value(iterator.args[1], frame) if len(iterator.args) > 1 else 0, 1
+        target, begin, stride = target.elts[0], value_of(iterator.args[1], frame) if len(iterator.args) > 1 else 0, 1
         if iterator.keywords:
             return None
     elif isinstance(iterator, ast.Call) and _name(iterator.func) in ("range", "trange"):
@@ -189,7 +189,7 @@ def _index(loop: ast.For, frame: FrameType) -> int | None:
         begin, stride = counted.start, counted.step
     else:
         return None
-    value = _value(target, frame)
+    value = value_of(target, frame)
     return (value - begin) // stride if isinstance(value, int) and isinstance(begin, int) else None
 
 
@@ -215,13 +215,13 @@ def _length(node: ast.expr, frame: FrameType) -> int | None:
             return None if None in lengths else min(one for one in lengths if one is not None)
         return None
     try:
-        return len(_value(node, frame))
+        return len(value_of(node, frame))
     except Exception:  # a length is the user's code
         return None
 
 
 def _range(node: ast.Call, frame: FrameType) -> range | None:
-    values = [_value(one, frame) for one in node.args]
+    values = [value_of(one, frame) for one in node.args]
     return range(*values) if values and all(isinstance(one, int) for one in values) else None
 
 
@@ -229,7 +229,7 @@ def _name(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
-def _value(node: ast.expr, frame: FrameType) -> Any:
+def value_of(node: ast.expr, frame: FrameType) -> Any:
     """Return the value of a name, an attribute, a constant, a length or a sum of them; None for anything else."""
     if isinstance(node, ast.Constant):
         return node.value
@@ -239,12 +239,12 @@ def _value(node: ast.expr, frame: FrameType) -> Any:
         return node.elts
     try:
         if isinstance(node, ast.Attribute):
-            return getattr(_value(node.value, frame), node.attr)
+            return getattr(value_of(node.value, frame), node.attr)
         if isinstance(node, ast.Call) and _name(node.func) in ("len", "int") and len(node.args) == 1:
-            value = _value(node.args[0], frame)
+            value = value_of(node.args[0], frame)
             return len(value) if _name(node.func) == "len" else int(value)
         if isinstance(node, ast.BinOp):
-            return _OPERATORS[type(node.op)](_value(node.left, frame), _value(node.right, frame))
+            return _OPERATORS[type(node.op)](value_of(node.left, frame), value_of(node.right, frame))
     except Exception:  # an attribute and a length are the user's code
         return None
     return None

@@ -25,12 +25,14 @@ from vramcast.core.progress import Stage
 from vramcast.jobs.job import Until
 from vramcast.tracer.program.evaluations import CUT_SHORT, evaluates_within, may_evaluate
 from vramcast.tracer.program.loops import EVALUATION, TRAINING, Loop, Loops
+from vramcast.tracer.program.steadiness import Steadiness, next_change
 from vramcast.tracer.protocol.run_options import LoopWatch
 
 BUILD, CHECKPOINT = "build", "checkpoint"
 PHASES: Final = (BUILD, TRAINING, EVALUATION, CHECKPOINT)
 _BATCHES: Final = 3  # arbitrary: batches of a data loader that is cut; the second meets memory left by the first
 _PATIENCE: Final = 10  # arbitrary: multiple of the wanted steps that one optimizer makes while another makes none
+_MARGIN: Final = 2  # arbitrary: steps may become that much faster
 
 
 class StopJob(BaseException):
@@ -96,6 +98,7 @@ class Course:
         limits: Limits for following it; None: to its end, whatever it does, and nothing is cut.
         position: Returns the place in the allocator's history.
         watch: The loop to watch; None: none.
+        totals: See `Steadiness`; None: the steps are not compared.
 
     Attributes:
         loops: The job's observed loops.
@@ -106,7 +109,10 @@ class Course:
         stopped_by: The reason for a stop from outside, in words.
     """
 
-    def __init__(self, limits: Limits | None, position: Callable[[], int], watch: LoopWatch | None = None) -> None:
+    def __init__(
+        self, limits: Limits | None, position: Callable[[], int], watch: LoopWatch | None = None,
+        totals: Callable[[], tuple[int, int, int, int]] | None = None,
+    ) -> None:  # fmt: skip
         self.loops = Loops(position, watch)
         self.spans: list[tuple[int, str]] = [(0, BUILD)]
         self.counts = dict.fromkeys(PHASES, 0)
@@ -124,6 +130,8 @@ class Course:
         self._may_evaluate = True
         self._evaluates_within = False  # in the loops that train, under a condition
         self._is_shortened = False  # a pass over the training data was ended early
+        has_end = limits is not None and limits.until == "evaluation" and limits.budget_s is not None
+        self._steadiness = Steadiness(totals) if totals is not None and has_end else None
         self._is_cut = False  # the budget ended inside an evaluation
         self.stopped_by = ""
         self.is_stopped = self._is_ours = False
@@ -232,6 +240,7 @@ class Course:
             self._is_shortened |= not limit
             return False
         known.batches += 1
+        self._steadiness = None  # the loops over a loader end early, so their lengths say nothing
         return True
 
     @contextmanager
@@ -359,6 +368,16 @@ class Course:
     def _step_ended(self) -> None:
         self.loops.trained()
         self.is_stopped |= self.loops.is_over and self.is_limited
+        if self._steadiness is not None and self._steadiness.step() and self._enough_at is not None:
+            self.is_stopped |= self._goes_on_alike(time.monotonic() - self._enough_at)
+
+    def _goes_on_alike(self, spent_s: float) -> bool:
+        """Return whether the budget, of which some is spent, ends before the loops of the training can do anything new."""
+        if self._limits is None or self._limits.budget_s is None:
+            return False
+        left = next_change(sys._getframe(1), self.steps)
+        step_s = spent_s / max(self.steps - self._limits.steps, 1)
+        return left is not None and left * step_s > _MARGIN * (self._limits.budget_s - spent_s)
 
     def _passes(self) -> None:
         """Record a forward pass without training."""

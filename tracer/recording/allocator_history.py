@@ -141,6 +141,14 @@ class Account:
         """Return the bytes currently allocated; 0 before CUDA is touched."""
         return torch.cuda.memory_allocated(self._device) if torch.cuda.is_initialized() else 0  # type: ignore[no-untyped-call]
 
+    def totals(self) -> tuple[int, int, int, int]:
+        """Return the number of requests and frees, the bytes of all requests, the live ones, and the reserved bytes."""
+        if not self._has_begun:
+            return 0, 0, 0, 0
+        stats = torch.cuda.memory_stats_as_nested_dict(self._device)
+        requested, reserved = stats["requested_bytes"]["all"], stats["reserved_bytes"]["all"]
+        return self.position(), int(requested["allocated"]), int(requested["current"]), int(reserved["current"])
+
     def peaks(self) -> dict[str, int]:
         """Return the peaks over the whole job in bytes, and the allocator's counts of retries and failures."""
         return {**self._peaks, **self._sums}

@@ -89,7 +89,7 @@ class Recorder:
         watch: LoopWatch | None = None,
     ) -> None:  # fmt: skip
         self._account = Account(device_index, stacks=watch is not None)
-        self.course = Course(limits, self._position, watch)
+        self.course = Course(limits, self._position, watch, self._account.totals)
         self._kept: KeptBlocks | None = None
         if watch is not None:
             self._kept = self.course.loops.watcher = KeptBlocks(self._account)

@@ -1,0 +1,78 @@
+"""Equal steps, and the step at which a loop may do something new."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import linecache
+import math
+import sys
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from vramcast.tracer.program.steadiness import Steadiness, next_change
+from vramcast.tracer.protocol.run_options import LEAST_WATCHED
+
+_DONE = 100
+# A step is `step()`; the loop is examined after a hundred of them.
+CASES: list[tuple[str, str, float | None]] = [
+    ("no condition", "for i in range(5000):\n    step()", 4900),
+    ("endless", "while True:\n    step()", math.inf),
+    ("a period that came", "for i in range(5000):\n    step()\n    if i % 50 == 0:\n        print()", 4900),
+    ("a period ahead", "for i in range(5000):\n    step()\n    if i % 1000 == 0:\n        f()", 911),
+    ("a period of a setting", "for i in range(5000):\n    step()\n    if i % args.every == 0:\n        f()", 911),
+    ("a period by a product", "for i in range(5000):\n    step()\n    if i % (40 * 10) == 0 and i > 2:\n        f()", 305),
+    ("a threshold in the loop's head", "i = 0\nwhile i < 3000:\n    step()\n    i += 1", 2931),
+    ("a setting that is off", "for i in range(5000):\n    step()\n    if flag:\n        f()", 4900),
+    ("a short circuit", "for i in range(5000):\n    step()\n    i % 1000 == 0 and f()", 911),
+    ("a function", "def one(i):\n    step()\n    if i % 1000 == 0:\n        f()\nfor i in range(5000):\n    one(i)", 911),
+    ("a flag that the loop sets", "for i in range(5000):\n    step()\n    if done:\n        f()\n    done = i > 300", None),
+    ("a call", "for i in range(5000):\n    step()\n    if due():\n        f()", None),
+    ("an attribute of a state", "for i in range(5000):\n    step()\n    if state.step % 10 == 0:\n        f()", None),
+    (
+        "an epoch",
+        "for epoch in range(60):\n    for i in range(5000):\n        step()\n        if epoch % 2:\n            f()",
+        None,
+    ),
+    ("a break", "for i in range(5000):\n    step()\n    if i > 4000:\n        break", None),
+    ("no loop", "[step() for i in range(5000)]", None),
+]
+
+
+@pytest.mark.parametrize(("source", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_next_change(source: str, expected: float | None) -> None:
+    found: list[float | None] = []
+    made = 0
+
+    def step() -> None:
+        nonlocal made
+        made += 1
+        if made == _DONE:
+            found.append(next_change(sys._getframe(1), _DONE))
+            raise KeyboardInterrupt
+
+    name = f"<{id(source)}>"
+    linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
+    names: dict[str, Any] = {"step": step, "args": argparse.Namespace(every=1000), "flag": False, "done": False}
+    names |= {"f": lambda: None, "due": lambda: False, "state": SimpleNamespace(step=3), "print": lambda: None}
+
+    def run() -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            exec(compile(source, name, "exec"), names)
+
+    thread = threading.Thread(target=run)  # pytest's own frames have loops
+    thread.start()
+    thread.join()
+    assert found[0] == (None if expected is None else pytest.approx(expected, abs=12))
+
+
+def test_steps_are_compared_by_events_and_bytes() -> None:
+    totals = iter([(10 * n, 100 * n, 7, 20) for n in range(1, LEAST_WATCHED + 2)] + [(10_000, 9_000, 7, 20)])
+    steadiness = Steadiness(lambda: next(totals))
+    asked = [steadiness.step() for _ in range(LEAST_WATCHED + 1)]
+    assert (asked.count(True), asked[-1], steadiness.equal) == (1, True, LEAST_WATCHED)
+    assert not steadiness.step()
+    assert steadiness.equal == 0

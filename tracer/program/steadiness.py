@@ -1,0 +1,135 @@
+"""Detection of a training that goes on as it is: equal steps, in loops whose conditions have all had their turn.
+
+    for it in range(100_000):
+        ...
+        if it % 50 == 0: print(loss.item())          its turn came after 50 steps
+        if it % 2_000 == 0: evaluate(model)          it has not come yet: 2,000 steps are needed
+
+Conditions in functions that have returned are not examined; equal steps in a row stand for those. A condition on a value that
+the loop changes otherwise than by counting, or that a call returns, is unknown: then nothing is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import math
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType, ModuleType
+from typing import Any, Final
+
+from vramcast.tracer.program.loop_lengths import function_of, job_frames, nodes_of, statements_around, steps_around, value_of
+from vramcast.tracer.protocol.run_options import LEAST_WATCHED
+
+_SETTINGS: Final = ("args", "arguments", "config", "options")  # arbitrary: parts of the names of their classes
+_SAFE_CALLS: Final = ("hasattr", "isinstance")
+_Loop = ast.For | ast.While
+
+
+class Steadiness:
+    """The number of equal training steps in a row.
+
+    Args:
+        totals: Returns the allocator's sums of events and bytes, then the live and the reserved bytes.
+    Attributes:
+        equal: How many steps were equal to the one before them.
+    """
+
+    def __init__(self, totals: Callable[[], tuple[int, int, int, int]]) -> None:
+        self.equal = 0
+        self._totals = totals
+        self._before = (0, 0)
+        self._last = (0, 0, 0, 0)
+
+    def step(self) -> bool:
+        """Record that a step has ended, and return whether it is time to ask whether anything will change."""
+        events, requested, live, reserved = self._totals()
+        this = (events - self._before[0], requested - self._before[1], live, reserved)
+        self.equal = self.equal + 1 if this == self._last else 0
+        self._before, self._last = (events, requested), this
+        return self.equal > 0 and self.equal % LEAST_WATCHED == 0
+
+
+def next_change(frame: FrameType | None, done: int) -> float | None:
+    """Return the number of steps after which the loops around a step may do what they have not done; None: unknown.
+
+    Args:
+        frame: Frame in which the last step ended.
+        done: Number of steps made.
+    """
+    total = steps_around(frame, done)
+    nearest = math.inf if total is None else total - done
+    is_inside = False
+    for one in reversed([*job_frames(frame)]):
+        function = function_of(one.f_code)
+        loops = [] if function is None else [s for s in statements_around(function, one.f_lineno) if isinstance(s, _Loop)]
+        is_inside |= bool(loops)
+        if not is_inside:
+            continue
+        if function is None or (total is None and any(isinstance(loop, ast.For) for loop in loops)):
+            return None
+        nearest = min(nearest, _turn(loops[:1] or function.body, one, done))
+    return nearest if is_inside and nearest > 0 else None
+
+
+def _turn(body: list[ast.stmt], frame: FrameType, done: int) -> float:
+    """Return the number of steps after which all conditions in some statements have had their turn; 0: unknown."""
+    nodes = [*nodes_of(body, None)]
+    counters = {ast.unparse(n.target) for n in nodes if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add)}
+    counters |= {name.id for n in nodes if isinstance(n, ast.For) for name in ast.walk(n.target) if isinstance(name, ast.Name)}
+    counters |= {*frame.f_code.co_varnames[: frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount]}
+    stored = {ast.unparse(n) for n in nodes if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Store)}
+    nearest = math.inf
+    for node in nodes:
+        if isinstance(node, ast.Match):
+            return 0
+        if not isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp)):
+            continue
+        tests = node.values[:-1] if isinstance(node, ast.BoolOp) else [node.test]
+        try:
+            numbers = [number for test in tests for number in _numbers(test, frame, counters, stored)]
+        except ValueError:
+            return 0
+        turn = math.prod(max(number, 1) for number, is_counted in numbers if not is_counted)
+        seen = min((min(number, done) for number, is_counted in numbers if is_counted), default=math.inf)
+        if seen <= turn:
+            nearest = min(nearest, (turn + 1 - seen) * done / seen) if seen > 0 else 0
+    return nearest
+
+
+def _numbers(node: ast.AST, frame: FrameType, counters: set[str], stored: set[str]) -> Iterator[tuple[int, bool]]:
+    """Yield the numbers in a condition, and whether each one counts something.
+
+    Raises:
+        ValueError: It depends on something else that changes.
+    """
+    if isinstance(node, (ast.Name, ast.Attribute, ast.Constant)) or (isinstance(node, ast.Call) and _is_length(node)):
+        name, value = ast.unparse(node), value_of(node, frame)
+        is_counted = name in counters
+        is_fixed = not isinstance(node, ast.Attribute) or _is_settings(value_of(node.value, frame))
+        if is_counted or name in stored or not is_fixed:
+            if isinstance(value, (bool, str)) or (isinstance(value, (int, float)) and not (is_counted and type(value) is int)):
+                raise ValueError(name)
+            if name in stored and not is_counted:
+                raise ValueError(name)
+        if type(value) in (int, float):
+            yield math.ceil(min(abs(value), sys.maxsize)), is_counted
+    elif isinstance(node, (ast.Compare, ast.BoolOp, ast.UnaryOp, ast.BinOp)):
+        for part in ast.iter_child_nodes(node):
+            yield from _numbers(part, frame, counters, stored)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SAFE_CALLS:
+        return
+    elif not isinstance(node, (ast.cmpop, ast.boolop, ast.unaryop, ast.operator)):
+        raise ValueError(ast.unparse(node))
+
+
+def _is_settings(owner: Any) -> bool:
+    """Return whether an object's attributes stay as they are."""
+    return isinstance(owner, (argparse.Namespace, ModuleType)) or any(
+        word in type(owner).__name__.lower() for word in _SETTINGS
+    )
+
+
+def _is_length(node: ast.Call) -> bool:
+    return isinstance(node.func, ast.Name) and node.func.id == "len"
