@@ -177,6 +177,7 @@ class Calibration:
     reached: Array
     _known: dict[tuple[int, str], Distribution] = field(default_factory=dict, repr=False, compare=False)
     _scores: dict[tuple[bool, int, str], Scores] = field(default_factory=dict, repr=False, compare=False)
+    _corrections: dict[tuple[float, str], Correction] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def empty(cls, levels: Sequence[float] = (0.5,)) -> Calibration:
@@ -193,8 +194,18 @@ class Calibration:
 
         The quantile is the learner's next one at or above `level`, or its last.
         """
-        column = min(bisect.bisect_left(self.levels, level), len(self.levels) - 1)
+        return self.corrections([level], traits)[0]
+
+    def corrections(self, levels: Sequence[float], traits: Traits) -> list[Correction]:
+        """Return the corrections for several bounds of a job."""
         path = self.groups.path(traits)
+        for level in levels:
+            if (level, path[-1].name) not in self._corrections:
+                self._corrections[level, path[-1].name] = self._correction(level, traits, path)
+        return [self._corrections[level, path[-1].name] for level in levels]
+
+    def _correction(self, level: float, traits: Traits, path: Sequence[Group]) -> Correction:
+        column = min(bisect.bisect_left(self.levels, level), len(self.levels) - 1)
         predicted, is_promised = self.distribution(column, path), self.promises(level, traits)
         value = predicted.at(level)
         if is_promised:

@@ -197,7 +197,7 @@ class Head:
     def upper(self, quantiles: Array, levels: Sequence[float], traits: Traits, least: float) -> list[float]:
         """Return the calibrated residual at each level: never below `least` or the value at a lower level."""
         asked = sorted({*levels, *self.calibration.levels})
-        corrections = [self.calibration.correction(level, traits) for level in asked]
+        corrections = self.calibration.corrections(asked, traits)
         residuals = [float(quantiles[one.column]) + one.value for one in corrections]
         highest = np.maximum.accumulate([max(value, least) for value in residuals])
         by_level = dict(zip(asked, highest.tolist(), strict=True))
@@ -298,7 +298,7 @@ class Learned:
     ) -> list[BoundAtLevel]:
         above = sum_quantile.joined([part.above for part in parts])
         traits = self.as_seen(subject.traits)
-        corrections = [head.calibration.correction(level, traits) for level in levels]
+        corrections = head.calibration.corrections(levels, traits)
         return [
             BoundAtLevel(point + round(sum_quantile.at(above, level)), one.key, one.n, one.is_promised)
             for level, one in zip(levels, corrections, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -64,6 +65,9 @@ class Course:
         return self.is_interrupted or self.ended.startswith(TIME_UP)
 
 
+_courses: weakref.WeakKeyDictionary[Trace, Course] = weakref.WeakKeyDictionary()  # each card of an answer asks
+
+
 def course_of(trace: Trace) -> Course:
     """Return the course recorded in a trace's header; it is empty for a model.
 
@@ -74,7 +78,9 @@ def course_of(trace: Trace) -> Course:
     if not said:
         return Course()
     try:
-        return _course(trace, said)
+        if trace not in _courses:
+            _courses[trace] = _course(trace, said)
+        return _courses[trace]
     except (TypeError, KeyError, ValueError, AttributeError) as error:  # a trace may come from anywhere
         raise TraceFileError(f"The trace's course is damaged ({type(error).__name__}: {error}): record it again.") from None
 

@@ -7,6 +7,7 @@ name in the cache, or from pip's metadata next to it.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import platform
@@ -240,13 +241,18 @@ def _torch_site() -> Path | None:
 def _library(folder: Path, place: str) -> Library:
     """Return the cuDNN in a folder with the version that its surroundings show."""
     site = folder.parents[2] if len(folder.parents) > 2 else folder
-    known = {
-        match[1] for path in site.glob("nvidia_cudnn_cu*.dist-info") if (match := re.search(r"-([\d.]+)\.dist", path.name))
-    }
+    known = _versions_in(site, site.stat().st_mtime_ns)
     major = None
     if match := re.fullmatch(r"([\d.]+)-cu(\d+)", site.name):  # our cache
-        known, major = {match[1]}, int(match[2])
-    return Library(folder, cudnn_version(known.pop()) if len(known) == 1 else None, place, major)
+        known, major = frozenset({match[1]}), int(match[2])
+    return Library(folder, cudnn_version(next(iter(known))) if len(known) == 1 else None, place, major)
+
+
+@functools.lru_cache
+def _versions_in(site: Path, stamp: int) -> frozenset[str]:
+    """Return the versions of cuDNN that pip installed in a folder of packages; looking takes milliseconds."""
+    names = [path.name for path in site.glob("nvidia_cudnn_cu*.dist-info")]
+    return frozenset(match[1] for name in names if (match := re.search(r"-([\d.]+)\.dist", name)))
 
 
 def _is_of_another_cuda(library: Library, major: int | None) -> bool:
