@@ -23,6 +23,9 @@ BIG_BYTES = 1 << 20  # arbitrary: the values of a tensor from this size on have 
 BIG_INTEGER_BYTES = 256 << 20  # arbitrary: indices and masks keep their values up to this size
 
 
+_EMPTY = torch.ops.aten.empty.memory_format  # fills nothing
+
+
 def _is_big(dtype: torch.dtype, n_elements: int) -> bool:
     size = n_elements * dtype.itemsize
     return size >= (BIG_BYTES if dtype.is_floating_point or dtype.is_complex else BIG_INTEGER_BYTES)
@@ -72,7 +75,7 @@ class HollowInit(TorchDispatchMode):
 
     def _factory(self, func: Any, args: Any, kwargs: Any) -> Any:
         device = kwargs.get("device")
-        if device is not None and torch.device(device).type != "cpu":
+        if (device is not None and torch.device(device).type != "cpu") or (func is _EMPTY and not kwargs.get("pin_memory")):
             return func(*args, **kwargs)
         if not any(argument.name == "device" for argument in func._schema.arguments):
             return func(*args, **kwargs)
