@@ -26,7 +26,7 @@ $(foreach environment,$(VENV) $(VENV_LATER),$(if $(call foreign,$(environment)),
     $(error $(environment) belongs to the checkout $(call foreign,$(environment)): set VENV or VENV_LATER to another folder)))
 
 .PHONY: demo demo-gate demo-ray demo-slurm setup constraints test-fast test test-all test-nightly lint typecheck docs docs-outputs \
-        unit-tests tests tests-later release-tests release-tests-later wheel notebooks screenshots survey accuracy golden coverage seeded-faults clean
+        unit-tests tests tests-later release-tests release-tests-later wheel notebooks screenshots survey accuracy golden speed speed-check coverage seeded-faults clean
 
 demo: $(VENV)/.demo
 	$(BIN)/vramcast estimate torchvision:resnet50 --batch-size 32 --on a100-40gb
@@ -72,9 +72,9 @@ test: $(VENV)/.test $(VENV_LATER)/.later
 test-all: $(VENV)/.release $(VENV_LATER)/.later
 	@.ci/steps lint typecheck docs tests tests-later release-tests release-tests-later seeded-faults
 
-# What `make test-all` says with today's newest releases of all that it installs.
+# What `make test-all` says with today's newest releases of all that it installs; answers and speed as before.
 test-nightly:
-	@$(MAKE) --no-print-directory test-all golden UNPINNED=yes VENV=.venv-nightly VENV_LATER=.venv-nightly-later
+	@$(MAKE) --no-print-directory test-all golden speed-check UNPINNED=yes VENV=.venv-nightly VENV_LATER=.venv-nightly-later
 
 # -- steps --------------------------------------------------------------------------------------------------------------
 lint: $(VENV)/.test
@@ -157,6 +157,13 @@ build/transformers-4.51: | $(VENV)/.test
 # Sixty jobs whose answers must not change while the code does.
 golden: $(VENV)/.test
 	$(BIN)/python -m benchmarks.golden
+
+# The table of speed in docs/evidence.md, for a machine with nothing else to do; the check fails if a ratio grew by 15 %.
+speed: $(VENV)/.test
+	$(BIN)/python -m benchmarks.speed.command_line --write
+
+speed-check: $(VENV)/.test
+	$(BIN)/python -m benchmarks.speed.command_line --check
 
 clean:
 	rm -rf build .venv .venv-later *.egg-info
