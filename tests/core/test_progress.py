@@ -26,7 +26,7 @@ class Heard(Listener):
         (Event(Stage.STEPS, 2, 3), "step 2 of 3"),
         (Event(Stage.STEPS, 2), "step 2"),
         (Event(Stage.STEPS, 20, 3), "step 20 (3 wanted)"),
-        (Event(Stage.STEPS, 1, 3, Event("batch 8", 2, 4)), "batch 8 (attempt 2 of 4): step 1 of 3"),
+        (Event(Stage.STEPS, 1, 3, Event("batch 8", 2, 4)), "batch 8 (2 of 4): step 1 of 3"),
         (Event(Stage.CARDS, part=Event("batch 8", 2)), "batch 8 (attempt 2): comparing cards"),
     ],
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from vramcast.cli import values
 from vramcast.cli.streams import say
-from vramcast.cli.terminal import counted
+from vramcast.cli.terminal import progress
 from vramcast.core.extras import needed
 from vramcast.datasets.run import Run, with_config
 from vramcast.datasets.tables import read_set
@@ -60,7 +60,7 @@ def examples_of(runs: Sequence[Run], options: argparse.Namespace) -> ExampleSet:
     """Return the examples made from runs; show progress while their jobs are estimated."""
     from vramcast.estimates.run_examples import examples_of_runs
 
-    with needed("Estimating runs", "learn"), counted(f"estimating {len(runs)} runs") as tell:
+    with needed("Estimating runs", "learn"), progress("estimating runs") as tell:
         return examples_of_runs(runs, n_jobs=options.jobs, trust=options.trust, progress=tell)
 
 

@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import partial
-from types import SimpleNamespace
 from typing import Final, Literal, TextIO, TypeAlias
 
 from vramcast.cli.streams import say
@@ -29,7 +27,6 @@ _TICK_S: Final = 1.0  # arbitrary; at most two seconds, so that people see that 
 _QUIET_S: Final = 1.0  # arbitrary: after this, a command's unfinished line gets company
 as_json = False  # whether progress is reported as JSON lines (main.py)
 _WIPE: Final = "\r\x1b[K"  # spec: ECMA-48, Erase in Line
-_BLOCKS: Final = "█▒·"  # characters that an encoding may lack
 _WIDTH: Final = 100  # spec: columns of an answer without a terminal
 
 
@@ -64,14 +61,6 @@ def wrapped(text: str, stream: TextIO | None) -> str:
     return "\n".join(textwrap.wrap(text, width_of(stream), break_long_words=False, break_on_hyphens=False))
 
 
-def _shows(text: str, stream: TextIO) -> bool:
-    try:
-        text.encode(stream.encoding or "utf-8")
-    except (UnicodeEncodeError, LookupError):
-        return False
-    return True
-
-
 class _Shown(Listener):
     """Reports on stderr: one line of a terminal, drawn again and again, or JSON lines. A command's output comes between."""
 
@@ -93,6 +82,12 @@ class _Shown(Listener):
             self.wipe()
             super().output(said)
             self._is_within_line, self._said_at = not said.endswith(b"\n"), time.perf_counter()
+
+    def count(self, done: int, total: int) -> None:
+        """Show how many parts of the work are done."""
+        with self._lock:
+            self._event = self._whole = replace(self._whole, done=done, total=total)
+            self.draw()
 
     def draw(self) -> None:
         """Show the latest report."""
@@ -119,13 +114,16 @@ class _Shown(Listener):
 
 
 @contextmanager
-def progress(text: str) -> Iterator[None]:
+def progress(text: str) -> Iterator[Callable[[int, int], None]]:
     """Show on stderr what is being done, from `text` to the last stage, and for how long; erase the line at the end.
 
     Without a terminal nothing is shown, unless JSON lines are wanted. Only commands may write on the terminal meanwhile.
+
+    Yields:
+        A function for work in many parts, which takes the number of finished ones and of all.
     """
     if sys.stderr is None or not (as_json or sys.stderr.isatty()):
-        yield
+        yield lambda done, total: None
         return
     shown, done = _Shown(text), threading.Event()
 
@@ -138,31 +136,8 @@ def progress(text: str) -> Iterator[None]:
     ticking.start()
     try:
         with heard_by(shown):
-            yield
+            yield shown.count
     finally:
         done.set()
         ticking.join()
         shown.wipe()
-
-
-@contextmanager
-def counted(text: str) -> Iterator[Callable[[int, int], None]]:
-    """Show on stderr, on a terminal only, how many items are done and the time left; erase the line at the end.
-
-    Yields:
-        A function that takes the number of items done and their total.
-    """
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield lambda done, wanted: None
-        return
-    from tqdm import tqdm
-
-    screen = SimpleNamespace(write=partial(say, end=""))  # a failed write is no error
-    columns = shutil.get_terminal_size().columns - 1
-    with tqdm(desc=text, file=screen, leave=False, ncols=columns, ascii=not _shows(_BLOCKS, sys.stderr)) as bar:
-
-        def tell(done: int, wanted: int) -> None:
-            bar.total = wanted
-            bar.update(done - bar.n)
-
-        yield tell

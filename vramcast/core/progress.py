@@ -52,14 +52,11 @@ class Event:
     part: Event | None = None
 
     def __str__(self) -> str:
-        if self.done is None:
-            number = ""
-        elif self.total is None or self.done > self.total:
-            number = f" {self.done}" + (f" ({self.total} wanted)" if self.total is not None else "")
-        else:
-            number = f" {self.done} of {self.total}"
-        own = f"{self.doing}{number}" if isinstance(self.doing, Stage) or not number else f"{self.doing} (attempt{number})"
-        return own if self.part is None else f"{self.part}: {own}"
+        of = "" if self.total is None else f" of {self.total}" if (self.done or 0) <= self.total else f" ({self.total} wanted)"
+        number = "" if self.done is None else f"{self.done}{of}"
+        if number and not isinstance(self.doing, Stage):
+            number = f"({number})" if of else f"(attempt {number})"
+        return f"{self.part}: {self.doing} {number}".removeprefix("None: ").rstrip()
 
 
 class Listener:
