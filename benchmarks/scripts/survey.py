@@ -91,10 +91,20 @@ def verdict_of(entry: Entry, code: int | None, text: str, ended: str = "") -> Ve
     return Verdict.FAILED
 
 
-def run(entry: Entry, sources: Path, data: Path, timeout_s: float) -> Outcome:
-    """Return the result of a run."""
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A run's words, its folder, the variables of its shell, and the folder for what it writes."""
+
+    words: list[str]
+    folder: Path
+    environment: dict[str, str]
+    out: Path
+
+
+def prepared(entry: Entry, sources: Path, data: Path) -> Prepared | str:
+    """Return what a run needs, with its stub data made; or what is missing, in words."""
     if absent := missing(entry, sources):
-        return Outcome(entry.name, Verdict.LEFT_OUT, message=absent)
+        return absent
     home = (sources / entry.repository.rpartition("/")[2]).resolve()
     out = BUILD / "out" / re.sub(r"\W+", "-", entry.name)
     shutil.rmtree(out, ignore_errors=True)
@@ -105,7 +115,7 @@ def run(entry: Entry, sources: Path, data: Path, timeout_s: float) -> Outcome:
         for name, place in entry.linked:
             _link(made(name, data), folder / place)
     except ImportError as error:
-        return Outcome(entry.name, Verdict.LEFT_OUT, message=f"its stub data need {error.name}")
+        return f"its stub data need {error.name}"
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "DO_NOT_TRACK": "1"}
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
     for assigned in entry.environment:
@@ -113,12 +123,21 @@ def run(entry: Entry, sources: Path, data: Path, timeout_s: float) -> Outcome:
         if name == "PYTHONPATH":
             value = os.pathsep.join(filter(None, [str(home / value), environment.get(name, "")]))
         environment[name] = value
+    return Prepared(words, folder, environment, out)
+
+
+def run(entry: Entry, sources: Path, data: Path, timeout_s: float) -> Outcome:
+    """Return the result of a run."""
+    made_ready = prepared(entry, sources, data)
+    if isinstance(made_ready, str):
+        return Outcome(entry.name, Verdict.LEFT_OUT, message=made_ready)
+    out = made_ready.out
     command = [sys.executable, "-m", "vramcast", "run", "--json", "--device", entry.device, "--timeout", str(timeout_s)]
     started = time.perf_counter()
     done = subprocess.run(
-        [*command, *entry.options, "--", *words],
-        cwd=folder,
-        env=environment,
+        [*command, *entry.options, "--", *made_ready.words],
+        cwd=made_ready.folder,
+        env=made_ready.environment,
         capture_output=True,
         text=True,
         check=False,

@@ -134,12 +134,12 @@ class Peak:
 
 
 @contextmanager
-def watched(pid: int) -> Iterator[Peak]:
+def watched(pid: int, every_s: float = 0.2) -> Iterator[Peak]:
     """Watch a tree of processes while the block runs. Linux only; shared pages count for each."""
     peak, is_over = Peak(), threading.Event()
 
     def watch() -> None:
-        while not is_over.wait(0.2):
+        while not is_over.wait(every_s):
             peak.size_bytes = max(peak.size_bytes, sum(map(_resident, _tree(pid))))
 
     thread = threading.Thread(target=watch, daemon=True)

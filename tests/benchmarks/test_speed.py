@@ -1,4 +1,4 @@
-"""The table of speed in docs/evidence.md: written, read again, and checked for growth."""
+"""The table of speed in docs/evidence.md: written, read again, and checked for growth; and the ratios of the limit."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from benchmarks.speed import command_line
+from benchmarks.speed import command_line, limit
 from benchmarks.speed.command_line import PAGE, Row, Spent, grown, ratios, written
+from benchmarks.speed.ways import STAGES, WAYS
 from vramcast.core.units import GIB
 
 TORCH = Spent(2.0)
@@ -61,3 +62,20 @@ def test_measures_a_command_with_its_children() -> None:
     spent = command_line.command((sys.executable, "-c", "sum(range(10**6))"))
     assert 0 < spent.cpu_s < 60
     assert spent.host_bytes == 0
+
+
+def ways(follower_s: float, size_bytes: int = GIB) -> limit.Found:
+    seconds = dict(zip(WAYS, (follower_s, 1.2, 1.0), strict=True))
+    return {
+        way: {**dict.fromkeys(STAGES, total / len(STAGES)), "bytes": size_bytes if way == "follower" else GIB}
+        for way, total in seconds.items()
+    }
+
+
+def test_limit_reports_ratios_and_whether_the_aims_are_met() -> None:
+    text, is_met = limit.report({"a": ways(1.4), "b": {"missing": "needs x"}})
+    assert is_met
+    assert "| a | 1.00 | 1.20 | 1.40 | 1.40 | 1.40 |" in text
+    assert "left out: b: needs x" in text
+    assert not limit.report({"a": ways(2.6)})[1]
+    assert not limit.report({"a": ways(1.4, 2 * GIB)})[1]
