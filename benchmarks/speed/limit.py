@@ -47,7 +47,7 @@ def measured(entry: Entry, options: argparse.Namespace) -> Found:
     ways = {one["way"]: one for one in (json.loads(line) for line in lines if line.startswith('{"way"'))}
     failed = next((f"{way}: {one['message']}" for way, one in ways.items() if one["status"] != "ok"), "")
     if failed or len(ways) < len(WAYS):
-        return {"missing": failed or f"no answer: {done.stderr.strip()[-200:]}"}
+        return {"missing": failed or "no answer: " + " ".join(done.stderr.split())[-200:]}
     counts = [int(ways[way]["calls"]) for way in WAYS]
     if not min(counts) or max(counts) != min(counts):  # the runs would not end at the same place
         return {"missing": f"its own process called torch's optimizers {', '.join(map(str, counts))} times"}
