@@ -4,8 +4,8 @@
     python -m benchmarks.speed.command_line --write    write it into docs/evidence.md (`make speed`)
     python -m benchmarks.speed.command_line --check    fail if a ratio is 15 % larger than the page's (`make speed-check`)
 
-Each row is measured with `import torch` next to it, in turns, and its ratio is the median: a machine that is slower, or busy
-with other programs, changes both. CPU times are user and system time of all processes; host memory is that of the job's
+Each row is measured with `import torch` next to it (the faster of two), in turns, and its ratio is the median: a slower or
+busy machine changes both. CPU times are user and system time of all processes; host memory is that of the job's
 process. "first ever" compiles the stand-ins and the simulator and asks cuDNN; "cold" has both in the cache; "warm" repeats a
 call on one worker.
 """
@@ -140,7 +140,7 @@ def measured(folder: Path) -> list[Row]:
     command(IMPORT_TORCH)  # reads its files
     rows = []
     for name, turns, work in works:
-        rows.append(Row(name, tuple((work(), command(IMPORT_TORCH)) for _ in range(turns))))
+        rows.append(Row(name, tuple((work(), min(command(IMPORT_TORCH) for _ in range(2))) for _ in range(turns))))
         print(tables.row(*rows[-1].cells()), file=sys.stderr, flush=True)
     return rows
 
