@@ -36,6 +36,7 @@ from vramcast.tracer.hooks.replacement import Replaced
 from vramcast.tracer.hooks.tensors import LEAVES, leaves_of, tensors_in
 from vramcast.tracer.hooks.torch_api import (
     CHECKS_GRADIENTS,
+    DisableTorchFunction,
     default_device,
     device_constructors,
     function_modes,
@@ -67,6 +68,8 @@ _SCALARS = frozenset({
 })  # fmt: skip
 # Calls that first check whether their matrix is finite; it is assumed to be.
 _CHECKED = frozenset({"linalg_eig", "linalg_eigvals"})
+# The commonest optimizers; some others keep numbers on the card.
+_OPTIMIZERS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
 _BACKWARD = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
 _NOTHING = object()  # the host did not make the call
 _MAX_DRAWN_READS = MAX_PER_STEP  # a loop until convergence would never end: from here on it reads zeros
@@ -501,11 +504,16 @@ def _reads_floats(call: Call) -> bool:
 
 
 def _is_usual(optimizer: Any) -> bool:
-    """Return whether an optimizer is one of PyTorch's with lists of tensors, and its numbers are the host's."""
-    return type(optimizer).__module__.startswith("torch.optim.") and not any(
-        group.get("capturable") or group.get("fused") or group.get("foreach") is False
-        or any(isinstance(value, torch.Tensor) for value in group.values()) for group in optimizer.param_groups
-    )  # fmt: skip
+    """Return whether an optimizer is a usual one with lists of tensors, and all its numbers are the host's."""
+    if type(optimizer) not in _OPTIMIZERS or default_device.CURRENT_DEVICE is not None:
+        return False
+    options = [value for group in optimizer.param_groups for name, value in group.items() if name != "params"]
+    special = [
+        group.get("capturable") or group.get("fused") or group.get("foreach") is False for group in optimizer.param_groups
+    ]
+    with DisableTorchFunction():
+        steps = [state.get("step") for state in optimizer.state.values()]  # on the card after some checkpoints
+        return not any(special) and not any(isinstance(one, torch.Tensor) and one.is_cuda for one in (*options, *steps))
 
 
 @contextmanager
