@@ -69,7 +69,7 @@ def next_change(frame: FrameType | None, done: int) -> float | None:
             continue
         if function is None or (total is None and any(isinstance(loop, ast.For) for loop in loops)):
             return None
-        nearest = min(nearest, _turn(loops[:1] or function.body, one, done))
+        nearest = min(nearest, _turn([*loops[:1]] or [*function.body], one, done))
     return nearest if is_inside and nearest > 0 else None
 
 
