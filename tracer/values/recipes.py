@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -164,7 +165,21 @@ def work_out(recipe: Recipe, budget: Budget) -> torch.Tensor:
     with budget.spent(), host_only(), torch.random.fork_rng(devices=[]):
         # arbitrary: the seed; it leaves the job's own random numbers alone, and repeated requests give equal values
         torch.default_generator.manual_seed(0)
-        return _result(recipe, {}, budget)
+        left: Counter[int] = Counter()
+        _count(recipe, left)
+        return _result(recipe, {}, left, budget)
+
+
+def _count(recipe: Recipe, left: Counter[int]) -> None:
+    """Count how often the results of each step are needed: they are dropped behind the last use, because they may be large."""
+    step = recipe.step
+    if step is None:
+        return
+    left[id(step)] += 1
+    if left[id(step)] == 1:
+        for part in leaves_of((step.args, step.kwargs)):
+            if isinstance(part, Recipe):
+                _count(part, left)
 
 
 @contextmanager
@@ -174,7 +189,7 @@ def host_only() -> Iterator[None]:
         yield
 
 
-def _result(recipe: Recipe, done: dict[int, list[Any]], budget: Budget) -> torch.Tensor:
+def _result(recipe: Recipe, done: dict[int, list[Any]], left: Counter[int], budget: Budget) -> torch.Tensor:
     if is_too_much("", recipe, {}):
         raise OverBudget
     if recipe.step is None:
@@ -182,20 +197,21 @@ def _result(recipe: Recipe, done: dict[int, list[Any]], budget: Budget) -> torch
         return known if known is not None else unknown_values.leaf(recipe.shape, recipe.dtype)
     step = recipe.step
     if id(step) not in done:
-        done[id(step)] = _run(step, done, budget)
-    results = done[id(step)]
+        done[id(step)] = _run(step, done, left, budget)
+    left[id(step)] -= 1
+    results = done[id(step)] if left[id(step)] else done.pop(id(step))
     value = results[recipe.place] if recipe.place < len(results) else None
     # The card's answer, or a failure on the host, may give another shape; the value is then drawn.
     is_same = value is not None and value.shape == recipe.shape and value.dtype == recipe.dtype
     return value if isinstance(value, torch.Tensor) and is_same else unknown_values.leaf(recipe.shape, recipe.dtype)
 
 
-def _run(step: Step, done: dict[int, list[Any]], budget: Budget) -> list[Any]:
+def _run(step: Step, done: dict[int, list[Any]], left: Counter[int], budget: Budget) -> list[Any]:
     first = step.args[0] if step.args else None
     if isinstance(first, Recipe) and is_too_much(step.name, first, step.kwargs):
         raise OverBudget
     args, kwargs = tree_map(
-        lambda part: _result(part, done, budget) if isinstance(part, Recipe) else part, (step.args, step.kwargs)
+        lambda part: _result(part, done, left, budget) if isinstance(part, Recipe) else part, (step.args, step.kwargs)
     )
     try:
         return tree_flatten(step.run(args, kwargs))[0]

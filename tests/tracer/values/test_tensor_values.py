@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
+from typing import Any
+
 import torch
 
+from vramcast.tracer.values import recipes, unknown_values
 from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Origin, Recipe, Step
 from vramcast.tracer.values.tensor_values import TensorValues
 
@@ -21,3 +25,23 @@ def test_large_mask_selects_alike_after_its_budget_is_used_up() -> None:
     assert torch.equal(first[0], again[0])
     other = torch.empty(LARGE_ELEMENTS + 1, dtype=torch.bool, device="meta")
     assert values.work_out(other, "__getitem__") is None
+
+
+def test_results_on_the_way_to_a_value_are_dropped() -> None:
+    seen: list[Any] = []
+    alive: list[int] = []
+
+    def run(args: Any, kwargs: Any) -> Any:
+        alive.append(sum(one() is not None for one in seen))
+        result = args[0] + 1
+        seen.append(weakref.ref(result))
+        return result
+
+    shape = torch.zeros(3)
+    recipe = recipes.drawn_leaf(shape.shape, shape.dtype)
+    for _ in range(10):
+        recipe = recipes.made(recipes.Step("add", run, (recipe,), {}), 0, shape)
+    twice = recipes.made(recipes.Step("add", lambda args, kwargs: args[0] + args[1], (recipe, recipe), {}), 0, shape)
+    expected = 2 * (unknown_values.leaf(shape.shape, shape.dtype) + 10)
+    assert torch.allclose(recipes.work_out(twice, recipes.Budget()), expected)
+    assert (len(alive), max(alive)) == (10, 1)
