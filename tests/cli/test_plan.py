@@ -132,7 +132,9 @@ def test_written_plan_is_verifiable(call: Call, history: Path, tmp_path: Path) -
     code, _, _ = call("plan", str(history), "--out", str(tmp_path / "plan.json"))
     assert code == 0
     plan = json.loads((tmp_path / "plan.json").read_text())
-    assert (plan["format"], plan["version"], plan["of"], plan["swap"]) == ("vramcast-plan", 1, "history.pickle", None)
+    assert (plan["format"], plan["version"], plan["of"]) == ("vramcast-plan", 2, "history.pickle")
+    plan = plan["ranks"][0]
+    assert plan["swap"] is None
     assert plan["blocks"]["requested_bytes"] == [30 * MIB, 40 * MIB, 60 * MIB]
     assert plan["blocks"]["death"][2] == plan["rows"]
     prove(plan)
@@ -176,7 +178,7 @@ def test_job_gets_both_plans(call: Call, job: list[str], tmp_path: Path, needs_n
     assert (said["swap"]["limit"], said["swap"]["feasible"], said["swap"]["overhead_ms"]) == (None, True, 0.0)
     assert said["device"] == "a100-40gb"
     assert said["peak_live"] <= said["pool"]["bytes"] <= said["caching"]["bytes"]
-    plan = json.loads((tmp_path / "plan.json").read_text())
+    plan = json.loads((tmp_path / "plan.json").read_text())["ranks"][0]
     prove(plan)
     assert plan["swap"]["schedule"] == said["swap"]["schedule"]
     assert plan["swap"]["step"] == 3  # counted from 1: the last of three

@@ -16,10 +16,12 @@ from vramcast.core.errors import UsageError
 from vramcast.jobs.commands.launchers import BY_WORDS
 from vramcast.jobs.targets import as_typed
 from vramcast.jobs.text import JobText
+from vramcast.tracer.protocol.run_options import AS_USUAL, RunOptions
 
 if TYPE_CHECKING:
     from vramcast.estimates.estimator import Estimator
     from vramcast.estimates.result import Estimate
+    from vramcast.jobs.job import Job
 
 RUN_COMMANDS: Final = ("auto", "nullgpu")  # the tracers that run commands; the others run models
 COMMAND_HELP: Final = (
@@ -86,9 +88,16 @@ def job_text(options: argparse.Namespace) -> JobText:
     return JobText.of({**vars(options), "command": words})
 
 
-def estimate_of(estimator: Estimator, text: JobText) -> Estimate:
-    """Return the estimate of a command; Ctrl-C ends the command early."""
+def estimate_of(estimator: Estimator, text: JobText, job: Job | None = None, how: RunOptions = AS_USUAL) -> Estimate:
+    """Return the estimate of a command; Ctrl-C ends the command early.
+
+    Args:
+        estimator: What answers.
+        text: The command.
+        job: A job made from it, for example of one rank; None: the command's own.
+        how: How it is traced.
+    """
     from vramcast.tracer.nullgpu.client import NullGpuTracer
 
     with NullGpuTracer.stoppable() as stop, first_interrupt(stop), progress(f"running {shlex.join(text.command or ())}"):
-        return estimator.estimate_job(text.job(estimator.card))
+        return estimator.estimate_job(job or text.job(estimator.card), how)

@@ -59,7 +59,7 @@ _GROUPS: Final = {
     "tools": ("devices", "models", "doctor", "stub-checkpoint"),
 }
 _WITHOUT_JSON = ("serve",)
-_BEFORE_COMMAND = ("check",)  # the verbs that take a COMMAND after `--` instead of a TARGET
+_BEFORE_COMMAND = ("check", "plan")  # the verbs that take a COMMAND after `--` instead of a TARGET
 _TRACING = ("estimate", "check", "sweep", "run")  # the verbs that use the null GPU, unless another tracer is given
 _LONGEST_LINE = 2_000  # arbitrary: characters that a person may still read
 _LONGEST_MESSAGE = 10_000  # arbitrary: in the JSON object; a program may need the end of a longer message too

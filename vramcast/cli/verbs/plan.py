@@ -1,34 +1,40 @@
 """Plan a job's memory: place blocks in a pool by their lifetimes, and move them to the host while they are unused.
 
-    vramcast plan torchvision:vgg16 --batch-size 64 --on t4 --pool --out p.json
+    vramcast plan --on t4 --pool -o plan.json -- python train.py
     vramcast plan torchvision:vgg16 --batch-size 64 --on t4 --swap --limit 4GiB
     vramcast plan history.pickle
 
-Instead of a TARGET, give a memory history that `replay` accepts (also gzipped), or a trace of vramcast (.npz). Without
---pool and --swap, both are planned where possible. Exit code 0: there is a plan; 1: the blocks do not fit within --limit.
+Instead of a TARGET, give a memory history that `replay` accepts (also gzipped), a trace of vramcast (.npz), or, after all
+options, a training command. Without --pool and --swap, both are planned where possible.
+
+Exit code 0: there is a plan; 1: the blocks do not fit within --limit.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vramcast.cli import options as shared
 from vramcast.cli import values
+from vramcast.cli.checked_job import COMMAND_HELP, estimate_of
 from vramcast.cli.help_text import ADVANCED, ANSWER, group
 from vramcast.cli.streams import answer_as, say
 from vramcast.cli.terminal import progress
 from vramcast.core.errors import UsageError
-from vramcast.core.files import atomic_write
+from vramcast.core.files import sha256_of
+from vramcast.core.plain import from_plain, to_plain
 from vramcast.core.units import gib, parse_bytes
 from vramcast.estimates.plans import has_reads, plan_pool, plan_swap
+from vramcast.hardware.cards import DEFAULT, device
 from vramcast.hardware.device import Device
+from vramcast.jobs.job import Job, Training
 from vramcast.report import SCHEMA
+from vramcast.runtime.plan_file import PlanFile, PlannedJob, PlannedPool, RankPlan
 from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.simulator.planning.pool import PoolPlan
 from vramcast.simulator.planning.swap import SwapPlan
@@ -41,13 +47,18 @@ from vramcast.tracer.format.trace import Trace
 from vramcast.tracer.protocol.run_options import RunOptions
 from vramcast.views import placement
 
-FORMAT = "vramcast-plan"
-VERSION = 1
+if TYPE_CHECKING:
+    from vramcast.estimates.estimator import Estimator
+    from vramcast.jobs.text import JobText
+
+_STEPS = 6  # arbitrary: four show that steps repeat (`repetition.find`), and the first two may differ
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options."""
-    shared.add_job(parser)
+    shared.add_job(parser, is_optional=True)
+    shared.add_course(parser)
+    shared.add_fields(parser, *shared.RANKS)
     shared.add_output(parser)
     answers, advanced = group(parser, ANSWER), group(parser, ADVANCED)
     advanced.add_argument(
@@ -69,24 +80,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="most bytes of blocks on the card, with swapping; default: the lowest peak without overhead",
     )
     answers.add_argument("--link", choices=tuple(LINKS), help="link between card and host (default: pcie4)")
-    answers.add_argument("--out", metavar="FILE.json", help="write the plan, for a program to follow")
+    answers.add_argument("-o", "--out", metavar="FILE.json", help="write the plan, for `vramcast follow`")
     answers.add_argument(
         "--chart",
         metavar="FILE",
         type=shared.drawn_path(placement.ENDINGS),
         help="draw the place and the lifetime of each block: .png or .html",
     )
+    parser.set_defaults(steps=None)
+    parser.epilog = f"Instead of TARGET, after all options: -- COMMAND: {COMMAND_HELP}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The input of a plan: a trace with addresses, the bytes that the caching allocator reserves for it, and a job's card."""
+    """The input of a plan: a trace with addresses, the bytes that the caching allocator reserves for it, and its job."""
 
     trace: Trace
     caching_bytes: int
     title: str
     has_reads: bool
     card: Device | None = None
+    job: PlannedJob = field(default_factory=PlannedJob)
+    rank: int = 0
 
 
 def main(options: argparse.Namespace) -> int:
@@ -94,17 +109,19 @@ def main(options: argparse.Namespace) -> int:
     for name in ("limit", "link"):
         if getattr(options, name) and options.pool and not options.swap:
             raise UsageError(f"--{name} applies to swapping: add --swap, or leave out --pool.")
+    if bool(options.target) == bool(options.command):
+        raise UsageError("Give a TARGET or a file, or a training command after --: one of them, and not both.")
     must_swap = bool(options.swap or options.limit or options.link)
-    source = _source(options, accesses=must_swap or not options.pool)
+    source, *others = _sources(options, accesses=must_swap or not options.pool)
     if must_swap and not source.has_reads:
         raise UsageError(
-            f"'{options.target}' does not record when blocks are read, which swapping needs: give the job as a TARGET on "
+            f"'{source.title}' does not record when blocks are read, which swapping needs: give the job as a TARGET on "
             "the null GPU (--tracer nullgpu), or plan only its pool (--pool)."
         )
     lifetimes = Lifetimes.of(source.trace)
     if not len(lifetimes):
         raise UsageError(
-            f"'{options.target}' has no allocation to plan: give a job with inputs, or record a history with "
+            f"'{source.title}' has no allocation to plan: give a job with inputs, or record a history with "
             "torch.cuda.memory._record_memory_history()."
         )
     placed = moved = None
@@ -120,7 +137,9 @@ def main(options: argparse.Namespace) -> int:
                 raise
             say(f"vramcast: no swap plan: {error}")
     if options.out:
-        _write(options.out, source, lifetimes, placed, moved)
+        plans = [_rank_plan(source, placed, moved)]
+        plans += [_rank_plan(other, placed and plan_pool(other.trace), None) for other in others]
+        PlanFile(source.title, source.job, tuple(plans)).write(options.out)
     if options.chart:
         _draw(options.chart, source, lifetimes, placed)
     said = _json(source, lifetimes, placed, moved)
@@ -131,15 +150,36 @@ def main(options: argparse.Namespace) -> int:
 
 
 # ------------------------------------------------------------------------------------------------ input
-def _source(options: argparse.Namespace, *, accesses: bool) -> _Source:
-    """Return the trace of the TARGET, or the trace in the file, that the command line names."""
-    if Path(options.target).is_file() or ":" not in options.target:
-        return _recorded(options)
-    job, how = shared.job_of(options), RunOptions(accesses=accesses)
-    with progress(f"tracing {options.target}"):
-        found = shared.estimator_of(vars(options)).estimate_job(job, how)
-    title = f"{options.target} on {job.device.name}"
-    return _Source(found.trace, found.reserved, title, has_reads(found.trace), job.device)
+def _sources(options: argparse.Namespace, *, accesses: bool) -> list[_Source]:
+    """Return the trace of the TARGET or of each rank of the command, or the trace in the file, that the command line names."""
+    if options.target and (Path(options.target).is_file() or ":" not in options.target):
+        return [_recorded(options)]
+    options.steps = options.steps or (_STEPS if options.command else Training().steps)
+    options.command = options.command or None
+    text, estimator, how = shared.text_of(vars(options)), shared.estimator_of(vars(options)), RunOptions(accesses=accesses)
+    job = text.job(device(options.device or DEFAULT))
+    if job.command is None:
+        with progress(f"tracing {options.target}"):
+            found = estimator.estimate_job(job, how)
+        return [
+            _Source(found.trace, found.reserved, f"{options.target} on {job.device.name}", has_reads(found.trace), job.device)
+        ]
+    ranks = job.command.world.chosen("all" if job.command.ranks == "auto" else job.command.ranks)
+    return [_of_rank(estimator, text, replace(job, command=replace(job.command, ranks=(rank,))), rank, how) for rank in ranks]
+
+
+def _of_rank(estimator: Estimator, text: JobText, job: Job, rank: int, how: RunOptions) -> _Source:
+    """Return the trace of one rank of a command."""
+    assert job.command is not None
+    found = estimate_of(estimator, text, job, how)
+    is_script = not (job.command.is_module or job.command.is_code)
+    script = Path(job.working_folder, job.command.program)
+    planned = PlannedJob(
+        script.name if is_script else None, (sha256_of(script) or None) if is_script else None, found.torch, job.device.name,
+        job.command.world.size,
+    )  # fmt: skip
+    title = f"{' '.join(job.command.words)} on {job.device.name}"
+    return _Source(found.trace, found.reserved, title, has_reads(found.trace), job.device, planned, rank)
 
 
 def _recorded(options: argparse.Namespace) -> _Source:
@@ -213,24 +253,22 @@ def _text(source: _Source, placed: PoolPlan | None, moved: SwapPlan | None, peak
 
 
 # ------------------------------------------------------------------------------------------------ files
-def _write(path: str, source: _Source, lifetimes: Lifetimes, placed: PoolPlan | None, moved: SwapPlan | None) -> None:
-    """Write the plan as a file for a program to follow; docs/planning.md describes each key."""
-    plan: dict[str, Any] = {
-        "format": FORMAT,
-        "version": VERSION,
-        "of": source.title,
-        "rows": lifetimes.length,
-        "blocks": {
-            "row": lifetimes.row.tolist(),
-            "requested_bytes": source.trace.size_bytes[lifetimes.row].tolist(),
-            "birth": lifetimes.birth.tolist(),
-            "death": lifetimes.death.tolist(),
-        },
-        "pool": None if placed is None else placed.to_dict(),
-        "swap": None if moved is None else moved.to_json(),
+def _rank_plan(source: _Source, placed: PoolPlan | None, moved: SwapPlan | None) -> RankPlan:
+    """Return the part of the plan file for one rank; docs/planning.md describes each key."""
+    blocks = Lifetimes.of(source.trace)
+    columns = {
+        "row": blocks.row,
+        "requested_bytes": source.trace.size_bytes[blocks.row],
+        "birth": blocks.birth,
+        "death": blocks.death,
     }
-    with atomic_write(path) as file:
-        file.write(json.dumps(plan, separators=(",", ":")).encode())
+    return RankPlan(
+        source.rank,
+        blocks.length,
+        {name: tuple(column.tolist()) for name, column in columns.items()},
+        None if placed is None else from_plain(PlannedPool, placed.to_dict(), "the pool"),
+        None if moved is None else to_plain(moved.to_json()),
+    )
 
 
 def _draw(path: str, source: _Source, lifetimes: Lifetimes, placed: PoolPlan | None) -> None:

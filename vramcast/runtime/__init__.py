@@ -1,0 +1,1 @@
+"""What runs inside a job that follows a plan: `vramcast.runtime.follow("plan.json")`."""
