@@ -40,6 +40,7 @@ VERBS: Final = {
     "plan": (
         "Plan a job's memory: place blocks in a pool by their lifetimes, and move them to the host while they are unused."
     ),
+    "follow": "Run a training command with its memory served from a plan.",
     "measure": "Measure real training jobs on this machine's GPU and append them to a data set.",
     "import": "Read job histories into a data set.",
     "train": "Train the learned correction on measured runs: yours, ours, or both.",
@@ -53,13 +54,13 @@ VERBS: Final = {
     "stub-checkpoint": "Write a checkpoint with real shapes and no weights, for scripts that call from_pretrained.",
 }
 _GROUPS: Final = {
-    "estimate": ("estimate", "check", "run", "sweep", "plan", "replay"),
+    "estimate": ("estimate", "check", "run", "sweep", "plan", "follow", "replay"),
     "your history": ("adopt", "import", "measure", "train", "calibrate", "evaluate"),
     "cluster": ("serve",),
     "tools": ("devices", "models", "doctor", "stub-checkpoint"),
 }
-_WITHOUT_JSON = ("serve",)
-_BEFORE_COMMAND = ("check", "plan")  # the verbs that take a COMMAND after `--` instead of a TARGET
+_WITHOUT_JSON = ("serve", "follow")
+_BEFORE_COMMAND = ("check", "plan", "follow")  # the verbs that take a COMMAND after `--` instead of a TARGET
 _TRACING = ("estimate", "check", "sweep", "run")  # the verbs that use the null GPU, unless another tracer is given
 _LONGEST_LINE = 2_000  # arbitrary: characters that a person may still read
 _LONGEST_MESSAGE = 10_000  # arbitrary: in the JSON object; a program may need the end of a longer message too

@@ -1,4 +1,4 @@
-"""The plan file of a job: what `vramcast plan --out` writes, and what the job that follows the plan reads.
+"""The plan file of a job: `vramcast plan --out` writes it, and the job that follows the plan reads it.
 
 One JSON object has the job that was traced (`PlannedJob`) and a plan for each rank (`RankPlan`): a pool, a swap schedule, or
 both. The file may come from others, so each value is checked when it is read.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from vramcast.core.errors import TraceFileError
+from vramcast.core.errors import TraceFileError, UsageError
 from vramcast.core.files import atomic_write
 from vramcast.core.plain import Between, from_plain, json_value, to_plain
 from vramcast.core.units import INT64_MOST
@@ -44,10 +44,35 @@ class PlannedJob:
     card: str | None = None
     world_size: int | None = None
 
+    def require(self, here: PlannedJob) -> None:
+        """Raise if the plan is for another job than the one `here`, as far as both are known.
+
+        Raises:
+            UsageError: A fact differs; the message names it.
+        """
+        for name, words in _FACTS.items():
+            planned, found = getattr(self, name), getattr(here, name)
+            if None in (planned, found) or planned == found:
+                continue
+            if name == "script_sha256":
+                planned, found = f"{self.script} as it was", f"{here.script} as it is now"
+            raise UsageError(
+                f"The plan is for another job, {words} differs: {planned} in the plan, {found} here. Make a plan for this job: "
+                "vramcast plan --pool -o plan.json -- COMMAND."
+            )
+
+
+_FACTS: Final = {
+    "script_sha256": "the script",
+    "torch": "the release of torch",
+    "card": "the card",
+    "world_size": "the number of ranks",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedPeriod:
-    """How a pool goes on when the job outlasts its trace; see `simulator.planning.pool.Period`."""
+    """Continuation of a pool when the job outlasts its trace; see `simulator.planning.pool.Period`."""
 
     first_block: _Bytes
     n_blocks: Annotated[int, Between(1, INT64_MOST)]

@@ -1,0 +1,1 @@
+"""Plans that are followed, on the null GPU."""

@@ -1,0 +1,130 @@
+"""A followed plan: footprints, statistics, refusals, and that no block overlaps another, on the null GPU."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.follow import __main__ as benchmark
+from benchmarks.follow import on_null
+from benchmarks.follow.jobs import LARGE
+from benchmarks.follow.on_null import MIB, Asked
+from vramcast.core.errors import CompilerError, UsageError
+from vramcast.runtime import library
+from vramcast.runtime.plan_file import PlanFile, PlannedJob, PlannedPool, RankPlan
+
+
+@pytest.fixture(scope="module")
+def plans(needs_null_gpu: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the plans of two jobs."""
+    folder = tmp_path_factory.mktemp("plans")
+    for name in ("cnn", "transformer"):
+        on_null.plan(name, folder)
+    return folder
+
+
+def test_every_virtual_function_of_the_installed_torch_is_forwarded() -> None:
+    import torch
+
+    known = library.virtuals(Path(torch.__file__).parent / "include")
+    assert {"allocate", "recordStream", "createOrIncrefPool", "getExpandableSegmentSizes"} <= known
+    assert known - library.forwarded() == {"is_simple_data_ptr", "getMemoryInfo"}
+
+
+def test_unknown_virtual_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "forwarded", lambda: {"allocate"})
+    with pytest.raises(CompilerError, match=r"does not forward \(.*recordStream.*\): use an older torch"):
+        library.load()
+
+
+@pytest.mark.parametrize(
+    ("here", "words"),
+    [
+        (PlannedJob("train.py", "cd"), "the script differs: train.py as it was in the plan, train.py as it is now here"),
+        (PlannedJob(torch="2.12.0"), r"the release of torch differs: 2\.11\.0 in the plan, 2\.12\.0 here"),
+        (PlannedJob(card="T4"), "the card differs: A100 in the plan, T4 here"),
+        (PlannedJob(world_size=4), "the number of ranks differs: 2 in the plan, 4 here"),
+    ],
+)
+def test_plan_of_another_job_is_refused(here: PlannedJob, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        PlannedJob("train.py", "ab", "2.11.0", "A100", 2).require(here)
+
+
+def test_unknown_facts_are_not_compared() -> None:
+    PlannedJob(torch="2.11.0").require(PlannedJob("train.py", "ab", "2.11.0", "T4", 3))
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", ["cnn", "transformer"])
+def test_job_takes_the_arena_and_nothing_else(plans: Path, name: str) -> None:
+    plan = plans / f"{name}.json"
+    ran = on_null.run_script(name, 8, plan, plans)
+    assert set(ran.device) == {-(-benchmark.arena(plan) // (2 * MIB)) * 2 * MIB}
+    assert ran.counts is not None
+    assert (ran.counts["holes"], ran.counts["strays"]) == (0, 0)
+    stats = ran.found["stats"]
+    assert stats["allocated_bytes.all.current"] == ran.found["in_snapshot"]["active_allocated"]
+    assert stats["allocation.all.current"] == ran.found["blocks"]
+    assert stats["allocated_bytes.all.peak"] == benchmark.arena(plan) or stats["allocated_bytes.all.peak"] < benchmark.arena(
+        plan
+    )
+
+
+@pytest.mark.integration
+def test_unchanged_script_follows_from_the_command_line(plans: Path) -> None:
+    plan = plans / "cnn.json"
+    ran = on_null.run_script("cnn", 3, None, plans, before=[sys.executable, "-m", "vramcast", "follow", str(plan), "--"])
+    assert ran.found["stats"]["reserved_bytes.all.peak"] == -(-benchmark.arena(plan) // (2 * MIB)) * 2 * MIB
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("deviation", ["evaluates", "raises", "averages", "smaller"])
+def test_deviation_takes_at_most_a_twentieth_more_than_without_a_plan(plans: Path, deviation: str) -> None:
+    native, followed = (on_null.run(Asked("cnn", 7, plan, deviation)) for plan in ("", str(plans / "cnn.json")))
+    assert followed.most <= 1.05 * native.most
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_live_blocks_never_overlap_and_no_request_is_lost(plans: Path, is_slow: bool) -> None:
+    total, wrong = benchmark.judged(plans / "transformer.json", range(6), is_slow=is_slow)
+    assert wrong == 0
+    assert total["planned"] > 10_000
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("fault", benchmark.FAULTS)
+def test_planted_fault_is_found(plans: Path, fault: str, tmp_path: Path) -> None:
+    source = benchmark.faulty_source(fault, tmp_path)
+    assert benchmark.judged(plans / "transformer.json", range(6), is_slow=True, source=source)[1] > 0
+
+
+@pytest.mark.integration
+def test_job_fits_on_a_small_card_only_with_its_plan(needs_null_gpu: None, tmp_path: Path) -> None:
+    plan = on_null.plan(LARGE, tmp_path)
+    native, followed = (on_null.run(Asked(LARGE, 3, path), total_bytes=benchmark.SMALL_CARD) for path in ("", str(plan)))
+    assert "out of memory" in native.found["out_of_memory"]
+    assert not followed.found["out_of_memory"]
+
+
+@pytest.mark.integration
+def test_command_ends_with_the_scripts_exit_code_and_refusals_with_two(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch, sys; sys.exit(7)\n")
+    pool = PlannedPool(1024, (512,), (0,))
+    rank = RankPlan(0, 2, {"birth": (0,), "death": (1,), "row": (0,), "requested_bytes": (4,)}, pool)
+
+    def follow(job: PlannedJob) -> tuple[int, str]:
+        PlanFile("a job", job, (rank,)).write(tmp_path / "plan.json")
+        words = [sys.executable, "-m", "vramcast", "follow", str(tmp_path / "plan.json"), "--", sys.executable, "train.py"]
+        ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+        return ran.returncode, ran.stderr
+
+    assert follow(PlannedJob("other.py"))[0] == 7  # another program: nothing is followed
+    code, said = follow(PlannedJob("train.py", "ab"))
+    assert (code, "the script differs" in said) == (2, True)
+    code, said = follow(PlannedJob("train.py", None, "1.0"))
+    assert (code, "the release of torch differs" in said) == (2, True)

@@ -1,0 +1,410 @@
+// A CUDAAllocator that serves a plan's requests from one arena, and forwards all others to PyTorch's own allocator.
+//
+//   request -> planned place, free now, default stream, no graph capture?   yes: there
+//                                      no: memory that is taken already: the native allocator's idle blocks, a hole of the
+//                                          arena; only then new memory, from the native allocator
+//
+// The plan only proposes places. What lives is known here, and a place is given only if nothing lives there: a wrong proposal
+// costs memory, never correctness. Compiled against the headers of the job's own torch; ctypes calls the functions at the end.
+#include <c10/core/Allocator.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+
+#include "arena.h"
+#include "meter.h"
+#include "sequence.h"
+
+namespace cca = c10::cuda::CUDACachingAllocator;
+using c10::DataPtr;
+using c10::DeviceIndex;
+using Native = cca::CUDAAllocator;
+using Pool = c10::cuda::MempoolId_t;
+#define AT_LEAST(minor) (TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= (minor)))
+
+namespace {
+constexpr int64_t kAlign = 512;      // spec: alignment of PyTorch's CUDA blocks
+constexpr int64_t kSmall = 1 << 20;  // spec: the native allocator serves these from segments of 2 MiB
+constexpr int64_t kPatience = 256;   // arbitrary: requests outside the plan, after which its first steps are not expected
+constexpr int64_t kGivenUp = 4096;   // arbitrary: the same, after which an empty arena is given back
+
+void free_planned(void* pointer);
+
+class Follower final : public Native {
+ public:
+  Follower(Native* native, std::vector<int64_t> sizes, std::vector<int64_t> offsets, const std::vector<int64_t>& lasts,
+           int64_t height, int64_t first, int64_t period, int64_t end)
+      : native_(native), offset_(std::move(offsets)), sequence_(std::move(sizes), lasts, first, period, end), arena_(height) {}
+
+  // ------------------------------------------------------------------------------------------------ requests
+  DataPtr allocate(size_t bytes) override {
+    const DeviceIndex device = current_device();
+    const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device).stream();
+    void* place = take(bytes, device, stream);
+    const auto planned = [&] { return DataPtr{place, place, &free_planned, c10::Device(c10::DeviceType::CUDA, device)}; };
+    if (place) return planned();
+    DataPtr data;
+    try {
+      data = native_->allocate(bytes);
+    } catch (const c10::OutOfMemoryError&) {
+      if ((place = last_resort(bytes, device, stream))) return planned();
+      data = native_->allocate(bytes);  // the arena is its now
+    }
+    note(device);
+    return data;
+  }
+  void* raw_alloc(size_t bytes) override {
+    return raw_alloc_with_stream(bytes, c10::cuda::getCurrentCUDAStream(current_device()).stream());
+  }
+  void* raw_alloc_with_stream(size_t bytes, cudaStream_t stream) override {
+    const DeviceIndex device = current_device();
+    if (void* place = take(bytes, device, stream)) return place;
+    void* pointer = nullptr;
+    try {
+      pointer = native_->raw_alloc_with_stream(bytes, stream);
+    } catch (const c10::OutOfMemoryError&) {
+      if (void* place = last_resort(bytes, device, stream)) return place;
+      pointer = native_->raw_alloc_with_stream(bytes, stream);
+    }
+    note(device);
+    return pointer;
+  }
+  void raw_delete(void* pointer) override { holds(pointer) ? give(pointer) : native_->raw_delete(pointer); }
+  c10::DeleterFnPtr raw_deleter() const override { return native_->raw_deleter(); }  // CUDA graph trees compare with it
+  void give(void* pointer) {
+    std::lock_guard<std::mutex> guard(lock_);
+    const int64_t offset = static_cast<char*>(pointer) - base_;
+    const vramcast::Block* block = arena_.at(offset);
+    TORCH_CHECK(block, "vramcast follow: a block was freed that is not in use.");
+    const int64_t size = block->size;
+    meter_.free(size, block->requested);
+    if (block->streams.empty()) {
+      arena_.free(offset, false);
+      return meter_.release(size);
+    }
+    c10::cuda::CUDAGuard device(device_);  // the events' one
+    arena_.free(offset, pools_ == 0);
+  }
+  void recordStream(const DataPtr& data, c10::cuda::CUDAStream stream) override {
+    if (!holds(data.get())) return native_->recordStream(data, stream);
+    std::lock_guard<std::mutex> guard(lock_);
+    vramcast::Block* block = arena_.at(static_cast<char*>(data.get()) - base_);
+    if (!block || stream.stream() == stream_) return;
+    auto& streams = block->streams;
+    if (std::find(streams.begin(), streams.end(), stream.stream()) == streams.end()) streams.push_back(stream.stream());
+  }
+
+  // Values for vramcast/runtime/follower.py, in the order of its `Counts`.
+  void counts(int64_t* out) {
+    std::lock_guard<std::mutex> guard(lock_);
+    const int64_t values[] = {planned_, holes_, strays_, sequence_.resyncs(), base_ ? arena_.height() : 0, is_over_};
+    std::copy(std::begin(values), std::end(values), out);
+  }
+  void* base() const { return base_; }
+
+  // ------------------------------------------------------------------------------------------------ statistics
+  vramcast::Stats getDeviceStats(DeviceIndex device) override {
+    auto found = native_->getDeviceStats(device);
+    if (device != device_) return found;
+    std::lock_guard<std::mutex> guard(lock_);
+    return meter_.told(found);
+  }
+  void resetAccumulatedStats(DeviceIndex device) override {
+    native_->resetAccumulatedStats(device);
+    if (device != device_) return;
+    std::lock_guard<std::mutex> guard(lock_);
+    meter_.reset_totals();
+  }
+  void resetPeakStats(DeviceIndex device) override {
+    native_->resetPeakStats(device);
+    const auto found = native_->getDeviceStats(device);
+    std::lock_guard<std::mutex> guard(lock_);
+    if (device == device_) meter_.reset_peaks(found);
+  }
+#if AT_LEAST(11)
+  cca::SnapshotInfo snapshot(Pool pool = {0, 0}, bool traces = true) override { return told(native_->snapshot(pool, traces)); }
+#elif AT_LEAST(8)
+  cca::SnapshotInfo snapshot(Pool pool = {0, 0}) override { return told(native_->snapshot(pool)); }
+#else
+  cca::SnapshotInfo snapshot() override { return told(native_->snapshot()); }
+#endif
+
+  // ------------------------------------------------------------------------------------------------ the native allocator's
+  void beginAllocateToPool(DeviceIndex d, Pool pool, std::function<bool(cudaStream_t)> filter) override {
+    ++pools_;
+    native_->beginAllocateToPool(d, pool, std::move(filter));
+  }
+  void endAllocateToPool(DeviceIndex d, Pool pool) override {
+    native_->endAllocateToPool(d, pool);
+    --pools_;
+  }
+  void* getBaseAllocation(void* p, size_t* size) override { return native_->getBaseAllocation(owner(p), size); }
+  cca::ShareableHandle shareIpcHandle(void* p) override {
+    auto handle = native_->shareIpcHandle(owner(p));
+    handle.offset += static_cast<char*>(p) - static_cast<char*>(owner(p));
+    return handle;
+  }
+  void copy_data(void* to, const void* from, std::size_t n) const override { native_->copy_data(to, from, n); }
+  void init(int n) override { native_->init(n); }
+  bool initialized() override { return native_->initialized(); }
+  double getMemoryFraction(DeviceIndex d) override { return native_->getMemoryFraction(d); }
+  void setMemoryFraction(double f, DeviceIndex d) override { native_->setMemoryFraction(f, d); }
+  void enable(bool value) override { native_->enable(value); }
+  bool isEnabled() const override { return native_->isEnabled(); }
+  void cacheInfo(DeviceIndex d, size_t* largest) override { native_->cacheInfo(d, largest); }
+  void releasePool(DeviceIndex d, Pool pool) override { native_->releasePool(d, pool); }
+  int getPoolUseCount(DeviceIndex d, Pool pool) override { return native_->getPoolUseCount(d, pool); }
+  bool checkPoolLiveAllocations(DeviceIndex d, Pool pool, const std::unordered_set<void*>& live) override {
+    return native_->checkPoolLiveAllocations(d, pool, live);
+  }
+  std::shared_ptr<void> getIpcDevPtr(std::string handle) override { return native_->getIpcDevPtr(std::move(handle)); }
+  bool isHistoryEnabled() override { return native_->isHistoryEnabled(); }
+  void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& md) override { native_->recordAnnotation(md); }
+  void attachOutOfMemoryObserver(cca::OutOfMemoryObserver o) override { native_->attachOutOfMemoryObserver(std::move(o)); }
+  void attachAllocatorTraceTracker(cca::AllocatorTraceTracker t) override { native_->attachAllocatorTraceTracker(std::move(t)); }
+  void enablePeerAccess(DeviceIndex d, DeviceIndex to) override { native_->enablePeerAccess(d, to); }
+  cudaError_t memcpyAsync(void* dst, int dd, const void* src, int sd, size_t n, cudaStream_t s, bool p2p) override {
+    return native_->memcpyAsync(dst, dd, src, sd, n, s, p2p);
+  }
+  std::shared_ptr<cca::AllocatorState> getCheckpointState(DeviceIndex d, Pool id) override {
+    return native_->getCheckpointState(d, id);
+  }
+  cca::CheckpointDelta setCheckpointPoolState(DeviceIndex d, std::shared_ptr<cca::AllocatorState> s) override {
+    return native_->setCheckpointPoolState(d, std::move(s));
+  }
+  std::string name() override { return native_->name(); }  // "native": CUDA graphs and others ask for it
+#if AT_LEAST(8)
+  void emptyCache(Pool pool = {0, 0}) override { native_->emptyCache(pool); }
+  void pushCompileContext(std::string& md) override { native_->pushCompileContext(md); }
+  void popCompileContext() override { native_->popCompileContext(); }
+#else
+  void emptyCache() override { native_->emptyCache(); }
+  void ensureExistsAndIncrefPool(DeviceIndex d, Pool pool) override { native_->ensureExistsAndIncrefPool(d, pool); }
+#endif
+#if AT_LEAST(11)
+  void createOrIncrefPool(DeviceIndex d, Pool pool, std::shared_ptr<Native> a = nullptr) override {
+    native_->createOrIncrefPool(d, pool, std::move(a));
+  }
+  void setUseOnOOM(DeviceIndex d, Pool pool, bool use) override { native_->setUseOnOOM(d, pool, use); }
+  void recordHistory(bool e, cca::CreateContextFn c, size_t n, cca::RecordContext w, bool clear,
+                     const std::vector<std::string>& skip) override {
+    native_->recordHistory(e, c, n, w, clear, skip);
+  }
+#elif AT_LEAST(8)
+  void createOrIncrefPool(DeviceIndex d, Pool pool, Native* a = nullptr) override { native_->createOrIncrefPool(d, pool, a); }
+  void setUseOnOOM(DeviceIndex d, Pool pool) override { native_->setUseOnOOM(d, pool); }
+  void recordHistory(bool e, cca::CreateContextFn c, size_t n, cca::RecordContext w, bool clear) override {
+    native_->recordHistory(e, c, n, w, clear);
+  }
+#else
+  void recordHistory(bool e, cca::CreateContextFn c, size_t n, cca::RecordContext w) override {
+    native_->recordHistory(e, c, n, w);
+  }
+#endif
+#if AT_LEAST(10)
+  std::vector<cca::StreamSegmentSize> getExpandableSegmentSizes(DeviceIndex d) override {
+    return native_->getExpandableSegmentSizes(d);
+  }
+  void setNoSplit(DeviceIndex d, Pool pool) override { native_->setNoSplit(d, pool); }
+  void setUserMetadata(const std::string& m) override { native_->setUserMetadata(m); }
+  std::string getUserMetadata() override { return native_->getUserMetadata(); }
+#endif
+#if AT_LEAST(12)
+  std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* p) override {
+    return native_->getContextForPointer(owner(const_cast<void*>(p)));
+  }
+  void attachOomRejectionObserver(cca::OomRejectionObserver o) override { native_->attachOomRejectionObserver(std::move(o)); }
+#endif
+#if AT_LEAST(13)
+  void markCaptureBegin(DeviceIndex d) override { native_->markCaptureBegin(d); }
+  void markCaptureEnd(DeviceIndex d) override { native_->markCaptureEnd(d); }
+  DataPtr allocateWithAddress(size_t n, void* address) override { return native_->allocateWithAddress(n, address); }
+#endif
+#if AT_LEAST(14)
+  bool supportsUserMetadata() override { return native_->supportsUserMetadata(); }
+  void annotateMemory(const void* p, const std::string& m) override { native_->annotateMemory(owner(const_cast<void*>(p)), m); }
+#endif
+
+ private:
+  static DeviceIndex current_device() {
+    DeviceIndex device = 0;
+    C10_CUDA_CHECK(c10::cuda::GetDevice(&device));
+    return device;
+  }
+  static int64_t rounded(size_t bytes) { return (static_cast<int64_t>(bytes) + kAlign - 1) / kAlign * kAlign; }
+  bool holds(const void* p) const {
+    const auto at = static_cast<const char*>(p);
+    const char* base = base_;
+    return base && at >= base && at < base + arena_.height();
+  }
+  void* owner(void* p) const { return holds(p) ? base_.load() : p; }  // the native allocator knows the arena as one block
+  auto gone() {
+    return [this](const vramcast::Block& block) { meter_.release(block.size); };
+  }
+
+  struct Given {
+    char* place = nullptr;
+    bool may_be_peak = false, may_fill_hole = false, is_abandoned = false;
+  };
+  // Returns a place in the arena, if this request is to have one. The native allocator is asked only while the lock is not
+  // held: under its own lock it may free blocks of ours (those of other processes, when the device is full).
+  void* take(size_t bytes, DeviceIndex device, cudaStream_t stream) {
+    if (is_over_ || !bytes) return nullptr;
+    std::call_once(begun_, [&] { begin(device); });
+    if (device != device_) return nullptr;
+    Given given = step(bytes, stream);
+    if (given.may_fill_hole && !has_idle(bytes)) given = fill_hole(bytes);
+    if (given.is_abandoned) return_arena();
+    if (given.may_be_peak) note(device);
+    return given.place;
+  }
+  // Gives a request its planned place.
+  Given step(size_t bytes, cudaStream_t stream) {
+    std::lock_guard<std::mutex> guard(lock_);
+    if (!base_) return {};
+    if (stream != stream_ || pools_ > 0) return ++strays_, Given{};
+    const int64_t size = rounded(bytes);
+    const auto is_free = [&](int64_t at) { return arena_.clear(offset_[at], size, gone()); };
+    const int64_t at = sequence_.find(size, is_free);
+    if (at >= 0 && is_free(at)) {
+      ++planned_;
+      lost_ = 0;
+      return put(offset_[at], bytes);
+    }
+    ++strays_;
+    const bool is_abandoned = ++lost_ > kGivenUp && arena_.clear(0, arena_.height(), gone());
+    // In the arena, what stays would keep large blocks from their places for the rest of the job, and so would many small ones.
+    const bool may_stay = size <= kSmall || sequence_.may_last(size) || !(sequence_.is_in_steps() || lost_ > kPatience);
+    return {nullptr, false, !is_abandoned && (at >= 0 ? size > kSmall : !may_stay), is_abandoned};
+  }
+  Given fill_hole(size_t bytes) {
+    std::lock_guard<std::mutex> guard(lock_);
+    const int64_t low = base_ ? arena_.hole(rounded(bytes), gone()) : -1;
+    if (low < 0) return {};
+    ++holes_, --strays_;
+    return put(low, bytes);
+  }
+  Given put(int64_t offset, size_t bytes) {
+    arena_.put(offset, rounded(bytes), static_cast<int64_t>(bytes));
+    meter_.allocate(rounded(bytes), static_cast<int64_t>(bytes));
+    return {base_ + offset, meter_.may_be_peak()};
+  }
+  bool has_idle(size_t bytes) {  // in the native allocator
+    size_t largest = 1;          // 0 would mean: start from the device's free memory
+    native_->cacheInfo(device_, &largest);
+    return largest >= bytes;
+  }
+  void note(DeviceIndex device) {  // perhaps there is a new peak
+    if (device != device_) return;
+    const auto found = native_->getDeviceStats(device);
+    std::lock_guard<std::mutex> guard(lock_);
+    if (meter_.has_begun()) meter_.look(found);
+  }
+  // The device is full, as the current exception says: any hole, or the arena goes back if nothing is in it.
+  char* last_resort(size_t bytes, DeviceIndex device, cudaStream_t stream) {
+    if (!base_ || device != device_ || stream != stream_ || pools_ > 0) throw;
+    const Given given = fill_hole(bytes);
+    if (!given.place && !return_arena()) throw;
+    if (given.may_be_peak) note(device);
+    return given.place;
+  }
+  void begin(DeviceIndex device) {
+    stream_ = c10::cuda::getDefaultCUDAStream(device).stream();
+    try {
+      const auto before = native_->getDeviceStats(device);
+      base_ = static_cast<char*>(native_->raw_alloc_with_stream(arena_.height(), stream_));
+      meter_.take_arena(before, native_->getDeviceStats(device));
+      device_ = device;
+    } catch (const c10::OutOfMemoryError&) {
+      is_over_ = true;
+    }
+  }
+  bool return_arena() {
+    char* base = nullptr;
+    {
+      std::lock_guard<std::mutex> guard(lock_);
+      if (!base_ || !arena_.clear(0, arena_.height(), gone())) return false;
+      base = base_.exchange(nullptr);
+      is_over_ = true;
+      meter_.return_arena();
+    }
+    native_->raw_delete(base);
+    return true;
+  }
+  cca::SnapshotInfo told(cca::SnapshotInfo info) {  // the arena's block as the blocks in it
+    std::lock_guard<std::mutex> guard(lock_);
+    if (!base_) return info;
+    for (auto& segment : info.segments) {
+      size_t address = segment.address;
+      for (auto block = segment.blocks.begin(); block != segment.blocks.end(); address += block++->size) {
+        if (reinterpret_cast<char*>(address) != base_) continue;
+        std::vector<cca::BlockInfo> parts;
+        const auto part = [&](int64_t size, int64_t requested, bool allocated, bool active) {
+          if (size <= 0) return;
+          cca::BlockInfo one;
+          one.size = size;
+          one.requested_size = requested;
+          one.allocated = allocated;
+          one.active = active;
+          parts.push_back(one);
+          segment.allocated_size += allocated ? size : 0;
+          segment.active_size += active ? size : 0;
+          segment.requested_size += allocated ? requested : 0;
+        };
+        int64_t low = 0;
+        const auto whole = static_cast<int64_t>(block->size);
+        segment.allocated_size -= whole;
+        segment.active_size -= whole;
+        segment.requested_size -= block->requested_size;
+        for (const auto& [offset, live] : arena_.live()) {
+          part(offset - low, 0, false, false);
+          part(live.size, live.requested, !live.is_freed, true);
+          low = offset + live.size;
+        }
+        part(whole - low, 0, false, false);
+        segment.blocks.insert(segment.blocks.erase(block), parts.begin(), parts.end());
+        return info;
+      }
+    }
+    return info;
+  }
+
+  Native* const native_;
+  const std::vector<int64_t> offset_;
+  std::mutex lock_;  // never held while the native allocator is asked
+  vramcast::Sequence sequence_;
+  vramcast::Arena arena_;
+  vramcast::Meter meter_;
+  int64_t planned_ = 0, holes_ = 0, strays_ = 0, lost_ = 0;
+  std::once_flag begun_;
+  std::atomic<bool> is_over_{false};
+  std::atomic<int> pools_{0};
+  std::atomic<char*> base_{nullptr};
+  std::atomic<DeviceIndex> device_{-1};
+  cudaStream_t stream_ = nullptr;
+};
+
+Follower* follower = nullptr;  // until the process ends: blocks may outlive everything else
+void free_planned(void* pointer) { follower->give(pointer); }
+}  // namespace
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+EXPORT const char* follow_start(const int64_t* sizes, const int64_t* offsets, const int64_t* lasts, int64_t n,
+                                int64_t height, int64_t first, int64_t period, int64_t end) {
+  static std::string name;
+  Native* native = cca::allocator.load();
+  name = native->name();
+  if (follower || name != "native") return follower ? "vramcast's own" : name.c_str();
+  follower = new Follower(native, {sizes, sizes + n}, {offsets, offsets + n}, {lasts, lasts + n}, height, first, period, end);
+  cca::allocator.store(follower);
+  c10::SetAllocator(c10::DeviceType::CUDA, follower, 0);
+  return nullptr;
+}
+EXPORT void follow_counts(int64_t* out) { follower->counts(out); }
+EXPORT void* follow_base() { return follower->base(); }
