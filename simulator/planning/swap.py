@@ -22,7 +22,7 @@ from the card's own memory, and the host always keeps up.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -115,20 +115,28 @@ class SwapPlan:
         }
 
 
-def plan(trace: Trace, *, limit_bytes: int | None = None, link: str | Link = "pcie4", seed: int = 0) -> SwapPlan:
+def plan(
+    trace: Trace,
+    *,
+    limit_bytes: int | None = None,
+    link: str | Link = "pcie4",
+    among: Collection[int] | None = None,
+    seed: int = 0,
+) -> SwapPlan:
     """Return the plan with the least overhead found that keeps live bytes at `limit_bytes` or below.
 
     Args:
         trace: With READ and WRITE rows, as from `RunOptions(accesses=True)`.
         limit_bytes: Limit of live bytes at any instant; None: the lowest without a waiting operator.
         link: A name in `LINKS`, or a link of your own.
+        among: ALLOC rows of the blocks that may move; None: all.
         seed: Seed of the search for weights; the same seed gives the same plan.
     Raises:
         UsageError: The trace has no accesses, the limit is not positive, or optuna is missing.
     """
     if limit_bytes is not None and limit_bytes <= 0:
         raise UsageError(f"The limit is {limit_bytes} bytes: give the bytes that live tensors may take, for example 8GiB.")
-    planner = _Planner(trace, find_link(link), seed)
+    planner = _Planner(trace, find_link(link), seed, among)
     return planner.least_peak() if limit_bytes is None else planner.within(limit_bytes)
 
 
@@ -177,9 +185,9 @@ def _submodular(load: npt.NDArray[np.int64], candidates: Candidates) -> Floats:
 
 
 class _Planner:
-    def __init__(self, trace: Trace, link: Link, seed: int) -> None:
+    def __init__(self, trace: Trace, link: Link, seed: int, among: Collection[int] | None) -> None:
         self.timeline = Timeline.of(trace)
-        self.candidates = Candidates.of(self.timeline)
+        self.candidates = Candidates.of(self.timeline, among=among)
         self.link = link
         self.seed = seed
         self.scheduler = Scheduler(self.timeline, self.candidates, link)

@@ -13,6 +13,7 @@ live bytes over them, from its first ALLOC on. While an operator waits, the load
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,15 +171,15 @@ class Candidates:
         return len(self.block)
 
     @classmethod
-    def of(cls, timeline: Timeline, min_bytes: int = MIN_SWAP_BYTES) -> Candidates:
+    def of(cls, timeline: Timeline, min_bytes: int = MIN_SWAP_BYTES, among: Collection[int] | None = None) -> Candidates:
         """Return the candidates of `timeline`: at least `min_bytes`, with two consecutive accesses on both sides of the
-        peak.
+        peak; only blocks in `among`, if given.
         """
         peak, n = timeline.peak, len(timeline)
         rows: list[tuple[int, int, int, int]] = []
         for block, operators in sorted(timeline.accesses.items()):
             size_bytes = timeline.size_bytes[block]
-            if size_bytes < min_bytes or peak in operators:
+            if size_bytes < min_bytes or peak in operators or (among is not None and block not in among):
                 continue
             before = [k for k in operators if k < peak]
             after = [k for k in operators if k > peak]

@@ -5,23 +5,28 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from vramcast.core.errors import CannotEstimate
+from vramcast.core.errors import CannotEstimate, TraceFileError
+from vramcast.core.plain import to_plain
 from vramcast.estimates import plans
+from vramcast.runtime.plan_file import PlanFile
+from vramcast.runtime.swapping import swapping
 from vramcast.tracer.format.snapshot import write_snapshot
 from vramcast.tracer.format.trace import Action, Trace
 
 Call = Callable[..., tuple[int, str, str]]
 MIB = 2**20
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-KEYS = {"schema", "device", "peak_live", "pool", "caching", "swap"}
+KEYS = {"schema", "device", "peak_live", "pool", "caching", "swap", "free_options"}
 POOL_KEYS = {"bytes", "ratio", "algorithm", "seconds"}
-SWAP_KEYS = {"limit", "feasible", "moved_bytes", "overhead_ms", "schedule"}
+SWAP_KEYS = {"limit", "feasible", "moved_bytes", "overhead_ms", "schedule", "hooks"}
 
 
 @pytest.fixture
@@ -193,6 +198,9 @@ def test_keeps_limit_or_exits_1(call: Call, job: list[str], needs_null_gpu: None
     assert said["pool"] is None
     assert (said["swap"]["limit"], said["swap"]["feasible"]) == (peak * 9 // 10, True)
     assert said["swap"]["moved_bytes"] == sum(move["size_bytes"] for move in said["swap"]["schedule"]) > 0
+    hooks = said["swap"]["hooks"]
+    assert hooks["peak_bytes"] <= peak * 9 // 10
+    assert 0 < hooks["moved_bytes"] <= hooks["host_bytes"]
     code, out, _ = call("plan", *job, "--swap", "--limit", "1MiB", "--json")
     said = json.loads(out)["swap"]
     assert code == 1
@@ -267,3 +275,38 @@ def test_unwritable_file_exits_3_with_json(call: Call, history: Path, option: st
     assert code == 3
     assert "cannot be written: No such file or directory. Choose another path." in err
     assert json.loads(out)["error"] == "OutputError"
+
+
+def test_command_gets_hooks_and_pool_of_its_requests_with_hooks(
+    call: Call, tmp_path: Path, job: list[str], needs_null_gpu: None
+) -> None:
+    pytest.importorskip("optuna")
+    script = Path(job[0].split(":")[0]).with_name("train.py")
+    script.write_text(
+        "import torch, deep\n"
+        "model = deep.deep().cuda()\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "for _ in range(6):\n"
+        "    loss = model(torch.randn(8192, 1024, device='cuda')).square().mean()\n"
+        "    optimizer.zero_grad()\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+    )
+    path = tmp_path / "plan.json"
+    code, out, _ = call(
+        "plan", "--on", "t4", "--swap", "--pool", "--link", "pcie3", "-o", str(path), "--", "python", str(script)
+    )
+    assert code == 0
+    assert "as traced with its hooks" in out
+    assert "of pinned host memory" in out
+    plan = PlanFile.read(path).of_rank(0)
+    assert plan.pool is not None
+    assert plan.swap is not None
+    prove({"blocks": plan.blocks, "pool": to_plain(plan.pool)})
+    hooks = plan.swap["hooks"]
+    assert plan.pool.height_bytes >= hooks["peak_bytes"]
+    assert plan.pool.height_bytes < plan.swap["peak_live"]
+    with swapping(plan):
+        torch.ones(2, requires_grad=True).exp().sum().backward()
+    with pytest.raises(TraceFileError, match=r"swap\.hooks"):
+        swapping(replace(plan, swap={"hooks": {"rounds": [{"size_bytes": [-1]}]}}))

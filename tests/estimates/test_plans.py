@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from vramcast.estimates import plans
 from vramcast.simulator.planning import pool_checker
 from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.tracer.format.trace import Action, Trace
+from vramcast.tracer.protocol.job_result import Result
 
 MIB = 2**20
 
@@ -98,3 +101,37 @@ def test_rejects_refuted_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plans.swap_checker, "check", lambda *_: Refuted)
     with pytest.raises(CannotEstimate, match="The checker rejected the swap plan: block 3 is read while it is out"):
         plans.plan_swap(trace)
+
+
+# ------------------------------------------------------------------------------------------------ hooks on saved tensors
+# Layers that save 32 MiB each.
+DEEP = """
+import torch
+def deep():
+    return torch.nn.Sequential(*(layer for _ in range(8) for layer in (torch.nn.Linear(1024, 1024), torch.nn.Tanh())))
+"""
+
+
+@pytest.mark.parametrize("share", [None, 0.8])
+def test_hooks_take_the_planned_peak_however_late_copies_are(
+    trace: Callable[..., Result], tmp_path: Path, share: float | None, needs_null_gpu: None
+) -> None:
+    pytest.importorskip("optuna")
+    path = tmp_path / "deep.py"
+    path.write_text(DEEP)
+
+    def traced(**how: Any) -> Trace:
+        found = trace(target=f"{path}:deep", batch="8192x1024", labels="8192x1024", device="t4", limited=False, **how).trace
+        assert found is not None
+        return found
+
+    watched = traced(accesses=True, swaps=())
+    peak_bytes, _ = watched.peak_live()
+    limit_bytes = None if share is None else int(share * peak_bytes)
+    found = plans.hook_swaps(watched, lambda how: traced(swaps=how.swaps), limit_bytes=limit_bytes, link="pcie3")
+    assert found.peak_bytes <= (limit_bytes or peak_bytes - 1)
+    assert found.moved_bytes > 0
+    assert found.overhead_ms == 0 or share is not None
+    late = traced(swaps=found.rounds, slow=True)
+    assert late.peak_live()[0] == found.peak_bytes
+    assert traced().peak_live()[0] == peak_bytes

@@ -45,6 +45,7 @@ COURSE: Final = "course"  # in the header: the phases of a training command, fro
 TIME_UP: Final = "its time was up"  # the reason why a course ended begins with this if it was a time limit
 INTERRUPTED: Final = "its user stopped it"  # the same for Ctrl-C
 LOOPS: Final = "loops"  # in the header: where their steps ended (`tracer/program/loops.py`), and who allocated kept blocks
+SAVED: Final = "saved"  # in the header: calls of the hooks on saved tensors (`Recorder.saved`)
 RANKS: Final = "ranks"  # in the header: the traced ranks of a job with several, and their peaks
 PROCESSES: Final = "processes"  # in the header: the memory of each process, if several share the card (`rank_facts.py`)
 SHARDING: Final = "sharding"  # in the header: a rank's part of each module, if there are several ranks (`rank_facts.py`)

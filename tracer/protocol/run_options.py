@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from vramcast.core.brief import brief
 from vramcast.hardware.stack import Stack
+from vramcast.tracer.protocol.swap_rounds import SavedRound
 
 Answers = Literal["drawn", "largest", "smallest", "otherwise"]
 LEAST_WATCHED: Final = 32  # arbitrary: steps of a watched loop; a quarter is for allocations of the first steps
@@ -76,6 +77,8 @@ class RunOptions:
         rank: The traced rank of a command.
         tape: Messages of the ranks traced before.
         watch: The loop to watch for growing memory; None: the job is followed within its own limits.
+        swaps: Moves of saved tensors to the host, which the job makes in the null GPU; empty: the trace says which tensors
+            are saved, and nothing is moved; None: neither.
         cudnn: Version of the cuDNN that chooses plans instead of that of the job's stack; "": the stack decides.
 
     Example:
@@ -96,6 +99,7 @@ class RunOptions:
     rank: int = 0
     tape: Tape = field(default_factory=Tape, compare=False)
     watch: LoopWatch | None = None
+    swaps: tuple[SavedRound, ...] | None = None
     cudnn: str = ""
 
     def stack_of_plans(self, stack: Stack | None) -> Stack | None:

@@ -13,6 +13,7 @@ clock. Nothing here holds a reference to a tensor.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import threading
 import weakref
@@ -33,6 +34,7 @@ from vramcast.tracer.hooks.torch_api import DisableTorchFunction, RecordFunction
 from vramcast.tracer.program.training_loop import Course, Limits
 from vramcast.tracer.program.training_loop_hooks import follow, open_ranges
 from vramcast.tracer.protocol.run_options import LoopWatch
+from vramcast.tracer.protocol.swap_rounds import SavedEvent
 from vramcast.tracer.recording import accesses, owners
 from vramcast.tracer.recording.allocator_history import Account
 from vramcast.tracer.recording.emptied_cache import positions, with_empty_cache, with_searches
@@ -108,6 +110,7 @@ class Recorder:
         has_shapes = shapes or roofline is not None
         is_watched = Watcher.is_loaded() and not has_shapes
         self._profiled = Watcher() if is_watched else Profile(self._profiles, has_shapes=has_shapes)
+        self._saved: list[tuple[int, SavedEvent]] = []
         self._in_step = 0
         self._ends: dict[int, int] = {}  # for each training step, the place where its last optimizer ended
         self._drained_at = 0
@@ -180,6 +183,28 @@ class Recorder:
         row_of = _rows_of(trace)
         kept = self._kept.facts(trace, row_of) if self._kept is not None else []
         return {"all": self.course.loops.facts(row_of, is_whole=is_whole), "kept": kept}
+
+    def note_saved(self, event: SavedEvent) -> None:
+        """Note a call of the hooks on saved tensors, where it happens."""
+        self._saved.append((self._position(), event))
+
+    def saved(self, trace: Trace) -> list[list[Any]]:
+        """Return the calls of the hooks on saved tensors for a trace's header: place, kind, round, number, bytes, block.
+
+        A place is a number of requests and frees, a block the number of its request: a replay of the trace keeps both.
+        """
+        allocs = np.flatnonzero(trace.action == Action.ALLOC)
+        requests: dict[int, list[int]] = {}
+        for number, address in enumerate(trace.address[allocs].tolist()):
+            requests.setdefault(address, []).append(number)
+        position = positions(trace)[allocs].tolist()
+        found = []
+        for at, event in self._saved:
+            candidates = requests.get(event.address, ())
+            last = bisect.bisect_right(candidates, at, key=position.__getitem__) - 1
+            block = candidates[last] if last >= 0 else -1
+            found.append([at, event.kind, event.round, event.saved, event.size_bytes, block])
+        return found
 
     def _step_ends(self) -> list[int]:
         return [self._ends[number] for number in sorted(self._ends)]

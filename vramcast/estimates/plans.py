@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from vramcast.core.errors import CannotEstimate
-from vramcast.simulator.planning import pool, pool_checker, repetition, swap, swap_checker
+from vramcast.core.units import gib
+from vramcast.simulator.planning import pool, pool_checker, repetition, saved_tensors, swap, swap_checker
 from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.simulator.planning.pool import PoolPlan
 from vramcast.simulator.planning.repetition import Repetition
+from vramcast.simulator.planning.saved_tensors import SavedTensors
 from vramcast.simulator.planning.swap import SwapPlan
+from vramcast.simulator.planning.swap_timeline import Timeline
 from vramcast.tracer.format.trace import Action, Trace
+from vramcast.tracer.protocol.run_options import RunOptions
+from vramcast.tracer.protocol.swap_rounds import SavedRound
 
+_TRIES: Final = 5  # arbitrary: traces with hooks; each one removes storages that others hold, or lowers the target
 _FULL: Final = 0.9  # arbitrary: the share of the peak that an iteration of training reaches, and an inner loop does not
 
 
@@ -80,6 +87,85 @@ def plan_swap(trace: Trace, *, limit_bytes: int | None = None, link: str = "pcie
     if plan.feasible:
         _proved("swap", swap_checker.check(trace, plan).faults)
     return plan
+
+
+@dataclass(frozen=True, slots=True)
+class HookedSwaps:
+    """Swaps by hooks on saved tensors, as the job makes them.
+
+    Attributes:
+        rounds: The schedule of the hooks.
+        trace: The job with its hooks.
+        peak_bytes: Its most live bytes.
+        moved_bytes: Copied out in a step, and in again.
+        host_bytes: Pinned host memory.
+        overhead_ms: Time that a step waits for copies, by the clock of the plan.
+        kept_bytes: Storages that the plan would move, but that the job holds itself, such as logits.
+    """
+
+    rounds: tuple[SavedRound, ...]
+    trace: Trace
+    peak_bytes: int
+    moved_bytes: int
+    host_bytes: int
+    overhead_ms: float
+    kept_bytes: int
+
+
+def hook_swaps(
+    watched: Trace, trace_with: Callable[[RunOptions], Trace], *, limit_bytes: int | None = None, link: str = "pcie4"
+) -> HookedSwaps:
+    """Plan swaps that hooks on saved tensors can make, and trace the job with these hooks.
+
+    Storages that the job holds itself gain nothing on the host: the trace shows them, and the next plan leaves them alone.
+
+    Args:
+        watched: Trace with accesses and with hooks that move nothing (`RunOptions(accesses=True, swaps=())`).
+        trace_with: Traces the same job with other options.
+        limit_bytes: Limit of live bytes; None: the lowest peak at which no operator waits by the plan.
+        link: Link between host and card.
+
+    Returns:
+        The schedule and the job's trace with it.
+
+    Raises:
+        CannotEstimate: Hooks on saved tensors cannot keep the limit, or the job saves other tensors when it is traced again.
+    """
+    without: set[tuple[int, int]] = set()
+    target = limit_bytes
+    step = Timeline.of(watched).step
+    saved = SavedTensors.of(watched, step)
+    for _ in range(_TRIES):
+        plan = swap.plan(watched, limit_bytes=target, link=link, among=saved.blocks(without))
+        if not plan.feasible:
+            raise CannotEstimate(
+                f"Hooks on saved tensors get down to {gib(plan.peak_bytes)}, and the limit is {gib(target or 0)}: give a "
+                "larger --limit."
+            )
+        rounds = saved.follow(plan)
+        trace = trace_with(RunOptions(swaps=rounds))
+        found = SavedTensors.of(trace, step)
+        if [this.size_bytes for this in found.rounds] != [this.size_bytes for this in saved.rounds]:
+            raise CannotEstimate(
+                "The job saves other tensors each time that it is traced, so no hooks can follow a plan of it."
+            )
+        peak_bytes, _ = trace.peak_live()
+        kept = found.kept() - without
+        without |= kept
+        over_bytes = 0 if limit_bytes is None else peak_bytes - limit_bytes
+        if not kept and over_bytes <= 0:
+            return HookedSwaps(
+                rounds=rounds,
+                trace=trace,
+                peak_bytes=peak_bytes,
+                moved_bytes=saved_tensors.moved_bytes(rounds),
+                host_bytes=saved_tensors.host_bytes(rounds),
+                overhead_ms=saved.overhead_us(rounds, plan.link) / 1000,
+                kept_bytes=sum(saved.rounds[number].size_bytes[one] for number, one in without),
+            )
+        if not kept and target is not None:
+            target -= over_bytes
+    raise CannotEstimate(f"No schedule of hooks was found in {_TRIES} traces of the job: give another --limit.")
 
 
 def _proved(kind: str, faults: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from vramcast.core.files import sha256_of
 from vramcast.core.units import MIB
 from vramcast.runtime import library
 from vramcast.runtime.plan_file import PlanFile, PlannedJob, RankPlan
+from vramcast.runtime.swapping import swapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,9 @@ def follow_from_start(path: str) -> None:
 
 def _followed(plan: PlanFile) -> Follower:
     rank = os.environ.get("RANK", "0")
-    follower = Follower(plan.of_rank(int(rank) if rank.isdecimal() else 0))
+    of_this = plan.of_rank(int(rank) if rank.isdecimal() else 0)
+    follower = Follower(of_this)
+    swapping(of_this).__enter__()  # until the process ends
 
     def say_summary() -> None:
         if text := follower.summary():

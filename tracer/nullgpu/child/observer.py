@@ -27,7 +27,7 @@ from vramcast.jobs.job import Job
 from vramcast.jobs.ranks import Rank
 from vramcast.tracer.format.ledger import Entered
 from vramcast.tracer.format.nccl_calls import sized
-from vramcast.tracer.format.trace import CIRCUMSTANCES, COURSE, LOOPS, SHARDING, Trace
+from vramcast.tracer.format.trace import CIRCUMSTANCES, COURSE, LOOPS, SAVED, SHARDING, Trace
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.replacement import Replaced
 from vramcast.tracer.nullgpu.child import compilers, lifetimes
@@ -141,6 +141,10 @@ class Watched:
 
         self.recorder.start()
         self._around.enter_context(self._observer)
+        if self._options.swaps is not None:
+            from vramcast.tracer.hooks.swap_hooks import SwapHooks
+
+            self._around.enter_context(SwapHooks(self._options.swaps, note=self.recorder.note_saved).installed())
         compilers.hide_hooks()
         if self._job.command is not None:
             self._around.enter_context(checkpoints.kept_apart())
@@ -184,6 +188,8 @@ class Watched:
         is_command = self._job.command is not None
         loops = self.recorder.loops(trace, is_whole=is_whole and is_command)  # a model's job stands for a longer one
         trace = replace(trace, header={**trace.header, LOOPS: loops})
+        if self._options.swaps is not None:
+            trace.header[SAVED] = self.recorder.saved(trace)
         if not is_command:
             return trace
         course = self.recorder.course.facts(self.recorder.phases(trace), is_whole=is_whole, ended=ended)

@@ -13,6 +13,7 @@ Exit code 0: there is a plan; 1: the blocks do not fit within --limit.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,16 +26,17 @@ from vramcast.cli.checked_job import COMMAND_HELP, estimate_of
 from vramcast.cli.help_text import ADVANCED, ANSWER, group
 from vramcast.cli.streams import answer_as, say
 from vramcast.cli.terminal import progress
-from vramcast.core.errors import UsageError
+from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.core.files import sha256_of
 from vramcast.core.plain import from_plain, to_plain
 from vramcast.core.units import gib, parse_bytes
-from vramcast.estimates.plans import has_reads, plan_pool, plan_swap
+from vramcast.estimates.plans import HookedSwaps, has_reads, hook_swaps, plan_pool, plan_swap
 from vramcast.hardware.cards import DEFAULT, device
 from vramcast.hardware.device import Device
 from vramcast.jobs.job import Job, Training
 from vramcast.report import SCHEMA
 from vramcast.runtime.plan_file import PlanFile, PlannedJob, PlannedPool, RankPlan
+from vramcast.simulator.planning.free_options import FreeOptions, free_options
 from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.simulator.planning.pool import PoolPlan
 from vramcast.simulator.planning.swap import SwapPlan
@@ -102,6 +104,8 @@ class _Source:
     card: Device | None = None
     job: PlannedJob = field(default_factory=PlannedJob)
     rank: int = 0
+    retrace: Callable[[RunOptions], Trace] | None = None
+    settings: Settings = field(default_factory=Settings)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -112,7 +116,7 @@ def main(options: argparse.Namespace) -> int:
     if bool(options.target) == bool(options.command):
         raise UsageError("Give a TARGET or a file, or a training command after --: one of them, and not both.")
     must_swap = bool(options.swap or options.limit or options.link)
-    source, *others = _sources(options, accesses=must_swap or not options.pool)
+    source, *others = _sources(options, RunOptions(accesses=must_swap or not options.pool, swaps=() if must_swap else None))
     if must_swap and not source.has_reads:
         raise UsageError(
             f"'{source.title}' does not record when blocks are read, which swapping needs: give the job as a TARGET on "
@@ -124,7 +128,7 @@ def main(options: argparse.Namespace) -> int:
             f"'{source.title}' has no allocation to plan: give a job with inputs, or record a history with "
             "torch.cuda.memory._record_memory_history()."
         )
-    placed = moved = None
+    placed = moved = hooked = None
     if options.pool or not options.swap:
         with progress(f"placing {len(lifetimes):,} blocks"):
             placed = plan_pool(source.trace)
@@ -136,34 +140,52 @@ def main(options: argparse.Namespace) -> int:
             if must_swap:
                 raise
             say(f"vramcast: no swap plan: {error}")
+    if must_swap and source.retrace is not None and moved is not None and moved.feasible:
+        hooked = _hooked(options, source, source.retrace)
     if options.out:
-        plans = [_rank_plan(source, placed, moved)]
-        plans += [_rank_plan(other, placed and plan_pool(other.trace), None) for other in others]
+        plans = [_rank_plan(source, placed, moved, hooked)]
+        plans += [_rank_plan(other, placed and plan_pool(other.trace), None, None) for other in others]
         PlanFile(source.title, source.job, tuple(plans)).write(options.out)
     if options.chart:
         _draw(options.chart, source, lifetimes, placed)
-    said = _json(source, lifetimes, placed, moved)
-    answer_as(options.json, said, lambda: _text(source, placed, moved, lifetimes.peak_live()[0]))
+    free = free_options(source.trace, source.settings)
+    said = _json(source, lifetimes, placed, moved, hooked) | {"free_options": to_plain(free)}
+    answer_as(options.json, said, lambda: _text(source, free, placed, moved, hooked, lifetimes.peak_live()[0]))
     if source.card is not None and options.device is None:
         say(f"vramcast: no card is named, so the plan is for {source.card.name}: --on CARD changes workspaces and times.")
     return 0 if moved is None or moved.feasible else 1
 
 
+def _hooked(options: argparse.Namespace, source: _Source, retrace: Callable[[RunOptions], Trace]) -> HookedSwaps | None:
+    """Return the swaps that hooks can make, from a trace of the job with its hooks; None, and a line, if there are none."""
+    try:
+        with progress("tracing with hooks"):
+            return hook_swaps(source.trace, retrace, limit_bytes=options.limit, link=options.link or "pcie4")
+    except CannotEstimate as error:
+        say(f"vramcast: no hooks for the swaps: {error}")
+        return None
+
+
 # ------------------------------------------------------------------------------------------------ input
-def _sources(options: argparse.Namespace, *, accesses: bool) -> list[_Source]:
+def _sources(options: argparse.Namespace, how: RunOptions) -> list[_Source]:
     """Return the trace of the TARGET or of each rank of the command, or the trace in the file, that the command line names."""
     if options.target and (Path(options.target).is_file() or ":" not in options.target):
         return [_recorded(options)]
     options.steps = options.steps or (_STEPS if options.command else Training().steps)
     options.command = options.command or None
-    text, estimator, how = shared.text_of(vars(options)), shared.estimator_of(vars(options)), RunOptions(accesses=accesses)
+    text, estimator = shared.text_of(vars(options)), shared.estimator_of(vars(options))
     job = text.job(device(options.device or DEFAULT))
     if job.command is None:
         with progress(f"tracing {options.target}"):
             found = estimator.estimate_job(job, how)
+        title = f"{options.target} on {job.device.name}"
         return [
-            _Source(found.trace, found.reserved, f"{options.target} on {job.device.name}", has_reads(found.trace), job.device)
-        ]
+            _Source(
+                found.trace, found.reserved, title, has_reads(found.trace), job.device,
+                settings=Settings.parse(found.alloc_conf.value),
+                retrace=lambda how: estimator.estimate_job(job, how).trace,
+            )
+        ]  # fmt: skip
     ranks = job.command.world.chosen("all" if job.command.ranks == "auto" else job.command.ranks)
     return [_of_rank(estimator, text, replace(job, command=replace(job.command, ranks=(rank,))), rank, how) for rank in ranks]
 
@@ -179,7 +201,16 @@ def _of_rank(estimator: Estimator, text: JobText, job: Job, rank: int, how: RunO
         job.command.world.size,
     )  # fmt: skip
     title = f"{' '.join(job.command.words)} on {job.device.name}"
-    return _Source(found.trace, found.reserved, title, has_reads(found.trace), job.device, planned, rank)
+    return _Source(
+        found.trace,
+        found.reserved,
+        title,
+        has_reads(found.trace),
+        job.device,
+        planned,
+        rank,
+        lambda how: estimate_of(estimator, text, job, how).trace,
+    )
 
 
 def _recorded(options: argparse.Namespace) -> _Source:
@@ -192,13 +223,15 @@ def _recorded(options: argparse.Namespace) -> _Source:
     trace = read_trace(options.target, options.device_index)
     settings = Settings.parse(options.alloc_conf) if options.alloc_conf else recorded_settings(trace)
     if has_reads(trace):  # one of our own traces, which starts on an empty card: used as it is
-        return _Source(trace, int(trace.reserved_bytes().max()), Path(options.target).name, True)
+        return _Source(trace, int(trace.reserved_bytes().max()), Path(options.target).name, True, settings=settings)
     found = simulate(trace, settings)
-    return _Source(found.replayed(), found.reserved, Path(options.target).name, False)
+    return _Source(found.replayed(), found.reserved, Path(options.target).name, False, settings=settings)
 
 
 # ------------------------------------------------------------------------------------------------ output
-def _json(source: _Source, lifetimes: Lifetimes, placed: PoolPlan | None, moved: SwapPlan | None) -> dict[str, Any]:
+def _json(
+    source: _Source, lifetimes: Lifetimes, placed: PoolPlan | None, moved: SwapPlan | None, hooked: HookedSwaps | None
+) -> dict[str, Any]:
     """Return the documented JSON; a plan that was not made is None."""
     peak_bytes, _ = lifetimes.peak_live()
 
@@ -218,26 +251,43 @@ def _json(source: _Source, lifetimes: Lifetimes, placed: PoolPlan | None, moved:
             "seconds": placed.seconds,
         },
         "caching": {"bytes": source.caching_bytes, "ratio": ratio(source.caching_bytes)},
-        "swap": None if moved is None else {key: moved.to_json()[key] for key in _SWAP_KEYS},
+        "swap": None if moved is None else {key: moved.to_json()[key] for key in _SWAP_KEYS} | {"hooks": _hooks_json(hooked)},
     }
+
+
+def _hooks_json(hooked: HookedSwaps | None) -> dict[str, Any] | None:
+    if hooked is None:
+        return None
+    names = ("peak_bytes", "moved_bytes", "host_bytes", "overhead_ms", "kept_bytes", "rounds")
+    return {name: to_plain(getattr(hooked, name)) for name in names}
 
 
 _SWAP_KEYS = ("limit", "feasible", "moved_bytes", "overhead_ms", "schedule")
 
 
-def _text(source: _Source, placed: PoolPlan | None, moved: SwapPlan | None, peak_bytes: int) -> str:
+def _text(
+    source: _Source,
+    free: FreeOptions,
+    placed: PoolPlan | None,
+    moved: SwapPlan | None,
+    hooked: HookedSwaps | None,
+    peak_bytes: int,
+) -> str:
     def line(name: str, size_bytes: int, words: str) -> str:
         return f"{name:<18}{gib(size_bytes):>12}   {words}"
 
     lines = [
         line("peak of live", peak_bytes, "minimum of a perfect pool"),
         line("caching allocator", source.caching_bytes, f"{source.caching_bytes / peak_bytes:.4f} times that"),
+        line("  expandable", free.expandable_bytes, "expandable_segments:True; needs no plan"),
+        line("  one block first", free.one_block_bytes, f"{gib(free.first_bytes)} freed before the job; needs no plan"),
     ]
     if placed is not None:
         saved = 1 - placed.height_bytes / source.caching_bytes
         words = f"{placed.height_bytes / peak_bytes:.4f} times that, {saved:.1%} below the caching allocator, checked"
+        best = 1 - placed.height_bytes / min(source.caching_bytes, free.least_bytes)
         lines.append(line("pool", placed.height_bytes, words))
-        lines.append(f"{'':<33}{placed.algorithm}; {placed.seconds:.1f} s")
+        lines.append(f"{'':<33}{best:.1%} below the best of the three; {placed.algorithm}; {placed.seconds:.1f} s")
     if moved is not None and moved.overhead_ms is not None:
         share = moved.overhead_ms / moved.step_ms if moved.step_ms else 0.0
         lower = 1 - moved.peak_bytes / moved.peak_live_bytes
@@ -249,12 +299,26 @@ def _text(source: _Source, placed: PoolPlan | None, moved: SwapPlan | None, peak
     elif moved is not None and moved.limit_bytes is not None:
         words = f"the lowest peak with swapping: above the limit of {gib(moved.limit_bytes)}"
         lines.append(line("swapping", moved.peak_bytes, words))
+    if hooked is not None:
+        words = f"{1 - hooked.peak_bytes / peak_bytes:.1%} below the peak of live, as traced with its hooks on saved tensors"
+        lines += [
+            line("swapping, by hooks", hooked.peak_bytes, words),
+            f"{'':<33}{gib(hooked.moved_bytes)} out and in per step, {gib(hooked.host_bytes)} of pinned host memory",
+            f"{'':<33}{hooked.overhead_ms:.1f} ms longer per step, by the same times",
+        ]
+        if hooked.kept_bytes:
+            lines.append(f"{'':<33}{gib(hooked.kept_bytes)} stay: the job holds them itself, as it does its logits")
     return "\n".join(lines)
 
 
 # ------------------------------------------------------------------------------------------------ files
-def _rank_plan(source: _Source, placed: PoolPlan | None, moved: SwapPlan | None) -> RankPlan:
-    """Return the part of the plan file for one rank; docs/planning.md describes each key."""
+def _rank_plan(source: _Source, placed: PoolPlan | None, moved: SwapPlan | None, hooked: HookedSwaps | None) -> RankPlan:
+    """Return the part of the plan file for one rank; with hooks, its pool is that of the job with its hooks.
+
+    docs/planning.md describes each key.
+    """
+    if hooked is not None:
+        source, placed = replace(source, trace=hooked.trace), placed and plan_pool(hooked.trace)
     blocks = Lifetimes.of(source.trace)
     columns = {
         "row": blocks.row,
@@ -267,7 +331,7 @@ def _rank_plan(source: _Source, placed: PoolPlan | None, moved: SwapPlan | None)
         blocks.length,
         {name: tuple(column.tolist()) for name, column in columns.items()},
         None if placed is None else from_plain(PlannedPool, placed.to_dict(), "the pool"),
-        None if moved is None else to_plain(moved.to_json()),
+        None if moved is None else to_plain(moved.to_json()) | {"hooks": _hooks_json(hooked)},
     )
 
 
