@@ -124,12 +124,12 @@ def test_variants_lower_the_peak(found: tuple[Estimate, Advice]) -> None:
     said = found[1]
     asis = taken(said, "as it is")
     assert taken(said, "checkpointing all 4 blocks") < taken(said, "checkpointing 2 of 4 blocks") < asis
-    for name in ("precision bf16", "half the batch, accumulated twice", "lifetime-aware pool"):
+    for name in ("precision bf16", "half the batch, accumulated twice", "follow a plan"):
         assert taken(said, name) < asis, name
 
 
 def test_pool_is_at_least_live_bytes(found: tuple[Estimate, Advice]) -> None:
-    assert found[0].trace.peak_live()[0] <= taken(found[1], "lifetime-aware pool") <= found[0].reserved
+    assert found[0].trace.peak_live()[0] <= taken(found[1], "follow a plan") <= found[0].reserved
 
 
 def test_variant_equals_its_own_estimate(found: tuple[Estimate, Advice]) -> None:
@@ -304,7 +304,7 @@ def test_uses_the_bound_of_the_estimate(monkeypatch: pytest.MonkeyPatch, auto_tr
     plainly = Estimator.uncorrected
     monkeypatch.setattr(Estimator, "uncorrected", uncorrected)
     rows = [row for row in advise(estimate).rows if row.reserved is not None and row.bound is not None]
-    assert {row.name for row in rows} >= {"as it is", "lifetime-aware pool", "expandable segments", "half the batch"}
+    assert {row.name for row in rows} >= {"as it is", "follow a plan", "expandable segments", "half the batch"}
     beside = estimate.upper_bound - 3 * estimate.reserved  # the context and its uncertainty, which all variants share
     for row in rows:
         assert row.bound == pytest.approx(3 * (row.reserved or 0) + beside, abs=2), row.name
@@ -405,4 +405,4 @@ def test_json_lists_rows(job: list[str], capsys: pytest.CaptureFixture[str]) -> 
     assert said["peaks"] == plain["peaks"]
     keys = {"name", "price", "reserved", "bound", "fits_card", "fits", "reason"}
     assert all(set(one) == keys for one in said["advice"])
-    assert {"as it is", "lifetime-aware pool", "SGD without momentum"} <= {one["name"] for one in said["advice"]}
+    assert {"as it is", "follow a plan", "SGD without momentum"} <= {one["name"] for one in said["advice"]}

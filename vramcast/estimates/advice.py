@@ -29,6 +29,7 @@ from vramcast.jobs import optimizers
 from vramcast.jobs.job import Job, specs_in
 from vramcast.jobs.parallel import Parallel
 from vramcast.jobs.ranks import World
+from vramcast.simulator.planning.free_options import free_options
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.format.operators import Kind
 from vramcast.tracer.format.trace import Action, Category, Phase, Trace
@@ -37,7 +38,8 @@ from vramcast.tracer.program.variations import accumulate, checkpoint_blocks
 from vramcast.tracer.protocol.run_options import RunOptions
 
 AS_IT_IS: Final = "as it is"
-_POOL: Final = "lifetime-aware pool"
+_ONE_BLOCK: Final = "one block first"
+_POOL: Final = "follow a plan"
 _POOL_WORK: Final = 400_000_000  # arbitrary: a tenth of what `vramcast plan` spends, half a second
 _SWAP: Final = "swapping without overhead"
 _SHARDED: Final = "sharded over {} cards (FSDP2)"
@@ -70,7 +72,7 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
         raise UsageError(f"'{job.command.program}' is a script, which advice cannot change: give its model as a TARGET.")
     limit = {} if timeout_s is None else {"timeout_s": timeout_s}
     estimator = estimate.estimator.changed(level=estimate.level, **limit)  # one level for all rows
-    rows = [_row(AS_IT_IS, "none", estimate), _pool(estimate)]
+    rows = [_row(AS_IT_IS, "none", estimate), *_placed(estimate)]
     accesses: Trace | None = None
     try:
         watched = estimator.estimate_job(job, RunOptions(accesses=True))
@@ -294,12 +296,20 @@ def _untraced(name: str, price: str, error: VramcastError) -> Row:
     return Row(name, price, reason=" ".join(str(error).split()))
 
 
-def _pool(estimate: Estimate) -> Row:
+def _placed(estimate: Estimate) -> Iterator[Row]:
+    """Yield the rows for one block first, and for a followed plan if that takes less than all options without a plan."""
+    free = free_options(estimate.trace, Settings.parse(estimate.alloc_conf.value))
+    price = f"none: request and free {gib(free.first_bytes)} before the job"
+    yield _row(_ONE_BLOCK, price, _planned(estimate, free.one_block_bytes))
     try:
         plan = plan_pool(estimate.trace, work=_POOL_WORK)
     except CannotEstimate as error:
-        return _untraced(_POOL, "", error)
-    return _row(_POOL, "needs a program that follows the plan (vramcast plan)", _planned(estimate, plan.height_bytes))
+        yield _untraced(_POOL, "", error)
+        return
+    least_bytes = min(free.least_bytes, estimate.reserved)
+    if plan.height_bytes < least_bytes:
+        price = f"{1 - plan.height_bytes / least_bytes:.1%} below the options without a plan; needs `vramcast follow`"
+        yield _row(_POOL, price, _planned(estimate, plan.height_bytes))
 
 
 def _swap(estimate: Estimate, accesses: Trace) -> Row:

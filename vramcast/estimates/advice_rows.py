@@ -85,7 +85,7 @@ class Advice:
     def __str__(self) -> str:
         heading = f"{'advice':<{_NAME_WIDTH}} {'reserved':>11} {'bound':>11}   {'card':<5} {'fits from':<{_CARD_WIDTH}} price"
         lines = [heading]
-        for row in self.rows:
+        for row in sorted(self.rows, key=lambda row: not row.price.startswith("none")):  # what costs nothing comes first
             if row.reserved is not None and row.bound is not None:
                 sizes = f"{gib(row.reserved):>11} {gib(row.bound):>11}"
                 fits = f"{'fits' if row.fits_card else 'no':<5} {row.smallest_device or 'none':<{_CARD_WIDTH}}"
