@@ -52,7 +52,7 @@ class Steadiness:
 
 
 def next_change(frame: FrameType | None, done: int) -> float | None:
-    """Return the number of steps after which the loops around a step may do what they have not done; None: unknown.
+    """Return the number of steps after which the loops around a step may do something new; None: unknown.
 
     Args:
         frame: Frame in which the last step ended.

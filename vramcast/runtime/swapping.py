@@ -31,6 +31,6 @@ def swapping(plan: RankPlan) -> AbstractContextManager[object]:
     if not isinstance(hooks, dict):
         raise TraceFileError("The plan's 'swap.hooks' is not an object: make the plan again with `vramcast plan --swap`.")
     rounds = from_plain(tuple[SavedRound, ...], hooks.get("rounds"), "'swap.hooks.rounds' of the plan", raises=TraceFileError)
-    from vramcast.tracer.hooks.swap_hooks import SwapHooks
+    from vramcast.tracer.recording.swap_hooks import SwapHooks
 
     return SwapHooks(rounds).installed()

@@ -142,7 +142,7 @@ class Watched:
         self.recorder.start()
         self._around.enter_context(self._observer)
         if self._options.swaps is not None:
-            from vramcast.tracer.hooks.swap_hooks import SwapHooks
+            from vramcast.tracer.recording.swap_hooks import SwapHooks
 
             self._around.enter_context(SwapHooks(self._options.swaps, note=self.recorder.note_saved).installed())
         compilers.hide_hooks()

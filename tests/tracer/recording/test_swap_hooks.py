@@ -10,8 +10,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from vramcast.tracer.hooks.swap_hooks import SwapHooks
 from vramcast.tracer.protocol.swap_rounds import SavedEvent, SavedMove, SavedRound
+from vramcast.tracer.recording.swap_hooks import SwapHooks
 
 Model = torch.nn.Module
 
