@@ -82,13 +82,12 @@ def run_script(name: str, n_steps: int, plan: Path | None, folder: Path, *, rank
 def run(asked: Asked, *, total_bytes: int = 0, tracer: NullGpuTracer | None = None) -> Ran:
     """Run a job in a process of the null GPU without an observer."""
     card = device(CARD).with_memory(total_bytes) if total_bytes else device(CARD)
-    program = Program(__name__, asked, card, True, (str(Path(__file__).parents[2]),))
-    found: Ran = (tracer or NullGpuTracer.shared()).run(program)
-    return found
+    program = Program(__name__, asdict(asked), card, True, (str(Path(__file__).parents[2]),))  # the worker lacks our folder
+    return Ran(*(tracer or NullGpuTracer.shared()).run(program))
 
 
-def run_job(asked: Asked) -> Ran:
-    """Run a job in this process, the null GPU's."""
+def run_job(asked_for: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """Run a job in this process, the null GPU's, and return what `Ran` has."""
     from vramcast.runtime.follower import Follower
     from vramcast.runtime.plan_file import PlanFile
     from vramcast.tracer.hooks import host_checks
@@ -97,6 +96,7 @@ def run_job(asked: Asked) -> Ran:
     sys.path.insert(0, str(JOBS.parent))
     import jobs
 
+    asked = Asked(**asked_for)
     follower = Follower(PlanFile.read(asked.plan).of_rank(0)) if asked.plan else None
     found = jobs.measured(asked.name, asked.n_steps, asked.deviation)
-    return Ran(found, asdict(follower.counts()) if follower else None)
+    return found, asdict(follower.counts()) if follower else None

@@ -102,4 +102,5 @@ def test_terminal_shows_only_script_output(verb: tuple[str, ...], tmp_path: Path
         os.close(terminal)
         os.close(end)
     assert done.returncode == 0, shown
-    assert [line for line in shown.splitlines() if "my step" in line] == [f"my step {step}" for step in range(3)]
+    lines = [line.removeprefix("\x1b[K") for line in shown.splitlines()]  # in place of the line of progress
+    assert [line for line in lines if "my step" in line] == [f"my step {step}" for step in range(3)]
