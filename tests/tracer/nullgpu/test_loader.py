@@ -102,11 +102,23 @@ def test_loads_no_nvidia_library(folder: Path) -> None:
 
 
 def test_detects_library_from_nvidia_wheel(folder: Path, tmp_path: Path) -> None:
-    library = tmp_path / "nvidia" / "curand" / "lib" / "libcurand.so.10"  # recognized by its place; NVIDIA's own is not used
+    library = tmp_path / "nvidia" / "npp" / "lib" / "libnppc.so.13"  # recognized by its place; NVIDIA's own is not used
     library.parent.mkdir(parents=True)
     subprocess.run(["gcc", "-shared", "-fPIC", "-x", "c", "/dev/null", "-o", str(library)], check=True)
     said = on_null_gpu(folder, f"ctypes.CDLL({str(library)!r}); print(foreign_libraries())")
     assert said.stdout == f"[{str(library)!r}]\n", said.stderr
+
+
+@pytest.mark.parametrize("name", ["cudnn", "cudnn_graph", "curand"])
+def test_library_loaded_by_path_is_the_stand_in(folder: Path, name: str) -> None:
+    said = on_null_gpu(
+        folder,
+        f"""
+        path = Path("nvidia/{name}/lib/lib{name}.so.9")  # does not exist
+        print([Path(ctypes.CDLL(one)._name).name for one in (path, str(path))], foreign_libraries())
+        """,
+    )
+    assert said.stdout == f"{['null-' + name + '.so'] * 2} []\n", said.stderr
 
 
 def test_rejects_torch_loaded_before(folder: Path) -> None:

@@ -163,6 +163,7 @@ EXPORT cudaError_t cudaFreeHost(void *pointer) { return result(ng_host_free(poin
 
 DOES(cudaHostRegister(void *pointer, size_t size, unsigned int flags), ng_host_register(pointer, size))
 DOES(cudaHostUnregister(void *pointer), ng_host_unregister(pointer))
+DOES(cudaHostGetDevicePointer(void **on_device, void *on_host, unsigned int flags), *on_device = on_host)
 
 EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *pointer) {
     static const enum cudaMemoryType types[] = {[NG_UNREGISTERED] = cudaMemoryTypeUnregistered, [NG_HOST] = cudaMemoryTypeHost,

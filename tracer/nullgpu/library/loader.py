@@ -7,13 +7,14 @@ before `import torch`. There is no LD_PRELOAD, which would leak into every child
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import re
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from vramcast.core.errors import NullGpuError
 from vramcast.tracer.format.ledger import Entry
@@ -43,6 +44,7 @@ class NullGpu:
             raise NullGpuError(
                 f"A stand-in library in {folder} does not load ({error}): delete the folder and try again."
             ) from None
+        _replace_paths(folder)
         self._driver.nullgpu_report.restype = ctypes.c_size_t
         self._driver.nullgpu_report.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
         self._driver.nullgpu_know.restype = ctypes.c_size_t
@@ -88,6 +90,22 @@ class NullGpu:
         buffer = ctypes.create_string_buffer(size)
         self._driver.nullgpu_report(buffer, size)
         return [Entry.reported(line) for line in buffer.value.decode().splitlines()]
+
+
+def _replace_paths(folder: Path) -> None:
+    """Let Python code that loads a library of NVIDIA's by its path get the stand-in: glibc matches no SONAME then.
+
+    `import cudnn`, NVIDIA's front end, loads nvidia/cudnn/lib/libcudnn.so.9 in this way.
+    """
+    stand_ins = {f"lib{path.stem.removeprefix('null-')}": str(path) for path in folder.glob("null-*.so")}
+    load = ctypes.CDLL.__init__
+
+    @functools.wraps(load)
+    def load_stand_in(self: ctypes.CDLL, name: Any = None, *args: Any, **kwargs: Any) -> None:
+        is_path = isinstance(name, str | os.PathLike) and os.path.dirname(name)
+        load(self, stand_ins.get(os.path.basename(name).partition(".")[0], name) if is_path else name, *args, **kwargs)
+
+    vars(ctypes)["CDLL"].__init__ = load_stand_in
 
 
 def _nameless_file(name: str) -> int:
