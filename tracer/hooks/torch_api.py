@@ -58,6 +58,7 @@ DYNAMO: Final = "torch._dynamo"
 DYNAMO_ANSWER: Final = (
     "__dynamo_disable"  # spec: torch 2.11, torch/_compile.py, an attribute of functions that are not compiled
 )
+COMPILED_AHEAD: Final = f"{DYNAMO}.aot_compile"
 DYNAMO_DISABLED: Final = "_torchdynamo_disable"  # spec: torch 2.11, torch/_dynamo/eval_frame.py, the same of their wrappers
 INDUCTOR: Final = "torch._inductor"
 INDUCTOR_CONFIG: Final = f"{INDUCTOR}.config"
@@ -158,7 +159,14 @@ NAMES: Final[dict[str, Name]] = {
     **_of("torch.utils._foreach_utils", _FAKE, foreach_types_of_gradients="_foreach_supported_types"),
     **_of("torch.utils._device", "tracing of values", device_constructors="_device_constructors", default_device=""),
     **_of("torch.overrides", "tracing of values", function_modes="_get_current_function_mode_stack"),
-    **_of("torch._C", "tracing of values", functorch_level="_functorch.peek_interpreter_stack"),
+    **_of(
+        "torch._C",
+        "tracing of values",
+        functorch_level="_functorch.peek_interpreter_stack",
+        n_dispatch_modes="_len_torch_dispatch_stack",
+        dispatch_mode="_get_dispatch_mode",
+        DispatchModeKey="_TorchDispatchModeKey",
+    ),
     **_of(
         "torch.nn.modules.module",
         "jobs that compile: no warning about our hooks",
@@ -205,6 +213,7 @@ REPLACED: Final[dict[str, tuple[str, ...]]] = {
     "begin_pass": ("torch.utils.data.dataloader:_BaseDataLoaderIter._reset",),
     "next_batch": ("torch.utils.data.dataloader:_BaseDataLoaderIter.__next__",),
     # Of torch.compile.
+    "run_compiled_ahead": (f"{COMPILED_AHEAD}:AOTCompiledFunction.__call__",),
     "inductor_read_choices": ("torch._inductor.codecache:CacheBase.get_local_cache",),
     "inductor_write_choices": ("torch._inductor.codecache:CacheBase.update_local_cache",),
     "inductor_save_graph": ("torch._inductor.codecache:FxGraphCache._save_graph",),

@@ -32,15 +32,19 @@ from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
 from vramcast.tracer.format.ledger import Code, Entered, Entry
-from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.hooks.replacement import Replaced, when_imported
 from vramcast.tracer.hooks.tensors import LEAVES, leaves_of, tensors_in
 from vramcast.tracer.hooks.torch_api import (
     CHECKS_GRADIENTS,
+    COMPILED_AHEAD,
     DisableTorchFunction,
+    DispatchModeKey,
     default_device,
     device_constructors,
+    dispatch_mode,
     function_modes,
     functorch_level,
+    n_dispatch_modes,
     places,
 )
 from vramcast.tracer.protocol.run_options import Answers
@@ -70,6 +74,9 @@ _SCALARS = frozenset({
 _CHECKED = frozenset({"linalg_eig", "linalg_eigvals"})
 # The commonest optimizers; some others keep numbers on the card.
 _OPTIMIZERS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
+# Modes, and types of tensors, with which a compiler tries out a graph: without storage, with sizes that are no numbers.
+_COMPILING = (DispatchModeKey.FAKE, DispatchModeKey.PROXY, DispatchModeKey.FUNCTIONAL)
+_TRIED = frozenset({"FakeTensor", "FunctionalTensor"})  # their modules may not be loaded
 _BACKWARD = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
 _NOTHING = object()  # the host did not make the call
 _MAX_DRAWN_READS = MAX_PER_STEP  # a loop until convergence would never end: from here on it reads zeros
@@ -120,6 +127,8 @@ class Values(TensorValues, TorchFunctionMode):
         name: str = getattr(func, "__name__", "")
         if name == "__get__":  # the most frequent one: a shape, a gradient
             return self._passed(func, name, args, kwargs)
+        if n_dispatch_modes() and any(dispatch_mode(key) is not None for key in _COMPILING):
+            return func(*args, **kwargs)
         if name in ("__getitem__", "__setitem__"):
             args = (args[0], self._with_bounds_read(args[1]), *args[2:])
         has_numbers = self._decisions.are_there and has_number((*args, *kwargs.values()))
@@ -144,7 +153,7 @@ class Values(TensorValues, TorchFunctionMode):
         if default is not None and kwargs.get("device") is None and func in device_constructors():
             kwargs = {**kwargs, "device": default}
         tensors = tensors_in(args, kwargs)
-        if any(is_lazy(t) for t in tensors if type(t) not in LEAVES) or not (
+        if any(is_lazy(t) or type(t).__name__ in _TRIED for t in tensors if type(t) not in LEAVES) or not (
             any(map(self.on_card, tensors)) or name == "cuda" or any(map(self.is_card, (*args, kwargs.get("device"))))
         ):
             return self._of_host(func, name, args, kwargs, tensors, has_numbers=has_numbers)
@@ -249,6 +258,8 @@ class Values(TensorValues, TorchFunctionMode):
             finally:
                 super(Values, self).__enter__()
 
+        if ahead := getattr(compiled, "aot_compile", None):  # vLLM compiles by calling it
+            vars(run)["aot_compile"] = self._unseen(ahead)
         return run
 
     def apart(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -527,8 +538,12 @@ def patched(values: Values, others: Absent | None = None) -> Iterator[None]:
     ]
     replaced += [Replaced(*place, lambda original: _laid(original, values)) for place in places("tensor_of_storage")]
     replaced += [Replaced(*place, lambda original: _followed_again(original, values)) for place in places("checkpointed")]
+
+    def hide_compiled_ahead() -> None:  # what `aot_compile` returns, or a cache of such code, is called by itself
+        replaced.extend(Replaced(*place, values._unseen) for place in places("run_compiled_ahead"))
+
     try:
-        with collectives.followed(values, others):
+        with collectives.followed(values, others), when_imported(COMPILED_AHEAD, hide_compiled_ahead):
             yield
     finally:
         for place in replaced:

@@ -150,6 +150,28 @@ class Compiled(torch.nn.Module):
 
     def forward(self, x):
         return self.compiled(x) * (1 if bool(x.sum() >= 0) else 2)
+
+class CompiledAhead(Compiled):
+    "As vLLM compiles: ahead, and what that returns is called by itself."
+    def forward(self, x):
+        with torch._dynamo.config.patch(enable_aot_compile=True):
+            double = torch.compile(lambda x: 2 * x, backend="eager", fullgraph=True)
+            ahead = double.aot_compile(((x,), {}))
+        return self.linear(ahead(x)) * (1 if bool(x.sum() >= 0) else 2)
+
+class TriedOut(Compiled):
+    "As a compiler tries out a graph, also when it loads one, and what it leaves over."
+    def forward(self, x):
+        from torch._dynamo.source import ConstantSource
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+        sizes = StatelessSymbolicContext([DimDynamic.DYNAMIC] * x.dim())
+        mode = FakeTensorMode(shape_env=ShapeEnv())
+        fake = mode.from_tensor(x, source=ConstantSource("x"), symbolic_context=sizes)
+        with mode:
+            torch.empty(fake.shape[0], device=x.device)[1:].add_(1)
+        fake[1:].add(1)
+        return self.linear(x) * (1 if bool(x.sum() >= 0) else 2)
 """
 
 
@@ -234,7 +256,8 @@ def test_loop_until_convergence_ends(models: Path, tracer: Callable[[], NullGpuT
         assert result.reads > 0
 
 
-def test_follows_code_around_compiled_code(models: Path, tracer: Callable[[], NullGpuTracer]) -> None:
-    result = tracer().trace(job(models, "Compiled"), RunOptions(follow_values=True))
-    assert result.status == "ok"
+@pytest.mark.parametrize("name", ["Compiled", "CompiledAhead", "TriedOut"])
+def test_follows_code_around_compiled_code(name: str, models: Path, tracer: Callable[[], NullGpuTracer]) -> None:
+    result = tracer().trace(job(models, name), RunOptions(follow_values=True))
+    assert result.status == "ok", result.message
     assert result.reads == 0
