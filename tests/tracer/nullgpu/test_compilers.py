@@ -11,6 +11,7 @@ import pytest
 
 from vramcast.core import cache
 from vramcast.tracer.nullgpu.child import compilers
+from vramcast.tracer.protocol.messages import LENT
 
 MIB = 1 << 20
 Probe = Callable[..., Any]
@@ -35,6 +36,7 @@ def train(model, steps=3):
 def test_compilers_use_job_process_and_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    monkeypatch.delenv(LENT, raising=False)
     monkeypatch.setattr(torch, "compile", torch.compile)  # restored after the test
     monkeypatch.delitem(sys.modules, "torch._inductor.config", raising=False)
     environ = {"TORCHINDUCTOR_CACHE_DIR": "/the/users/own"}
@@ -42,6 +44,7 @@ def test_compilers_use_job_process_and_own_folder(tmp_path: Path, monkeypatch: p
     assert environ == {
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "TORCHINDUCTOR_WORKER_START": "fork",
+        "TRITON_CACHE_AUTOTUNING": "0",
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled" / "inductor"),
         "TRITON_CACHE_DIR": str(tmp_path / "compiled" / "triton"),
     }
@@ -55,6 +58,34 @@ def test_keeps_user_number_of_compilers(tmp_path: Path, monkeypatch: pytest.Monk
     environ = {"TORCHINDUCTOR_COMPILE_THREADS": "8"}
     compilers.prepare(environ)
     assert environ["TORCHINDUCTOR_COMPILE_THREADS"] == "8"
+
+
+def test_vllm_folder_ends_with_job_and_shares_model_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    lent = tmp_path / "lent"
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(LENT, str(lent))
+    for _ in range(2):  # in each process of the job
+        monkeypatch.setattr(torch, "compile", torch.compile)
+        environ: dict[str, str] = {}
+        compilers.prepare(environ)
+    assert environ["VLLM_CACHE_ROOT"] == str(lent / "vllm")
+    assert (lent / "vllm" / "modelinfos").resolve() == tmp_path / "cache" / "vllm-modelinfos"
+
+
+@pytest.mark.parametrize(("variable", "ends"), [("TORCHINDUCTOR_CACHE_DIR", True), ("TRITON_CACHE_DIR", False)])
+def test_code_in_job_folder_is_out_of_reach_of_cards(
+    variable: str, ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(LENT, str(tmp_path / "lent"))
+    for name, folder in compilers._own_caches().items():
+        monkeypatch.setenv(name, folder)
+    assert compilers._keeps_apart()
+    monkeypatch.setenv(variable, str(tmp_path / "lent" / "vllm" / "its"))
+    assert (compilers._keeps_apart(), compilers._ends_with_job()) == (True, ends)
+    monkeypatch.setenv(variable, str(tmp_path / "the_users"))
+    assert (compilers._keeps_apart(), compilers._ends_with_job()) == (False, False)
 
 
 # ------------------------------------------------------------------------------------------------ modes

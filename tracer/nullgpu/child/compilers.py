@@ -6,10 +6,13 @@ process; a job that requests several processes gets forks of it, which have the 
 Compiled code is kept for the next job, in our own folder. The user's folder must not receive code chosen on a card without
 time, or kernels without their bodies (`bare_kernels.py`). Results of a benchmark, the *choices*, are never kept: a benchmark
 takes memory, so a job with kept choices would request less than the first one did.
+
+vLLM puts its compiled code into a folder of its own, and fails if a graph is missing there. Its folder ends with the job.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -20,12 +23,16 @@ from vramcast.core import cache
 from vramcast.core.errors import CompilerError
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.nullgpu.child import bare_kernels, compiled_cache
+from vramcast.tracer.protocol.messages import LENT
 
 _FOLDER: Final = "compiled"
+_INDUCTOR: Final = "TORCHINDUCTOR_CACHE_DIR"
 _CACHES: Final = {
-    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    _INDUCTOR: "inductor",
     "TRITON_CACHE_DIR": "triton",
 }  # spec: names; ours: values
+_VLLM: Final = "VLLM_CACHE_ROOT"  # spec: vLLM's environment variables
+_VLLM_MODELS: Final = "modelinfos"  # spec: vLLM 0.22, registry.py; facts about model classes, which take it 10 s each to find
 
 
 def prepare(environ: MutableMapping[str, str] = os.environ) -> None:
@@ -38,11 +45,23 @@ def prepare(environ: MutableMapping[str, str] = os.environ) -> None:
     # anyway.
     threads = environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     environ["TORCHINDUCTOR_WORKER_START"] = "fork"
+    environ["TRITON_CACHE_AUTOTUNING"] = "0"  # vLLM keeps Triton's choices, unless this is set
     if torch_api.INDUCTOR_CONFIG in sys.modules:  # imported by the warm worker, and it reads the variables only then
         torch_api.inductor_config.compile_threads = int(threads)
         torch_api.inductor_config.worker_start_method = "fork"
     environ.update(_own_caches())
+    if folder := os.environ.get(LENT):
+        environ[_VLLM] = _vllm_folder(folder)
     _when_first_compiled()
+
+
+def _vllm_folder(lent: str) -> str:
+    """Return vLLM's folder within the job's own one. It shares the facts about model classes with other jobs."""
+    folder = os.path.join(lent, "vllm")
+    os.makedirs(folder, exist_ok=True)
+    with contextlib.suppress(CompilerError, OSError):  # no writable cache; another process of the job was first
+        os.symlink(cache.folder(f"vllm-{_VLLM_MODELS}"), os.path.join(folder, _VLLM_MODELS))
+    return folder
 
 
 def _own_caches() -> dict[str, str]:
@@ -63,8 +82,19 @@ def _bound_own_caches() -> None:
 
 def _keeps_apart() -> bool:
     """Return whether compiled code is now stored out of reach of real cards."""
-    own = _own_caches()
-    return bool(own) and all(os.environ.get(variable) == folder for variable, folder in own.items())
+    own, lent = _own_caches(), os.environ.get(LENT)
+    return bool(own) and all(
+        os.environ.get(variable) == folder or _is_within(os.environ.get(variable, ""), lent) for variable, folder in own.items()
+    )
+
+
+def _ends_with_job() -> bool:
+    """Return whether compiled graphs are now stored in the job's own folder, as vLLM's are."""
+    return _is_within(os.environ.get(_INDUCTOR, ""), os.environ.get(LENT))
+
+
+def _is_within(path: str, folder: str | None) -> bool:
+    return bool(folder) and path.startswith(f"{folder}/")
 
 
 def _when_first_compiled() -> None:
@@ -102,7 +132,7 @@ def _keep_no_choices() -> None:
 
         def save_unless_chosen(*args: Any, save: Any = save, **kwargs: Any) -> None:
             nonlocal has_chosen
-            if not has_chosen:
+            if not has_chosen or _ends_with_job():
                 save(*args, **kwargs)
             has_chosen = False
 
