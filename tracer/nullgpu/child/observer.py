@@ -106,6 +106,7 @@ class Watched:
         from vramcast.tracer.nullgpu.child import (
             absent_hub,
             compiled_optimizers,
+            compiled_samplers,
             distributed_checkpoints,
             inference_modes,
             native_convolutions,
@@ -127,6 +128,7 @@ class Watched:
             self._around.enter_context(trackers.kept_apart(os.environ[LENT]))
             self._around.enter_context(absent_hub.noticed())
             self._around.enter_context(compiled_optimizers.not_compiled(self.values))
+            self._around.enter_context(compiled_samplers.not_compiled())
         if self.values is not None:
             self._around.enter_context(patched(self.values, self._absent))
             self._around.enter_context(self.values)

@@ -1,0 +1,41 @@
+"""FlashInfer's sampler, which nvcc compiles on first use, replaced so that no compiler is needed.
+
+It is vLLM's default. Its Python part requests the memory of its results, and its kernels request none, so leaving them out
+gives the same bytes. Modules that return sizes (FlashInfer's plans of attention) are compiled as usual.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from vramcast.tracer.hooks.replacement import Replaced, when_imported
+
+_MODULE: Final = "flashinfer.jit.core"
+_SAMPLER: Final = "sampling"  # spec: FlashInfer 0.6, csrc/sampling.cu and renorm.cu: functions that write into their arguments
+
+
+class _Nothing:
+    """A module of functions that do nothing."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args: None
+
+
+@contextmanager
+def not_compiled() -> Iterator[None]:
+    """Give FlashInfer its sampler uncompiled, inside."""
+    with contextlib.ExitStack() as stack:
+
+        def replace() -> None:
+            stack.callback(Replaced(sys.modules[_MODULE].JitSpec, "build_and_load", _unless_sampler).remove)
+
+        with when_imported(_MODULE, replace):
+            yield
+
+
+def _unless_sampler(build: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda spec, *args, **kwargs: _Nothing() if spec.name == _SAMPLER else build(spec, *args, **kwargs)
