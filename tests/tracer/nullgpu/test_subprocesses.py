@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from vramcast.jobs.job import Job
 from vramcast.jobs.text import JobText
 from vramcast.tracer.format.ledger import Entered, Entry
 from vramcast.tracer.format.rank_facts import ProcessPeak, beside_bytes, processes_of
-from vramcast.tracer.format.trace import COURSE, Trace
+from vramcast.tracer.format.trace import COURSE, INTERRUPTED, TIME_UP, Trace
 from vramcast.tracer.nullgpu.child import subprocesses
 from vramcast.tracer.nullgpu.child.lifetimes import Life
 from vramcast.tracer.nullgpu.child.subprocesses import Process, Shared, let_follow
@@ -138,6 +139,20 @@ def test_returns_process_if_job_failed() -> None:
     assert _Left().fullest(failed, ["train.py"]) is failed
     assert _Left(Process("a.py", _result(100))).fullest(failed, ["train.py"]).status == "ok"
     assert _Left(Process("a.py", _result(100, "oom"))).fullest(failed, ["train.py"]).status == "oom"
+
+
+@pytest.mark.parametrize("why", ["", INTERRUPTED, f"{TIME_UP} after 9 s"])
+@pytest.mark.parametrize("itself", ["", "it raised ValueError"])
+def test_stopped_process_ended_as_the_job_did(why: str, itself: str) -> None:
+    def result(reserved: int, ended: str) -> Result:
+        found = _result(reserved)
+        assert found.trace is not None
+        return replace(found, trace=replace(found.trace, header={**found.trace.header, COURSE: {"ended": ended}}))
+
+    for ask in (Shared.only, lambda left, own: left.fullest(own, ["serve.py"])):
+        found = ask(_Left(Process("engine", result(100, itself or INTERRUPTED))), result(0, why))
+        assert found.trace is not None
+        assert found.trace.header[COURSE]["ended"] == (itself or why)
 
 
 def test_names_unrecorded_process() -> None:

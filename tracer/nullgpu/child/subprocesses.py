@@ -29,13 +29,13 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from vramcast.core.text import shorten
 from vramcast.core.units import gib
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.ledger import Entered, Entry
-from vramcast.tracer.format.trace import COURSE, PROCESSES
+from vramcast.tracer.format.trace import COURSE, INTERRUPTED, PROCESSES
 from vramcast.tracer.nullgpu.child import lifetimes
 from vramcast.tracer.nullgpu.child.lifetimes import Life
 from vramcast.tracer.nullgpu.fullest_rank import reserved_bytes
@@ -155,7 +155,7 @@ class Shared:
         others = [process for process in self.processes() if process.result.trace is None or process.reserved_bytes]
         if len(others) == 1 and not Process("", own).reserved_bytes:
             result = others[0].result
-            return result if own.status != "error" else _ended(result, own)
+            return _ended(result, own)
         if not others or own.status == "error":
             return own
         message = (
@@ -189,7 +189,7 @@ class Shared:
         result = _beside(result, most, users, at_once, is_own=most is mine)
         if most is not mine and lost:
             result = replace(result, ledger=[*result.ledger, *_unknown(lost)])
-        return result if own.status != "error" else _ended(result, own)
+        return result if most is mine else _ended(result, own)
 
 
 def _described(lost: Process) -> str:
@@ -229,12 +229,24 @@ def _beside(result: Result, most: Process, users: Sequence[Process], at_once: Se
 
 
 def _ended(result: Result, own: Result) -> Result:
-    """Return the result of a process; if the job failed without using memory itself, the process may be the cause."""
-    course = result.trace.header.get(COURSE) if result.trace is not None else None
-    if result.trace is None or not isinstance(course, dict) or course["ended"] or own.error != "JobError":
+    """Return the result of a process with the reason of its end, which may be in the job's own process.
+
+    That one stops all others, and knows why; and if it failed without using memory itself, the process may be the cause.
+    """
+    course = _course(result)
+    if course is None or result.trace is None:
         return result
-    header = {**result.trace.header, COURSE: {**course, "ended": f"it {own.message}"}}
-    return replace(result, trace=replace(result.trace, header=header))
+    ended = course["ended"]
+    if ended == INTERRUPTED:
+        ended = (_course(own) or {"ended": ""})["ended"]
+    if not ended and own.error == "JobError":
+        ended = f"it {own.message}"
+    return replace(result, trace=replace(result.trace, header={**result.trace.header, COURSE: {**course, "ended": ended}}))
+
+
+def _course(result: Result) -> dict[str, Any] | None:
+    course = result.trace.header.get(COURSE) if result.trace is not None else None
+    return course if isinstance(course, dict) else None
 
 
 # ------------------------------------------------------------------------------------------------ in the job's process
