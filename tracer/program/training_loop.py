@@ -164,8 +164,7 @@ class Course:
             self._step_ended()
         self._look_whether_enough()
         if self._enough_at is not None and self._limits is not None and self._limits.until == "steps" and self._is_complete():
-            self.is_stopped = True
-            raise StopJob
+            self.end_here()
 
     def forward(self, module: Any, *, has_grad: bool) -> None:
         """Record that the forward pass of a whole model begins."""
@@ -272,6 +271,15 @@ class Course:
         self.stop(self.stopped_by or why)
         if not self._is_ours:
             raise StopJob
+
+    def end_here(self) -> None:
+        """End the job: nothing that matters follows.
+
+        Raises:
+            StopJob: The job ends.
+        """
+        self.is_stopped = True
+        raise StopJob
 
     @contextmanager
     def ours(self) -> Iterator[None]:

@@ -139,7 +139,7 @@ class Watched:
         Args:
             before_stop: Called before the job ends by a limit, or at its user's request.
         """
-        from vramcast.tracer.nullgpu.child import checkpoints
+        from vramcast.tracer.nullgpu.child import checkpoints, serving
 
         self.recorder.start()
         self._around.enter_context(self._observer)
@@ -150,6 +150,7 @@ class Watched:
         compilers.hide_hooks()
         if self._job.command is not None:
             self._around.enter_context(checkpoints.kept_apart())
+            self._around.enter_context(serving.until_ready(self.recorder.course, before_stop))
             self._let_stop(before_stop)
 
     def end(self) -> None:

@@ -1,0 +1,97 @@
+"""Serving engines: no weights, no tokenizer that is absent, and an end when the engine is ready.
+
+Modules of a few lines stand for vLLM, with its names of classes and functions.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from vramcast.tracer.nullgpu.child import serving
+from vramcast.tracer.program.training_loop import Course, Limits, StopJob
+
+FILES = {
+    "vllm/__init__.py": "",
+    "vllm/engine/__init__.py": "",
+    "vllm/engine/arg_utils.py": """
+class EngineArgs:
+    def __init__(self, model, load_format="auto", tokenizer=None):
+        self.model, self.load_format, self.tokenizer, self.skip_tokenizer_init = model, load_format, tokenizer, False
+    def create_engine_config(self, usage=None):
+        return self.load_format, self.skip_tokenizer_init
+""",
+    "vllm/entrypoints/__init__.py": "",
+    "vllm/entrypoints/llm.py": "class LLM:\n    def __init__(self, model): self.model = model\n",
+}
+Import = Callable[[str], Any]
+
+
+@pytest.fixture
+def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Import]:
+    """Return a function that imports one of the modules above; they are gone after the test."""
+    for name, text in FILES.items():
+        path = tmp_path / "packages" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path / "packages")
+
+    def forget() -> None:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
+            monkeypatch.delitem(sys.modules, name)
+
+    forget()
+    yield importlib.import_module
+    forget()
+
+
+def course(*, is_command: bool = True) -> Course:
+    return Course(Limits(3, "steps", None) if is_command else None, lambda: 0)
+
+
+@pytest.mark.parametrize(("given", "used"), [("auto", "dummy"), ("safetensors", "dummy"), ("dummy", "dummy"), ("gguf", "gguf")])
+def test_engine_loads_no_weights(given: str, used: str, imported: Import) -> None:
+    with serving.until_ready(course(), lambda: None):
+        arguments = imported("vllm.engine.arg_utils").EngineArgs("org/name", load_format=given)
+        assert arguments.create_engine_config() == (used, False)
+    assert arguments.load_format == used
+
+
+@pytest.mark.parametrize(("files", "is_skipped"), [(["config.json"], True), (["config.json", "tokenizer.json"], False)])
+def test_folder_without_tokenizer_needs_none(files: list[str], is_skipped: bool, imported: Import, tmp_path: Path) -> None:
+    for name in files:
+        (tmp_path / name).touch()
+    with serving.until_ready(course(), lambda: None):
+        arguments = imported("vllm.engine.arg_utils").EngineArgs(str(tmp_path))
+        assert arguments.create_engine_config(usage=None) == ("dummy", is_skipped)
+
+
+def test_job_ends_when_engine_is_ready(imported: Import) -> None:
+    ends, one = [], course()
+    with serving.until_ready(one, lambda: ends.append(one.is_stopped)), pytest.raises(StopJob):
+        imported("vllm.entrypoints.llm").LLM("org/name")
+    assert ends == [False]  # the other processes report first
+    assert one.is_stopped
+    assert not one.stopped_by  # enough was seen: the command did not end early
+
+
+@pytest.mark.parametrize("other", ["a trainer", "blocks on the card", "an end of its own"])
+def test_engine_of_job_with_other_work_does_not_end_it(other: str, imported: Import, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    if other == "a trainer":
+        monkeypatch.setitem(sys.modules, "transformers.trainer", sys)
+    else:
+        monkeypatch.delitem(sys.modules, "transformers.trainer", raising=False)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 512 * (other == "blocks on the card"))
+    one = course(is_command=other != "an end of its own")
+    with serving.until_ready(one, lambda: None):
+        assert imported("vllm.entrypoints.llm").LLM("org/name").model == "org/name"
+    assert not one.is_stopped

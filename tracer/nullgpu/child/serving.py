@@ -1,0 +1,76 @@
+"""Serving engines: vLLM loads no weights here, and a job that only serves ends when its engine is ready.
+
+By then the engine has measured its own peak and taken the rest of its share of the card for the KV cache; requests change
+neither. Weights are made on the card by vLLM's own dummy loading, so a folder with a configuration is enough.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+
+from vramcast.tracer.hooks.replacement import Replaced, when_imported
+from vramcast.tracer.program.training_loop import Course
+
+# spec: vLLM 0.19 to 0.22.
+_ARGUMENTS: Final = "vllm.engine.arg_utils"
+_ENGINES: Final = {"vllm.entrypoints.llm": "LLM", "vllm.v1.engine.async_llm": "AsyncLLM"}
+_FORMATS: Final = frozenset({
+    "auto", "fastsafetensors", "hf", "instanttensor", "mistral", "modelexpress", "npcache", "pt", "runai_streamer",
+    "safetensors",
+})  # fmt: skip
+_TOKENIZERS: Final = ("tokenizer", "vocab", "tekken", "spiece", "sentencepiece")  # how the names of a tokenizer's files begin
+_TRAINER: Final = "transformers.trainer"  # a job that trains may generate with an engine between its steps
+
+
+@contextmanager
+def until_ready(course: Course, before_stop: Callable[[], None]) -> Iterator[None]:
+    """Serve without weights inside, and end a job that only serves when its engine is ready.
+
+    Args:
+        course: The job's course.
+        before_stop: Called before the job ends.
+    """
+
+    def end_when_made(make: Callable[..., None]) -> Callable[..., None]:
+        def make_and_end(*args: Any, **kwargs: Any) -> None:
+            serves_only = not torch.cuda.memory_allocated() and _TRAINER not in sys.modules
+            make(*args, **kwargs)
+            if serves_only and course.is_limited:
+                before_stop()
+                course.end_here()
+
+        return make_and_end
+
+    with contextlib.ExitStack() as stack:
+
+        def replace(module: str, owner: str, name: str, wrap: Callable[[Any], Any]) -> None:
+            def act() -> None:
+                stack.callback(Replaced(getattr(sys.modules[module], owner), name, wrap).remove)
+
+            stack.enter_context(when_imported(module, act))
+
+        replace(_ARGUMENTS, "EngineArgs", "create_engine_config", _without_weights)
+        for module, owner in _ENGINES.items():
+            replace(module, owner, "__init__", end_when_made)
+        yield
+
+
+def _without_weights(create: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that configures an engine without weights, and without a tokenizer if the model's folder has none."""
+
+    def create_engine_config(arguments: Any, *args: Any, **kwargs: Any) -> Any:
+        if str(arguments.load_format) in _FORMATS:
+            arguments.load_format = "dummy"
+        folder = arguments.tokenizer or arguments.model
+        if os.path.isdir(folder) and not any(name.startswith(_TOKENIZERS) for name in os.listdir(folder)):
+            arguments.skip_tokenizer_init = True
+        return create(arguments, *args, **kwargs)
+
+    return create_engine_config
