@@ -6,7 +6,7 @@ import functools
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -74,3 +74,21 @@ def when_imported(name: str, act: Callable[[], None]) -> Iterator[None]:
     finally:
         if hook in sys.meta_path:
             sys.meta_path.remove(hook)
+
+
+def replace_when_imported(stack: ExitStack, module: str, name: str, wrap: Callable[[Any], Any]) -> None:
+    """Replace an attribute of a module, or of a class in it, when the module is imported, until `stack` closes.
+
+    Args:
+        stack: Puts the original back.
+        module: Name of the module.
+        name: `function` or `Class.method`.
+        wrap: Returns the replacement, given the original.
+    """
+    *classes, attribute = name.split(".")
+
+    def act() -> None:
+        owner = functools.reduce(getattr, classes, sys.modules[module])
+        stack.callback(Replaced(owner, attribute, wrap).remove)
+
+    stack.enter_context(when_imported(module, act))

@@ -43,6 +43,7 @@ from vramcast.tracer.format.rank_facts import (
     sharding_of,
     world_size_of,
 )
+from vramcast.tracer.format.serving import Serving, serving_of
 from vramcast.tracer.format.snapshot import write_snapshot
 from vramcast.tracer.format.trace import Category, Phase, Trace, step_number
 from vramcast.tracer.protocol.alloc_conf import AllocConf
@@ -222,6 +223,11 @@ class Estimate(Viewable):
     def course(self) -> Course:
         """The observed part of a training command, with the peaks of each phase; empty for a model."""
         return course_of(self.trace)
+
+    @property
+    def serving(self) -> Serving | None:
+        """The accounts of a serving engine; None if the job serves nothing."""
+        return serving_of(self.trace)
 
     @property
     def world_size(self) -> int:

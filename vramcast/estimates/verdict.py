@@ -10,14 +10,19 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from vramcast.core.brief import brief
-from vramcast.core.units import gib
+from vramcast.core.units import GIB, gib
 from vramcast.estimates.growth import Growth
 from vramcast.estimates.phases import Course
 from vramcast.hardware.device import Device
+from vramcast.tracer.format.serving import Serving
 
 Value: TypeAlias = Literal["fits", "does not fit", "uncertain"]
 # spec: the exit codes of the contract
 EXIT_CODES: Final[dict[Value, int]] = {"fits": 0, "does not fit": 1, "uncertain": 4}
+
+# measured: 12 published starts of vLLM 0.19 on an H100, one rank: more than on the null GPU are at most 0.46 GiB of code that
+# is loaded late, and 0.85 GiB that the driver takes for CUDA graphs.
+_OUTSIDE_BYTES: Final = int(1.31 * GIB)
 
 
 @brief
@@ -79,6 +84,14 @@ class Seen(Protocol):
     def growth(self) -> Growth | None:
         """Memory that a loop keeps from step to step."""
 
+    @property
+    def serving(self) -> Serving | None:
+        """The accounts of a serving engine."""
+
+    @property
+    def card_bytes(self) -> int:
+        """Size of the card on which the job was traced."""
+
 
 def verdict_of(estimate: Seen, need: Need) -> Verdict:
     """Return the verdict on a card.
@@ -90,6 +103,8 @@ def verdict_of(estimate: Seen, need: Need) -> Verdict:
     card = f"{need.card.name} has {gib(need.card.total_bytes)}"
     if need.runs_out_of_memory:
         return Verdict("does not fit", f"the job needs {gib(need.point_bytes)}; {card}")
+    if estimate.serving is not None and estimate.serving.starts is not None:
+        return _of_engine(estimate.serving, estimate.card_bytes, need)
     growth = estimate.growth
     if growth is not None and growth.fills(need.card.total_bytes):
         return Verdict("does not fit", f"{growth}; {card}")
@@ -100,8 +115,25 @@ def verdict_of(estimate: Seen, need: Need) -> Verdict:
     return Verdict("fits" if need.bound_bytes <= need.card.total_bytes else "uncertain", sizes)
 
 
+def _of_engine(serving: Serving, card_bytes: int, need: Need) -> Verdict:
+    """Return the verdict of an engine's own check: it takes what is left of its share of the card for its KV cache."""
+    card = f"{need.card.name} has {gib(need.card.total_bytes)}"
+    if need.card.total_bytes != card_bytes:
+        return Verdict("uncertain", f"{serving.engine} divides each card anew: ask for this one; {card}")
+    if not serving.starts:
+        return Verdict("does not fit", f"{serving.engine} does not start: {serving.reason}")
+    free_bytes = need.card.total_bytes - need.point_bytes
+    spare_bytes = int((serving.kv_cache_bytes or 0) * (1 - 1 / max(serving.max_concurrency or 1, 1)))
+    if min(free_bytes, spare_bytes) < _OUTSIDE_BYTES:
+        room = f"{gib(spare_bytes)} of its KV cache and {gib(free_bytes)} of the card to spare"
+        return Verdict("uncertain", f"{serving.engine} starts with {room}, and may take {gib(_OUTSIDE_BYTES)} more; {card}")
+    return Verdict("fits", f"{serving.engine} starts; {serving}; {card}")
+
+
 def doubts(estimate: Seen) -> Iterator[str]:
     """Yield the unknowns that matter, as text; with any of them, no bound holds for the whole job."""
+    if estimate.serving is not None and estimate.serving.starts is not None:
+        return  # requests come after the engine has divided the card
     if estimate.unbounded_calls:
         yield f"no bound holds, because no largest size is known for {', '.join(estimate.unbounded_calls)}"
     if estimate.course.ended:

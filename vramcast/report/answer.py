@@ -9,6 +9,7 @@ from vramcast.core.units import gib
 from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import DEVICES
 from vramcast.tracer.format.rank_facts import beside_bytes
+from vramcast.tracer.format.serving import Serving
 from vramcast.tracer.program.evaluations import CUT_SHORT
 
 WIDTH: Final = 100  # spec: the longest line of an answer on a wide terminal
@@ -43,6 +44,8 @@ def headline(estimate: Estimate) -> str:
 def _headline(estimate: Estimate) -> str:
     if not estimate.has_card:
         return _cards(estimate)
+    if estimate.serving is not None and estimate.serving.starts is not None:
+        return str(estimate.verdict)
     verdict, bound = estimate.verdict, gib(estimate.upper_bound)
     card = f"{gib(estimate.card_bytes)} of {_cut(estimate.job.device.name, 40)}"
     if verdict.value == "fits":
@@ -75,8 +78,8 @@ def lines(estimate: Estimate, elsewhere: str = ": --details") -> tuple[Line, ...
     """Return the lines below the headline and the bar; `elsewhere` ends the count of the remarks that are not among them."""
     found = (
         ("peak", _peak(estimate)),
-        ("bound", _bound(estimate)),
-        ("holds", _holds(estimate)),
+        ("bound", _bound(estimate)) if estimate.serving is None else ("serves", str(estimate.serving)),
+        ("holds", _holds(estimate) if estimate.serving is None else _divides(estimate.serving)),
         ("where", _where(estimate)),
         ("assumes", _assumes(estimate, elsewhere)),
     )
@@ -101,6 +104,14 @@ def _holds(estimate: Estimate) -> str:
     parts = {name: size for name, size in estimate.breakdown.items() if name not in ("context", "other_processes") and size}
     largest = sorted(parts, key=lambda name: -parts[name])[:_HOLDERS]
     return ", ".join(f"{name.replace('_', ' ')} {gib(parts[name])}" for name in largest) or "nothing"
+
+
+def _divides(serving: Serving) -> str:
+    parts = {
+        "weights": serving.weights_bytes, "peak activation": serving.activation_bytes, "graphs": serving.graphs_bytes,
+        "outside PyTorch": serving.non_torch_bytes,
+    }  # fmt: skip
+    return ", ".join(f"{name} {'unknown' if size is None else gib(size)}" for name, size in parts.items())
 
 
 def _where(estimate: Estimate) -> str:

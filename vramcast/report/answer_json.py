@@ -29,6 +29,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         "doubts": list(estimate.doubts),
         "fits": {key: estimate.fits(key) for key in DEVICES},
         "out_of_memory": estimate.out_of_memory,
+        "serving": None if estimate.serving is None else estimate.serving.to_dict(),
         **_ranks(estimate),
         **_course(estimate),
         "growth": None if estimate.growth is None else estimate.growth.to_dict(),

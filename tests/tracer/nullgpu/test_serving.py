@@ -9,17 +9,18 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
-from vramcast.tracer.nullgpu.child import serving
+from vramcast.tracer.nullgpu.child import engine_accounts, serving
 from vramcast.tracer.program.training_loop import Course, Limits, StopJob
 
 FILES = {
-    "vllm/__init__.py": "",
+    "vllm/__init__.py": "__version__ = '0.22.1'",
     "vllm/engine/__init__.py": "",
     "vllm/engine/arg_utils.py": """
 class EngineArgs:
@@ -30,6 +31,30 @@ class EngineArgs:
 """,
     "vllm/entrypoints/__init__.py": "",
     "vllm/entrypoints/llm.py": "class LLM:\n    def __init__(self, model): self.model = model\n",
+    "vllm/v1/__init__.py": "",
+    "vllm/v1/core/__init__.py": "",
+    "vllm/v1/core/kv_cache_utils.py": "def get_max_concurrency_for_kv_cache_config(config, cache): return cache.num_blocks / 4",
+    "vllm/v1/engine/__init__.py": "",
+    "vllm/v1/engine/core.py": """
+from types import SimpleNamespace as Some
+from vllm.v1.core import kv_cache_utils
+def get_kv_cache_configs(config, specs, available):
+    if available[0] < 64:
+        raise ValueError("No available memory for the cache blocks.")
+    return [Some(num_blocks=10, kv_cache_tensors=[Some(size=40), Some(size=24)])]
+""",
+    "vllm/v1/worker/__init__.py": "",
+    "vllm/v1/worker/gpu_worker.py": """
+class Runner:
+    model_memory_usage = 500
+    def capture_model(self): return 7
+class Worker:
+    def __init__(self, eager=False): self.model_runner, self.eager = Runner(), eager
+    def determine_available_memory(self):
+        self.peak_activation_memory, self.non_torch_memory = 30, 2
+        return 64
+    def compile_or_warm_up_model(self): return "warm" if self.eager else self.model_runner.capture_model()
+""",
 }
 Import = Callable[[str], Any]
 
@@ -95,3 +120,28 @@ def test_engine_of_job_with_other_work_does_not_end_it(other: str, imported: Imp
     with serving.until_ready(one, lambda: None):
         assert imported("vllm.entrypoints.llm").LLM("org/name").model == "org/name"
     assert not one.is_stopped
+
+
+CONFIG = SimpleNamespace(model_config=SimpleNamespace(max_model_len=100))
+
+
+@pytest.mark.parametrize(("eager", "graphs_bytes"), [(False, 7), (True, 0)])
+def test_notes_accounts_of_engine(eager: bool, graphs_bytes: int, imported: Import) -> None:
+    accounts: dict[str, Any] = {}
+    with engine_accounts.noted(accounts):
+        worker = imported("vllm.v1.worker.gpu_worker").Worker(eager)
+        available = worker.determine_available_memory()
+        imported("vllm.v1.engine.core").get_kv_cache_configs(CONFIG, [], [available])
+        assert "starts" not in accounts
+        assert worker.compile_or_warm_up_model() == ("warm" if eager else 7)
+    assert accounts == {
+        "engine": "vllm", "version": "0.22.1", "weights_bytes": 500, "activation_bytes": 30, "non_torch_bytes": 2,
+        "kv_cache_bytes": 64, "kv_cache_tokens": 250, "max_concurrency": 2.5, "graphs_bytes": graphs_bytes, "starts": True,
+    }  # fmt: skip
+
+
+def test_notes_failed_check_of_engine(imported: Import) -> None:
+    accounts: dict[str, Any] = {}
+    with engine_accounts.noted(accounts), pytest.raises(ValueError, match="No available memory"):
+        imported("vllm.v1.engine.core").get_kv_cache_configs(CONFIG, [], [63])
+    assert accounts == {"starts": False, "reason": "No available memory for the cache blocks."}

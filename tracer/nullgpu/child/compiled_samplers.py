@@ -7,12 +7,11 @@ gives the same bytes. Modules that return sizes (FlashInfer's plans of attention
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from vramcast.tracer.hooks.replacement import Replaced, when_imported
+from vramcast.tracer.hooks.replacement import replace_when_imported
 
 _MODULE: Final = "flashinfer.jit.core"
 _SAMPLER: Final = "sampling"  # spec: FlashInfer 0.6, csrc/sampling.cu and renorm.cu: functions that write into their arguments
@@ -29,12 +28,8 @@ class _Nothing:
 def not_compiled() -> Iterator[None]:
     """Give FlashInfer its sampler uncompiled, inside."""
     with contextlib.ExitStack() as stack:
-
-        def replace() -> None:
-            stack.callback(Replaced(sys.modules[_MODULE].JitSpec, "build_and_load", _unless_sampler).remove)
-
-        with when_imported(_MODULE, replace):
-            yield
+        replace_when_imported(stack, _MODULE, "JitSpec.build_and_load", _unless_sampler)
+        yield
 
 
 def _unless_sampler(build: Callable[..., Any]) -> Callable[..., Any]:

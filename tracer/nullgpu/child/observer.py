@@ -27,7 +27,7 @@ from vramcast.jobs.job import Job
 from vramcast.jobs.ranks import Rank
 from vramcast.tracer.format.ledger import Entered
 from vramcast.tracer.format.nccl_calls import sized
-from vramcast.tracer.format.trace import CIRCUMSTANCES, COURSE, LOOPS, SAVED, SHARDING, Trace
+from vramcast.tracer.format.trace import CIRCUMSTANCES, COURSE, LOOPS, SAVED, SERVING, SHARDING, Trace
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.replacement import Replaced
 from vramcast.tracer.nullgpu.child import compilers, lifetimes
@@ -88,6 +88,7 @@ class Watched:
         self._absent: Absent | None = None
         self._claim: Claim | None = None
         self._touched_s = 0.0
+        self._accounts: dict[str, Any] = {}  # of a serving engine
         self._before: frozenset[int] = frozenset()  # processes that had not been waited for when this one began
         self._finishing = threading.Lock()
         self._ended = ""
@@ -139,7 +140,7 @@ class Watched:
         Args:
             before_stop: Called before the job ends by a limit, or at its user's request.
         """
-        from vramcast.tracer.nullgpu.child import checkpoints, serving
+        from vramcast.tracer.nullgpu.child import checkpoints, engine_accounts, serving
 
         self.recorder.start()
         self._around.enter_context(self._observer)
@@ -150,6 +151,7 @@ class Watched:
         compilers.hide_hooks()
         if self._job.command is not None:
             self._around.enter_context(checkpoints.kept_apart())
+            self._around.enter_context(engine_accounts.noted(self._accounts))
             self._around.enter_context(serving.until_ready(self.recorder.course, before_stop))
             self._let_stop(before_stop)
 
@@ -187,6 +189,8 @@ class Watched:
         header |= {"torch": result.torch, "cuda": result.cuda}
         if self._job.world.size > 1:
             header[SHARDING] = self.recorder.holdings.to_header()
+        if self._accounts:
+            header[SERVING] = self._accounts
         trace = self.recorder.stop(header=header, workspace_sizes=sizes)
         is_command = self._job.command is not None
         loops = self.recorder.loops(trace, is_whole=is_whole and is_command)  # a model's job stands for a longer one

@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import torch
 
-from vramcast.tracer.hooks.replacement import Replaced, when_imported
+from vramcast.tracer.hooks.replacement import replace_when_imported
 from vramcast.tracer.program.training_loop import Course
 
 # spec: vLLM 0.19 to 0.22.
 _ARGUMENTS: Final = "vllm.engine.arg_utils"
-_ENGINES: Final = {"vllm.entrypoints.llm": "LLM", "vllm.v1.engine.async_llm": "AsyncLLM"}
+_ENGINES: Final = {"vllm.entrypoints.llm": "LLM.__init__", "vllm.v1.engine.async_llm": "AsyncLLM.__init__"}
 _FORMATS: Final = frozenset({
     "auto", "fastsafetensors", "hf", "instanttensor", "mistral", "modelexpress", "npcache", "pt", "runai_streamer",
     "safetensors",
@@ -49,16 +49,9 @@ def until_ready(course: Course, before_stop: Callable[[], None]) -> Iterator[Non
         return make_and_end
 
     with contextlib.ExitStack() as stack:
-
-        def replace(module: str, owner: str, name: str, wrap: Callable[[Any], Any]) -> None:
-            def act() -> None:
-                stack.callback(Replaced(getattr(sys.modules[module], owner), name, wrap).remove)
-
-            stack.enter_context(when_imported(module, act))
-
-        replace(_ARGUMENTS, "EngineArgs", "create_engine_config", _without_weights)
-        for module, owner in _ENGINES.items():
-            replace(module, owner, "__init__", end_when_made)
+        replace_when_imported(stack, _ARGUMENTS, "EngineArgs.create_engine_config", _without_weights)
+        for module, make in _ENGINES.items():
+            replace_when_imported(stack, module, make, end_when_made)
         yield
 
 

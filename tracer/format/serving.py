@@ -1,0 +1,85 @@
+"""The accounts of a serving engine: how it divided the card, and whether it starts at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from vramcast.core.brief import brief
+from vramcast.core.errors import TraceFileError
+from vramcast.core.text import printable
+from vramcast.core.units import gib
+from vramcast.tracer.format.trace import SERVING, Trace
+
+_LONGEST: Final = 1000  # arbitrary: characters of a text; an engine's error has some 400
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The accounts of an engine, in its own terms; None: it did not tell.
+
+    Attributes:
+        engine, version: Its name and version.
+        weights_bytes: Weights of the model.
+        activation_bytes: Peak of activations in its profile run.
+        graphs_bytes: Memory for CUDA graphs.
+        non_torch_bytes: Memory outside PyTorch that its profile run added.
+        kv_cache_bytes: The KV cache.
+        kv_cache_tokens: Tokens in the KV cache.
+        max_concurrency: Number of requests of the longest length at once.
+        max_context: Longest context of one request in tokens.
+        starts: Whether it starts, by its own check.
+        reason: Its error if it does not start; else "".
+    """
+
+    engine: str = ""
+    version: str = ""
+    weights_bytes: int | None = None
+    activation_bytes: int | None = None
+    graphs_bytes: int | None = None
+    non_torch_bytes: int | None = None
+    kv_cache_bytes: int | None = None
+    kv_cache_tokens: int | None = None
+    max_concurrency: float | None = None
+    max_context: int | None = None
+    starts: bool | None = None
+    reason: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the accounts as JSON values."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __str__(self) -> str:
+        """Return the accounts as a line of the answer."""
+        if self.kv_cache_bytes is None or self.kv_cache_tokens is None:
+            return f"{self.engine} {self.version}: it reached no KV cache"
+        requests = "" if self.max_concurrency is None else f", {self.max_concurrency:.2f} requests of the longest length"
+        return f"KV cache {gib(self.kv_cache_bytes)}: {self.kv_cache_tokens:,} tokens{requests} ({self.engine} {self.version})"
+
+
+def serving_of(trace: Trace) -> Serving | None:
+    """Return the accounts in a trace's header; None: the job serves nothing, or its engine got no further.
+
+    Raises:
+        TraceFileError: The header is damaged.
+    """
+    said = trace.header.get(SERVING)
+    if not said:
+        return None
+    try:
+        if not isinstance(said, dict):
+            raise TypeError(f"a {type(said).__name__}")
+        known = {field.name: _checked(field.name, said[field.name]) for field in fields(Serving) if field.name in said}
+    except (TypeError, ValueError) as error:  # a trace may come from anywhere
+        raise TraceFileError(f"The trace's accounts of an engine are damaged ({error}): record it again.") from None
+    return Serving(**known)
+
+
+def _checked(name: str, value: Any) -> Any:
+    kind = str if name in ("engine", "version", "reason") else bool if name == "starts" else (int, float)
+    if value is None or not isinstance(value, kind) or (name != "starts" and isinstance(value, bool)):
+        raise ValueError(f"{name} is a {type(value).__name__}")
+    if isinstance(value, str):
+        return printable(" ".join(value.split()), _LONGEST)
+    return value if name in ("starts", "max_concurrency") else int(value)
