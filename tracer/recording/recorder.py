@@ -115,6 +115,10 @@ class Recorder:
         self._ends: dict[int, int] = {}  # for each training step, the place where its last optimizer ended
         self._drained_at = 0
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be pickled as a recorder of nothing: with torch 2.10, vLLM pickles what compiled code guards, as module hooks."""
+        return Recorder, ()
+
     # -------------------------------------------------------------------------------------------- recording
     def start(self) -> None:
         """Begin recording; the allocator's history begins at the first use of CUDA."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -18,7 +19,7 @@ from vramcast.jobs.job import Command
 from vramcast.tracer.format.trace import Action, Category, Phase, Trace
 from vramcast.tracer.nullgpu.library.build import build
 from vramcast.tracer.recording.profile import Contexts, Place
-from vramcast.tracer.recording.recorder import annotate
+from vramcast.tracer.recording.recorder import Recorder, annotate
 
 Run = Callable[..., Any]
 # The file's model `wide`: Linear(1024, 4096), ReLU, Linear(4096, 1024) on 64x1024 floats, mean squared error.
@@ -280,3 +281,11 @@ def test_trace_contains_emptied_cache(trace: Run, tmp_path: Path) -> None:
     blocks = recorded.block[recorded.action == Action.ALLOC]
     assert blocks.tolist() == np.flatnonzero(recorded.action == Action.ALLOC).tolist()
     assert recorded.header["marks_empty_cache"] is True
+
+
+def test_pickled_hook_is_one_of_a_recorder_of_nothing() -> None:
+    recorder = Recorder()
+    recorder.course.stop("it was enough")
+    loaded = pickle.loads(pickle.dumps(recorder._enter_module))
+    assert loaded.__func__ is Recorder._enter_module
+    assert not loaded.__self__.course.is_stopped
