@@ -241,6 +241,8 @@ def _ended(result: Result, own: Result) -> Result:
         ended = (_course(own) or {"ended": ""})["ended"]
     if not ended and own.error == "JobError":
         ended = f"it {own.message}"
+    if ended == course["ended"]:
+        return result
     return replace(result, trace=replace(result.trace, header={**result.trace.header, COURSE: {**course, "ended": ended}}))
 
 
