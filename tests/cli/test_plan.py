@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from vramcast.cli.verbs import plan as verb
 from vramcast.core.errors import CannotEstimate, TraceFileError
 from vramcast.core.plain import to_plain
 from vramcast.estimates import plans
@@ -208,6 +209,22 @@ def test_keeps_limit_or_exits_1(call: Call, job: list[str], needs_null_gpu: None
     code, out, _ = call("plan", *job, "--limit", "1MiB")
     assert code == 1
     assert "above the limit of 1.0 MiB" in out
+
+
+@pytest.mark.integration
+def test_limit_that_only_the_full_schedule_keeps_exits_1(
+    call: Call, job: list[str], needs_null_gpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise CannotEstimate("Hooks get down to 2 GiB.")
+
+    monkeypatch.setattr(verb, "hook_swaps", refuse)
+    peak = json.loads(call("plan", *job, "--json")[1])["peak_live"]
+    code, out, err = call("plan", *job, "--swap", "--limit", str(peak * 9 // 10), "--link", "nvlink-c2c", "--json")
+    said = json.loads(out)["swap"]
+    assert (code, said["feasible"], said["hooks"]) == (1, True, None)
+    assert "although the full schedule stays there: Hooks get down to 2 GiB." in err
+    assert call("plan", *job, "--swap")[0] == 0
     assert "pool" in out
 
 

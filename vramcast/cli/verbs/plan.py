@@ -7,7 +7,7 @@
 Instead of a TARGET, give a memory history that `replay` accepts (also gzipped), a trace of vramcast (.npz), or, after all
 options, a training command. Without --pool and --swap, both are planned where possible.
 
-Exit code 0: there is a plan; 1: the blocks do not fit within --limit.
+Exit code 0: there is a plan; 1: the blocks do not fit within --limit, or no hooks keep them there.
 """
 
 from __future__ import annotations
@@ -153,6 +153,8 @@ def main(options: argparse.Namespace) -> int:
     answer_as(options.json, said, lambda: _text(source, free, placed, moved, hooked, lifetimes.peak_live()[0]))
     if source.card is not None and options.device is None:
         say(f"vramcast: no card is named, so the plan is for {source.card.name}: --on CARD changes workspaces and times.")
+    if options.limit and source.retrace is not None and hooked is None:
+        return 1
     return 0 if moved is None or moved.feasible else 1
 
 
@@ -162,7 +164,8 @@ def _hooked(options: argparse.Namespace, source: _Source, retrace: Callable[[Run
         with progress("tracing with hooks"):
             return hook_swaps(source.trace, retrace, limit_bytes=options.limit, link=options.link or "pcie4")
     except CannotEstimate as error:
-        say(f"vramcast: no hooks for the swaps: {error}")
+        missed = f" within {gib(options.limit)}, although the full schedule stays there" if options.limit else ""
+        say(f"vramcast: no hooks for the swaps{missed}: {error}")
         return None
 
 
