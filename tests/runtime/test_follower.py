@@ -128,3 +128,15 @@ def test_command_ends_with_the_scripts_exit_code_and_refusals_with_two(tmp_path:
     assert (code, "the script differs" in said) == (2, True)
     code, said = follow(PlannedJob("train.py", None, "1.0"))
     assert (code, "the release of torch differs" in said) == (2, True)
+    (tmp_path / "plan.json").write_text("{")
+    words = [sys.executable, "-m", "vramcast", "follow", str(tmp_path / "plan.json"), "--", sys.executable, "train.py"]
+    ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert (ran.returncode, "is not JSON" in ran.stderr, "Traceback" in ran.stderr) == (2, True, False)
+
+
+def test_missing_compiler_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(CompilerError, match=r"No C compiler found \(no-such-compiler\): install one") as refused:
+        library.load()
+    assert refused.value.exit_code == 3
