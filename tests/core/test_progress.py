@@ -71,3 +71,13 @@ def test_ignores_what_no_board_says(numbers: object) -> None:
     with heard_by(heard):
         tell_numbers(numbers)  # type: ignore[arg-type]
     assert heard.events == []
+
+
+def test_board_needs_no_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("vramcast.core.progress.mmap.mmap", refuse)  # as in the service's sandbox
+    board = Board()
+    board.hear(Event(Stage.COMMAND))
+    assert board.read()[0] >= 0

@@ -103,10 +103,14 @@ def heard_by(other: Listener) -> Iterator[None]:
 
 
 class Board(Listener):
-    """The latest report, in memory that this process shares with its forks."""
+    """The latest report, in memory that this process shares with its forks. Without such memory, forks are not heard."""
 
     def __init__(self) -> None:
-        self._numbers = memoryview(mmap.mmap(-1, 3 * 8)).cast("q")  # stage, done, total
+        size_bytes = 3 * 8  # stage, done, total
+        try:
+            self._numbers = memoryview(mmap.mmap(-1, size_bytes)).cast("q")
+        except PermissionError:  # the service's sandbox refuses shared memory, which would outlive a job
+            self._numbers = memoryview(bytearray(size_bytes)).cast("q")
         self._numbers[0] = _NO_NUMBER
 
     def hear(self, event: Event) -> None:
