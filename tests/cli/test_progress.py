@@ -76,46 +76,37 @@ def have_ended(processes: set[int]) -> bool:
     return not left
 
 
+def interrupt(process: Any, *said: str, exit_code: int) -> None:
+    """Press Ctrl-C, and check what is said, the exit code, and that nothing is left behind."""
+    ours = descendants(process.pid)
+    process.sendintr()
+    for words_said in said:
+        process.expect(words_said)
+    rest = process.read()
+    process.close()
+    assert process.exitstatus == exit_code
+    assert "Traceback" not in rest
+    assert have_ended(ours)
+
+
 def test_terminal_shows_steps_and_interrupt_gives_uncertain_answer(terminal: Callable[..., Any], tmp_path: Path) -> None:
     process = terminal("run", "--on", "t4", "--until", "end", "--", script(tmp_path, LOOP))
     process.expect(r"train\.py: starting the worker")
     process.expect(r"train\.py: step \d+ of 3")
     process.expect(r"train\.py: step \d+ \(3 wanted\)")
-    ours = descendants(process.pid)
-    process.sendintr()
-    process.expect("vramcast: stopping")
-    process.expect("uncertain")
-    rest = process.read()
-    process.close()
-    assert process.exitstatus == 4
-    assert "Traceback" not in rest
-    assert have_ended(ours)
+    interrupt(process, "vramcast: stopping", "uncertain", exit_code=4)
 
 
 def test_interrupt_while_the_worker_starts_ends_everything(terminal: Callable[..., Any], tmp_path: Path) -> None:
     process = terminal("run", "--on", "t4", "--", script(tmp_path, LOOP))
     process.expect("starting the worker")
-    ours = descendants(process.pid)
-    process.sendintr()
-    process.expect("vramcast: interrupted")
-    rest = process.read()
-    process.close()
-    assert process.exitstatus == 130
-    assert "Traceback" not in rest
-    assert have_ended(ours)
+    interrupt(process, "vramcast: interrupted", exit_code=130)
 
 
 def test_interrupted_sweep_ends_without_traceback_or_orphans(terminal: Callable[..., Any]) -> None:
     process = terminal("sweep", *JOB, "--batch-sizes", ",".join(map(str, range(1, 500))))
     process.expect(r"batch \d+ \(\d+ of 499\)")
-    ours = descendants(process.pid)
-    process.sendintr()
-    process.expect("vramcast: interrupted")
-    rest = process.read()
-    process.close()
-    assert process.exitstatus == 130
-    assert "Traceback" not in rest
-    assert have_ended(ours)
+    interrupt(process, "vramcast: interrupted", exit_code=130)
 
 
 def test_json_lines_name_the_stages_in_order(tmp_path: Path) -> None:
