@@ -136,7 +136,7 @@ def test_command_ends_with_the_scripts_exit_code_and_refusals_with_two(tmp_path:
 
 def test_missing_compiler_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
     with pytest.raises(CompilerError, match=r"No C compiler found \(no-such-compiler\): install one") as refused:
         library.load()
     assert refused.value.exit_code == 3
