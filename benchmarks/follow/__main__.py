@@ -26,8 +26,10 @@ from vramcast.runtime.plan_file import PlanFile
 from vramcast.tracer.nullgpu.child.main import Program
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 
+# Of deviations.py, which a job imports.
 DEVIATIONS: Final = (
     "evaluates", "raises", "smaller", "clips", "prefetches", "before", "accumulates", "averages", "no workspaces",
+    "varies", "skips", "generates", "keeps", "perturbs", "distills", "resumes", "unfreezes", "zeroes", "grows", "augments",
 )  # fmt: skip
 N_SEEDS: Final = 1000
 FAULTS: Final = {

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 from collections.abc import Callable
@@ -82,13 +81,19 @@ class Job:
     accumulated: int = 1
     evaluates: bool = False
     n_steps: int = 0
-    fails: bool = False
     kept: list[Any] = field(default_factory=list)
 
     def loss(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return the loss of a batch."""
         with torch.autocast("cuda", torch.bfloat16, enabled=self.amp):
             return self.loss_of(self.run(x), y)
+
+    def gradients(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Take the gradients of a batch, and return its loss."""
+        loss = self.loss(x, y)
+        self.optimizer.zero_grad()
+        loss.backward()
+        return loss
 
     def step(self) -> None:
         """Make a training step, and what comes after it."""
@@ -164,78 +169,12 @@ JOBS = (
 )  # fmt: skip
 
 
-class _Raised(Exception):
-    pass
-
-
-def deviating(job: Job, deviation: str) -> Callable[[], None]:
-    """Return a step that does something else than the planned one."""
-    side = torch.cuda.Stream()
-    if deviation == "before":
-        job.kept = [torch.nn.Linear(2000, 2000).cuda(), *(torch.randn(300, 300, device="cuda") for _ in range(20))]
-    if deviation == "raises":
-        modules = list(job.model.modules())
-
-        def stop(*_: Any) -> None:
-            if job.fails:
-                raise _Raised
-
-        modules[len(modules) // 2].register_forward_hook(stop)
-
-    def finish(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        loss = job.loss(x, y)
-        job.optimizer.zero_grad()
-        loss.backward()
-        return loss
-
-    def step() -> None:
-        number = job.n_steps
-        job.n_steps += 1
-        if deviation == "evaluates" and number % 2:
-            job.n_steps -= 1
-            job.step()
-            job.evaluate()
-        elif deviation == "smaller" and number % 3 == 2:
-            x, y = job.batch()
-            finish(x[:9], y[:9])
-            job.optimizer.step()
-        elif deviation == "clips":
-            loss = finish(*job.batch())
-            torch.nn.utils.clip_grad_norm_(job.model.parameters(), 1.0)
-            job.optimizer.step()
-            loss.item()
-        elif deviation == "prefetches":
-            with torch.cuda.stream(side):
-                x, y = job.batch()
-            torch.cuda.current_stream().wait_stream(side)
-            for one in (x, y):
-                one.record_stream(torch.cuda.current_stream())
-            finish(x, y)
-            job.optimizer.step()
-        elif deviation == "accumulates":
-            job.optimizer.zero_grad()
-            for _ in range(2):
-                (job.loss(*job.batch()) / 2).backward()
-            job.optimizer.step()
-        elif deviation == "raises" and number % 3 == 2:
-            job.fails = True
-            with contextlib.suppress(_Raised):
-                job.loss(*job.batch())
-            job.fails = False
-        else:
-            finish(*job.batch())
-            job.optimizer.step()
-            if deviation == "averages":
-                with torch.no_grad():
-                    job.kept = [one * 0.9 + 0.1 for one in job.model.parameters()]
-
-    return step
-
-
 def measured(name: str, n_steps: int, deviation: str = "") -> dict[str, Any]:
     """Run a job, and return the bytes that the device lost after each step, and what torch says at the end."""
     device: list[int] = []
     error = ""
+    import deviations  # in the same folder: this file runs as a script
+
     if name == "ranks":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         torch.distributed.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
@@ -244,7 +183,9 @@ def measured(name: str, n_steps: int, deviation: str = "") -> dict[str, Any]:
     before = total - free  # its context
     try:
         job = make(name)
-        step = deviating(job, deviation) if deviation else job.step
+        import deviations  # in this folder, as this file runs as a script
+
+        step = deviations.DEVIATIONS[deviation](job) if deviation else job.step
         for _ in range(n_steps):
             step()
             free, total = torch.cuda.mem_get_info()
