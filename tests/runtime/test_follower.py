@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +14,13 @@ from benchmarks.follow import __main__ as benchmark
 from benchmarks.follow import on_null
 from benchmarks.follow.jobs import LARGE
 from benchmarks.follow.on_null import MIB, Asked
+from tests.runtime import small_jobs
 from vramcast.core.errors import CompilerError, UsageError
+from vramcast.hardware.cards import device
 from vramcast.runtime import library
 from vramcast.runtime.plan_file import PlanFile, PlannedJob, PlannedPool, RankPlan
+from vramcast.tracer.nullgpu.child.main import Program
+from vramcast.tracer.nullgpu.client import NullGpuTracer
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +146,47 @@ def test_missing_compiler_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyP
     with pytest.raises(CompilerError, match=r"No C compiler found \(no-such-compiler\): install one") as refused:
         library.load()
     assert refused.value.exit_code == 3
+
+
+def _small(name: str, folder: Path, *, total_bytes: int = 0) -> Any:
+    card = device(on_null.CARD).with_memory(total_bytes) if total_bytes else device(on_null.CARD)
+    root = (str(Path(__file__).parents[2]),)
+    return NullGpuTracer.shared().run(Program(small_jobs.__name__, (name, str(folder)), card, True, root))
+
+
+@pytest.mark.integration
+def test_full_card_uses_holes_and_takes_an_empty_arena_back(needs_null_gpu: None, tmp_path: Path) -> None:
+    in_hole, at_end, is_served = _small("fill_card", tmp_path, total_bytes=600 * MIB)
+    assert (in_hole.holes, in_hole.is_over, in_hole.arena_bytes) == (1, False, 320 * MIB)
+    assert (is_served, at_end.is_over, at_end.arena_bytes) == (True, True, 0)
+
+
+@pytest.mark.integration
+def test_graph_capture_gets_no_planned_places(needs_null_gpu: None, tmp_path: Path) -> None:
+    before, captured, after = _small("capture", tmp_path)
+    assert (before.planned, captured.planned, after.planned) == (2, 2, 4)
+    assert captured.strays >= before.strays + 2
+
+
+@pytest.mark.integration
+def test_blocks_of_several_threads_lie_apart(needs_null_gpu: None, tmp_path: Path) -> None:
+    wrong, counts = _small("threads", tmp_path)
+    assert wrong == 0
+    assert counts.planned > 100
+
+
+@pytest.mark.integration
+def test_plan_for_another_card_is_refused_where_the_card_is_known(needs_null_gpu: None, tmp_path: Path) -> None:
+    assert "the card differs: Tesla T4 in the plan, NVIDIA GeForce RTX 4090 here" in _small("another_card", tmp_path)
+
+
+@pytest.mark.integration
+def test_allocator_of_cuda_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import torch\n")
+    PlanFile("a job", PlannedJob(), (small_jobs.plan((512,)),)).write(tmp_path / "plan.json")
+    words = [sys.executable, "-m", "vramcast", "follow", "plan.json", "--", sys.executable, "train.py"]
+    conf = {**os.environ, "PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}
+    ran = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=conf)
+    assert ran.returncode == 3
+    assert "needs PyTorch's native allocator, and this process has cudaMallocAsync" in ran.stderr
+    assert "Traceback" not in ran.stderr

@@ -1,8 +1,8 @@
 // A CUDAAllocator that serves a plan's requests from one arena, and forwards all others to PyTorch's own allocator.
 //
 //   request -> planned place, free now, default stream, no graph capture?   yes: there
-//                                      no: memory that is taken already: the native allocator's idle blocks, a hole of the
-//                                          arena; only then new memory, from the native allocator
+//                                      no: memory that is taken already: a hole of the arena if the plan has no such request,
+//                                          or an idle block of the native allocator; only then new memory, from the latter
 //
 // The plan only proposes places. What lives is known here, and a place is given only if nothing lives there: a wrong proposal
 // costs memory, never correctness. Compiled against the headers of the job's own torch; ctypes calls the functions at the end.
@@ -31,6 +31,7 @@ using Pool = c10::cuda::MempoolId_t;
 namespace {
 constexpr int64_t kAlign = 512;      // spec: alignment of PyTorch's CUDA blocks
 constexpr int64_t kSmall = 1 << 20;  // spec: the native allocator serves these from segments of 2 MiB
+constexpr int64_t kWaste = 4;        // arbitrary: a native block of that many times the request stays whole for larger ones
 constexpr int64_t kPatience = 256;   // arbitrary: requests outside the plan, after which its first steps are not expected
 constexpr int64_t kGivenUp = 4096;   // arbitrary: the same, after which an empty arena is given back
 
@@ -250,7 +251,7 @@ class Follower final : public Native {
 
   struct Given {
     char* place = nullptr;
-    bool may_be_peak = false, may_fill_hole = false, is_abandoned = false;
+    bool may_be_peak = false, may_fill_hole = false, is_unknown = false, is_abandoned = false;
   };
   // Returns a place in the arena, if this request is to have one. The native allocator is asked only while the lock is not
   // held: under its own lock it may free blocks of ours (those of other processes, when the device is full).
@@ -259,7 +260,7 @@ class Follower final : public Native {
     std::call_once(begun_, [&] { begin(device); });
     if (device != device_) return nullptr;
     Given given = step(bytes, stream);
-    if (given.may_fill_hole && !has_idle(bytes)) given = fill_hole(bytes);
+    if (given.may_fill_hole && (given.is_unknown || !has_idle(bytes) || has_idle(kWaste * bytes))) fill_hole(bytes, given);
     if (given.is_abandoned) return_arena();
     if (given.may_be_peak) note(device);
     return given.place;
@@ -281,14 +282,14 @@ class Follower final : public Native {
     const bool is_abandoned = ++lost_ > kGivenUp && arena_.clear(0, arena_.height(), gone());
     // In the arena, what stays would keep large blocks from their places for the rest of the job, and so would many small ones.
     const bool may_stay = size <= kSmall || sequence_.may_last(size) || !(sequence_.is_in_steps() || lost_ > kPatience);
-    return {nullptr, false, !is_abandoned && (at >= 0 ? size > kSmall : !may_stay), is_abandoned};
+    return {nullptr, false, !is_abandoned && (at >= 0 ? size > kSmall : !may_stay), at < 0, is_abandoned};
   }
-  Given fill_hole(size_t bytes) {
+  void fill_hole(size_t bytes, Given& given) {
     std::lock_guard<std::mutex> guard(lock_);
     const int64_t low = base_ ? arena_.hole(rounded(bytes), gone()) : -1;
-    if (low < 0) return {};
+    if (low < 0) return;
     ++holes_, --strays_;
-    return put(low, bytes);
+    given = put(low, bytes);
   }
   Given put(int64_t offset, size_t bytes) {
     arena_.put(offset, rounded(bytes), static_cast<int64_t>(bytes));
@@ -309,7 +310,8 @@ class Follower final : public Native {
   // The device is full, as the current exception says: any hole, or the arena goes back if nothing is in it.
   char* last_resort(size_t bytes, DeviceIndex device, cudaStream_t stream) {
     if (!base_ || device != device_ || stream != stream_ || pools_ > 0) throw;
-    const Given given = fill_hole(bytes);
+    Given given;
+    fill_hole(bytes, given);
     if (!given.place && !return_arena()) throw;
     if (given.may_be_peak) note(device);
     return given.place;
