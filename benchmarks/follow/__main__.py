@@ -30,6 +30,7 @@ from vramcast.tracer.nullgpu.client import NullGpuTracer
 DEVIATIONS: Final = (
     "evaluates", "raises", "smaller", "clips", "prefetches", "before", "accumulates", "averages", "no workspaces",
     "varies", "skips", "generates", "keeps", "perturbs", "distills", "resumes", "unfreezes", "zeroes", "grows", "augments",
+    "autocasts", "drops", "alternates", "goes_back_twice", "empties",
 )  # fmt: skip
 N_SEEDS: Final = 1000
 FAULTS: Final = {

@@ -1,6 +1,6 @@
 """Steps that do something else than the planned ones: each function changes a job, and returns its step.
 
-The first nine are those that the follower's rules were chosen with; `OURS` was written before the rules were looked at again.
+The follower's rules were chosen with `TRIAL`, and changed once more with `OURS` in view; `FRESH` was written after that.
 """
 
 from __future__ import annotations
@@ -266,6 +266,66 @@ def augments(job: Job) -> Step:
     return _numbered(job, step)
 
 
+def autocasts(job: Job) -> Step:
+    """Take every second step in bfloat16."""
+
+    def step(number: int) -> None:
+        job.amp = number % 2 == 1
+        _train(job)
+
+    return _numbered(job, step)
+
+
+def drops(job: Job) -> Step:
+    """Leave out other modules in each step (stochastic depth)."""
+    layers = [one for one in job.model.modules() if type(one).__name__ in ("Block", "BasicBlock")]
+    kept = [one.forward for one in layers]
+
+    def step(number: int) -> None:
+        for k, (layer, forward) in enumerate(zip(layers, kept, strict=True)):
+            layer.forward = (lambda x: x) if number and k % 4 == number % 4 and k % 2 else forward
+        _train(job)
+
+    return _numbered(job, step)
+
+
+def alternates(job: Job) -> Step:
+    """Train a second model of the same kind in every second step."""
+    second = copy.deepcopy(job)
+
+    def step(number: int) -> None:
+        one = second if number % 2 else job
+        one.run = one.model
+        _train(one, job.batch())
+
+    return _numbered(job, step)
+
+
+def goes_back_twice(job: Job) -> Step:
+    """Take the gradients of a loss twice."""
+
+    def step() -> None:
+        loss = job.loss(*job.batch())
+        job.optimizer.zero_grad()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        job.optimizer.step()
+
+    return step
+
+
+def empties(job: Job) -> Step:
+    """Empty the cache, and keep a large tensor, in every third step."""
+
+    def step(number: int) -> None:
+        job.kept = [torch.empty(100 << 20, dtype=torch.uint8, device="cuda")] if number % 3 == 1 else []
+        _train(job)
+        torch.cuda.empty_cache()
+
+    return _numbered(job, step)
+
+
 TRIAL: Final = (evaluates, raises, smaller, clips, prefetches, before, accumulates, averages)
 OURS: Final = (varies, skips, generates, keeps, perturbs, distills, resumes, unfreezes, zeroes, grows, augments)
-DEVIATIONS: Final[dict[str, Callable[[Job], Step]]] = {one.__name__: one for one in (*TRIAL, *OURS)}
+FRESH: Final = (autocasts, drops, alternates, goes_back_twice, empties)
+DEVIATIONS: Final[dict[str, Callable[[Job], Step]]] = {one.__name__: one for one in (*TRIAL, *OURS, *FRESH)}

@@ -11,6 +11,7 @@
 namespace vramcast {
 struct Block {
   int64_t size, requested;
+  int64_t left_out;                   // its place, if the job had left that out before; else -1
   std::vector<cudaStream_t> streams;  // other streams that use it (record_stream)
   bool is_freed = false;              // by the job; it lives until these streams have passed that point
   std::vector<cudaEvent_t> events;    // one for each stream, at that point; fewer: not all could be recorded yet
@@ -26,7 +27,7 @@ class Arena {
     const auto found = live_.find(offset);
     return found == live_.end() || found->second.is_freed ? nullptr : &found->second;
   }
-  void put(int64_t offset, int64_t size, int64_t requested) { live_.emplace(offset, Block{size, requested, {}, false, {}}); }
+  void put(int64_t offset, Block block) { live_.emplace(offset, std::move(block)); }
 
   // Frees a block; with events of other streams to wait for, it lives on until they are over. Returns whether it is gone.
   bool free(int64_t offset, bool can_record) {

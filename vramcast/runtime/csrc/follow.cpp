@@ -39,9 +39,9 @@ void free_planned(void* pointer);
 
 class Follower final : public Native {
  public:
-  Follower(Native* native, std::vector<int64_t> sizes, std::vector<int64_t> offsets, const std::vector<int64_t>& lasts,
+  Follower(Native* native, std::vector<int64_t> sizes, std::vector<int64_t> offsets, std::vector<int64_t> lasts,
            int64_t height, int64_t first, int64_t period, int64_t end)
-      : native_(native), offset_(std::move(offsets)), sequence_(std::move(sizes), lasts, first, period, end), arena_(height) {}
+      : native_(native), offset_(std::move(offsets)), sequence_(std::move(sizes), std::move(lasts), first, period, end), arena_(height) {}
 
   // ------------------------------------------------------------------------------------------------ requests
   DataPtr allocate(size_t bytes) override {
@@ -85,6 +85,7 @@ class Follower final : public Native {
     TORCH_CHECK(block, "vramcast follow: a block was freed that is not in use.");
     const int64_t size = block->size;
     meter_.free(size, block->requested);
+    if (block->left_out >= 0) sequence_.put_back(block->left_out);
     if (block->streams.empty()) {
       arena_.free(offset, false);
       return meter_.release(size);
@@ -273,10 +274,11 @@ class Follower final : public Native {
     const int64_t size = rounded(bytes);
     const auto is_free = [&](int64_t at) { return arena_.clear(offset_[at], size, gone()); };
     const int64_t at = sequence_.find(size, is_free);
-    if (at >= 0 && is_free(at)) {
+    const int64_t left_out = sequence_.take_left_out(size, is_free), place = left_out >= 0 ? left_out : at;
+    if (place >= 0 && is_free(place)) {
       ++planned_;
-      lost_ = 0;
-      return put(offset_[at], bytes);
+      if (at >= 0) lost_ = 0;  // else the place is known, but not where the job is
+      return put(offset_[place], bytes, left_out);
     }
     ++strays_;
     const bool is_abandoned = ++lost_ > kGivenUp && arena_.clear(0, arena_.height(), gone());
@@ -289,10 +291,10 @@ class Follower final : public Native {
     const int64_t low = base_ ? arena_.hole(rounded(bytes), gone()) : -1;
     if (low < 0) return;
     ++holes_, --strays_;
-    given = put(low, bytes);
+    given = put(low, bytes, -1);
   }
-  Given put(int64_t offset, size_t bytes) {
-    arena_.put(offset, rounded(bytes), static_cast<int64_t>(bytes));
+  Given put(int64_t offset, size_t bytes, int64_t left_out) {
+    arena_.put(offset, {rounded(bytes), static_cast<int64_t>(bytes), left_out, {}, false, {}});
     meter_.allocate(rounded(bytes), static_cast<int64_t>(bytes));
     return {base_ + offset, meter_.may_be_peak()};
   }

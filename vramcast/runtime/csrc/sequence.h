@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -18,10 +19,10 @@ class Sequence {
  public:
   // Place k has sizes[k], and lasts[k] if its block outlives its step. Behind `end`, the `period` places from `first` on repeat.
   // period 0: nothing repeats.
-  Sequence(std::vector<int64_t> sizes, const std::vector<int64_t>& lasts, int64_t first, int64_t period, int64_t end)
-      : size_(std::move(sizes)), first_(first), period_(period), end_(end) {
+  Sequence(std::vector<int64_t> sizes, std::vector<int64_t> lasts, int64_t first, int64_t period, int64_t end)
+      : size_(std::move(sizes)), lasts_(std::move(lasts)), first_(first), period_(period), end_(end) {
     for (size_t at = 0; at < size_.size(); ++at)
-      if (lasts[at]) lasting_.insert(size_[at]);
+      if (lasts_[at]) lasting_.insert(size_[at]);
     for (size_t at = kRun - 1; at < size_.size(); ++at) runs_[run_at(at)].push_back(static_cast<int64_t>(at));
   }
 
@@ -34,14 +35,32 @@ class Sequence {
   int64_t find(int64_t size, const IsFree& is_free) {
     std::rotate(last_.begin(), last_.begin() + 1, last_.end());
     last_.back() = size;
-    int64_t at = is_at(next_, size) ? next_ : -1;
-    if (at < 0 && size >= kDistinct) at = near(size, is_free);
+    const bool is_sure = missed_ <= kSure || !may_last(size);
+    int64_t at = is_at(next_, size) && (is_sure || lasts_[next_]) ? next_ : -1;
+    if (at < 0 && is_sure && size >= kDistinct) at = near(size, is_free);
     if (at < 0) at = in_a_row(is_free);
-    if (at < 0) return -1;
+    if (at < 0) return ++missed_, -1;
+    missed_ = 0;
     resyncs_ += at != next_;
+    for (int64_t passed = next_; passed < at; ++passed)
+      if (lasts_[passed] && is_free(passed)) put_back(passed);
     next_ = after(at);
     return at;
   }
+  // A place for what stays that the job went past without taking it, such as that of an optimizer's state before the first
+  // step: no other planned block needs it any more. -1: there is none of this size.
+  template <typename IsFree>
+  int64_t take_left_out(int64_t size, const IsFree& is_free) {
+    const auto found = left_out_.find(size);
+    if (found == left_out_.end()) return -1;
+    auto& places = found->second;
+    const auto first = std::find_if(places.begin(), places.end(), is_free);
+    if (first == places.end()) return -1;
+    const int64_t at = *first;
+    places.erase(first);
+    return at;
+  }
+  void put_back(int64_t at) { left_out_[size_[at]].insert(at); }
   bool is_in_steps() const { return has_repeated_ || next_ >= first_; }
   int64_t next() const { return next_; }
   int64_t resyncs() const { return resyncs_; }
@@ -49,7 +68,7 @@ class Sequence {
  private:
   static constexpr int64_t kDistinct = 64 << 10;  // arbitrary: smaller sizes occur everywhere in a step
   static constexpr int kAhead = 16, kBack = 8;    // arbitrary: places that a few more or fewer workspaces move a request by
-  static constexpr int kSure = 1;                 // arbitrary: the same for sizes of what may last
+  static constexpr int kSure = 1;                 // arbitrary: the same for sizes of what may last, and requests missed before
   static constexpr int kRun = 4;                  // arbitrary
 
   bool is_telling(int64_t size) const { return size >= kDistinct && !may_last(size); }
@@ -97,12 +116,13 @@ class Sequence {
   }
   uint64_t run_at(size_t at) const { return run_of(size_.data() + at - (kRun - 1)); }
 
-  const std::vector<int64_t> size_;
+  const std::vector<int64_t> size_, lasts_;
   std::unordered_set<int64_t> lasting_;  // sizes
   const int64_t first_, period_, end_;
   std::unordered_map<uint64_t, std::vector<int64_t>> runs_;
+  std::unordered_map<int64_t, std::set<int64_t>> left_out_;  // by size
   std::array<int64_t, kRun> last_{};
-  int64_t next_ = 0, resyncs_ = 0;
+  int64_t next_ = 0, resyncs_ = 0, missed_ = 0;
   bool has_repeated_ = false;
 };
 }  // namespace vramcast
