@@ -28,7 +28,7 @@ def _block(size: int) -> Any:
 
 
 def fill_card(_: str) -> list[Any]:
-    """Fill a card of 600 MiB: the arena's holes serve the last requests, and it is given back when it is empty."""
+    """Fill a card of 600 MiB: a hole of the arena serves one request, and pages of the arena make room for another."""
     follower = Follower(plan((256 * MIB, 64 * MIB)))
     planned = [_block(256 * MIB), _block(64 * MIB)]
     others = [_block(100 * MIB), _block(100 * MIB)]

@@ -29,8 +29,8 @@ class Counts:
         holes: Requests served in holes of the arena.
         strays: Requests served by PyTorch's own allocator.
         resyncs: How often the job went on at another place of the plan than the next one.
-        arena_bytes: The arena's size; 0: there is none, it was given back, or it did not fit.
-        is_over: Whether the plan is no longer followed.
+        arena_bytes: Bytes that the arena holds; it gives pages back when the job needs memory elsewhere.
+        is_over: Whether the arena did not fit on the card, so nothing is followed.
     """
 
     planned: int

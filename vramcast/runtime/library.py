@@ -91,7 +91,7 @@ def options() -> list[str]:
         "-std=gnu++20" if release >= _CXX20 else "-std=gnu++17",
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
         *(part for folder in headers for part in ("-isystem", str(folder))),
-        *(f"-L{root / 'lib'}", "-lc10", "-lc10_cuda", "-lstdc++"),
+        *(f"-L{root / 'lib'}", "-lc10", "-lc10_cuda", "-lstdc++", "-ldl"),
     ]
 
 

@@ -9,6 +9,8 @@
 #include <vector>
 
 namespace vramcast {
+constexpr int64_t kTakenAway = -1;  // in place of a block's requested bytes: no block, but a part that is taken away
+
 struct Block {
   int64_t size, requested;
   int64_t left_out;                   // its place, if the job had left that out before; else -1
@@ -21,7 +23,6 @@ class Arena {
  public:
   explicit Arena(int64_t height) : height_(height) {}
   int64_t height() const { return height_; }
-  bool is_empty() const { return live_.empty(); }
   const std::map<int64_t, Block>& live() const { return live_; }
   Block* at(int64_t offset) {
     const auto found = live_.find(offset);
@@ -50,6 +51,8 @@ class Arena {
     }
     return true;
   }
+  // Takes a free part away for good: no block is put there again.
+  void take_away(int64_t low, int64_t size) { live_.emplace(low, Block{size, kTakenAway, -1, {}, false, {}}); }
   // The smallest hole for a block, and the lowest of equal ones; -1: there is none.
   template <typename Gone>
   int64_t hole(int64_t size, const Gone& gone) {

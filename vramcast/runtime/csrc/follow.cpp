@@ -2,7 +2,8 @@
 //
 //   request -> planned place, free now, default stream, no graph capture?   yes: there
 //                                      no: memory that is taken already: a hole of the arena if the plan has no such request,
-//                                          or an idle block of the native allocator; only then new memory, from the latter
+//                                          or an idle block of the native allocator; only then new memory, from the latter,
+//                                          for which the arena gives back pages that no block is in
 //
 // The plan only proposes places. What lives is known here, and a place is given only if nothing lives there: a wrong proposal
 // costs memory, never correctness. Compiled against the headers of the job's own torch; ctypes calls the functions at the end.
@@ -19,6 +20,7 @@
 
 #include "arena.h"
 #include "meter.h"
+#include "pages.h"
 #include "sequence.h"
 
 namespace cca = c10::cuda::CUDACachingAllocator;
@@ -33,7 +35,8 @@ constexpr int64_t kAlign = 512;      // spec: alignment of PyTorch's CUDA blocks
 constexpr int64_t kSmall = 1 << 20;  // spec: the native allocator serves these from segments of 2 MiB
 constexpr int64_t kWaste = 4;        // arbitrary: a native block of that many times the request stays whole for larger ones
 constexpr int64_t kPatience = 256;   // arbitrary: requests outside the plan, after which its first steps are not expected
-constexpr int64_t kGivenUp = 4096;   // arbitrary: the same, after which an empty arena is given back
+constexpr int64_t kLarge = 10 << 20;    // spec: from here on, the native allocator's segments are as large as the request
+constexpr int64_t kSparePercent = 5;    // arbitrary: new memory of the native allocator, of the arena, that costs no pages
 
 void free_planned(void* pointer);
 
@@ -41,7 +44,8 @@ class Follower final : public Native {
  public:
   Follower(Native* native, std::vector<int64_t> sizes, std::vector<int64_t> offsets, std::vector<int64_t> lasts,
            int64_t height, int64_t first, int64_t period, int64_t end)
-      : native_(native), offset_(std::move(offsets)), sequence_(std::move(sizes), std::move(lasts), first, period, end), arena_(height) {}
+      : native_(native), offset_(std::move(offsets)), sequence_(std::move(sizes), std::move(lasts), first, period, end), pages_(height),
+        arena_(pages_.size()) {}
 
   // ------------------------------------------------------------------------------------------------ requests
   DataPtr allocate(size_t bytes) override {
@@ -55,7 +59,7 @@ class Follower final : public Native {
       data = native_->allocate(bytes);
     } catch (const c10::OutOfMemoryError&) {
       if ((place = last_resort(bytes, device, stream))) return planned();
-      data = native_->allocate(bytes);  // the arena is its now
+      data = native_->allocate(bytes);  // it has more room now
     }
     note(device);
     return data;
@@ -105,7 +109,7 @@ class Follower final : public Native {
   // Values for vramcast/runtime/follower.py, in the order of its `Counts`.
   void counts(int64_t* out) {
     std::lock_guard<std::mutex> guard(lock_);
-    const int64_t values[] = {planned_, holes_, strays_, sequence_.resyncs(), base_ ? arena_.height() : 0, is_over_};
+    const int64_t values[] = {planned_, holes_, strays_, sequence_.resyncs(), pages_.held(), is_over_};
     std::copy(std::begin(values), std::end(values), out);
   }
   void* base() const { return base_; }
@@ -146,11 +150,14 @@ class Follower final : public Native {
     native_->endAllocateToPool(d, pool);
     --pools_;
   }
-  void* getBaseAllocation(void* p, size_t* size) override { return native_->getBaseAllocation(owner(p), size); }
+  void* getBaseAllocation(void* p, size_t* size) override {
+    if (!holds(p)) return native_->getBaseAllocation(p, size);
+    if (size) *size = arena_.height();
+    return base_;
+  }
   cca::ShareableHandle shareIpcHandle(void* p) override {
-    auto handle = native_->shareIpcHandle(owner(p));
-    handle.offset += static_cast<char*>(p) - static_cast<char*>(owner(p));
-    return handle;
+    TORCH_CHECK(!holds(p), "vramcast follow: memory from a plan cannot be shared with another process; run without a plan.");
+    return native_->shareIpcHandle(p);
   }
   void copy_data(void* to, const void* from, std::size_t n) const override { native_->copy_data(to, from, n); }
   void init(int n) override { native_->init(n); }
@@ -170,7 +177,11 @@ class Follower final : public Native {
   void recordAnnotation(const std::vector<std::pair<std::string, std::string>>& md) override { native_->recordAnnotation(md); }
   void attachOutOfMemoryObserver(cca::OutOfMemoryObserver o) override { native_->attachOutOfMemoryObserver(std::move(o)); }
   void attachAllocatorTraceTracker(cca::AllocatorTraceTracker t) override { native_->attachAllocatorTraceTracker(std::move(t)); }
-  void enablePeerAccess(DeviceIndex d, DeviceIndex to) override { native_->enablePeerAccess(d, to); }
+  void enablePeerAccess(DeviceIndex d, DeviceIndex to) override {
+    native_->enablePeerAccess(d, to);
+    std::lock_guard<std::mutex> guard(lock_);
+    TORCH_CHECK(to != device_ || pages_.allow(d), "vramcast follow: device ", d, " cannot use the planned memory of ", to, ".");
+  }
   cudaError_t memcpyAsync(void* dst, int dd, const void* src, int sd, size_t n, cudaStream_t s, bool p2p) override {
     return native_->memcpyAsync(dst, dd, src, sd, n, s, p2p);
   }
@@ -219,7 +230,7 @@ class Follower final : public Native {
 #endif
 #if AT_LEAST(12)
   std::shared_ptr<c10::GatheredContext> getContextForPointer(const void* p) override {
-    return native_->getContextForPointer(owner(const_cast<void*>(p)));
+    return holds(p) ? nullptr : native_->getContextForPointer(p);
   }
   void attachOomRejectionObserver(cca::OomRejectionObserver o) override { native_->attachOomRejectionObserver(std::move(o)); }
 #endif
@@ -230,7 +241,9 @@ class Follower final : public Native {
 #endif
 #if AT_LEAST(14)
   bool supportsUserMetadata() override { return native_->supportsUserMetadata(); }
-  void annotateMemory(const void* p, const std::string& m) override { native_->annotateMemory(owner(const_cast<void*>(p)), m); }
+  void annotateMemory(const void* p, const std::string& m) override {
+    if (!holds(p)) native_->annotateMemory(p, m);
+  }
 #endif
 
  private:
@@ -245,14 +258,14 @@ class Follower final : public Native {
     const char* base = base_;
     return base && at >= base && at < base + arena_.height();
   }
-  void* owner(void* p) const { return holds(p) ? base_.load() : p; }  // the native allocator knows the arena as one block
   auto gone() {
     return [this](const vramcast::Block& block) { meter_.release(block.size); };
   }
 
   struct Given {
     char* place = nullptr;
-    bool may_be_peak = false, may_fill_hole = false, is_unknown = false, is_abandoned = false;
+    bool may_be_peak = false, may_fill_hole = false, is_unknown = false;
+    int64_t planned = -1;  // the offset that it should have had
   };
   // Returns a place in the arena, if this request is to have one. The native allocator is asked only while the lock is not
   // held: under its own lock it may free blocks of ours (those of other processes, when the device is full).
@@ -262,7 +275,7 @@ class Follower final : public Native {
     if (device != device_) return nullptr;
     Given given = step(bytes, stream);
     if (given.may_fill_hole && (given.is_unknown || !has_idle(bytes) || has_idle(kWaste * bytes))) fill_hole(bytes, given);
-    if (given.is_abandoned) return_arena();
+    if (!given.place && bytes > kSmall && !has_idle(bytes)) make_room(bytes, given.planned);
     if (given.may_be_peak) note(device);
     return given.place;
   }
@@ -278,13 +291,13 @@ class Follower final : public Native {
     if (place >= 0 && is_free(place)) {
       ++planned_;
       if (at >= 0) lost_ = 0;  // else the place is known, but not where the job is
+      has_steps_ |= size > kSmall && !sequence_.may_last(size);
       return put(offset_[place], bytes, left_out);
     }
-    ++strays_;
-    const bool is_abandoned = ++lost_ > kGivenUp && arena_.clear(0, arena_.height(), gone());
+    ++strays_, ++lost_;
     // In the arena, what stays would keep large blocks from their places for the rest of the job, and so would many small ones.
     const bool may_stay = size <= kSmall || sequence_.may_last(size) || !(sequence_.is_in_steps() || lost_ > kPatience);
-    return {nullptr, false, !is_abandoned && (at >= 0 ? size > kSmall : !may_stay), at < 0, is_abandoned};
+    return {nullptr, false, at >= 0 ? size > kSmall : !may_stay, at < 0, at >= 0 ? offset_[at] : -1};
   }
   void fill_hole(size_t bytes, Given& given) {
     std::lock_guard<std::mutex> guard(lock_);
@@ -309,73 +322,100 @@ class Follower final : public Native {
     std::lock_guard<std::mutex> guard(lock_);
     if (meter_.has_begun()) meter_.look(found);
   }
-  // The device is full, as the current exception says: any hole, or the arena goes back if nothing is in it.
+  // The device is full, as the current exception says: any hole, or memory for the native allocator.
   char* last_resort(size_t bytes, DeviceIndex device, cudaStream_t stream) {
-    if (!base_ || device != device_ || stream != stream_ || pools_ > 0) throw;
+    if (!base_ || device != device_ || pools_ > 0) throw;
     Given given;
-    fill_hole(bytes, given);
-    if (!given.place && !return_arena()) throw;
+    if (stream == stream_) fill_hole(bytes, given);
+    if (!given.place && !give_back(segment(bytes), -1, 0)) throw;
     if (given.may_be_peak) note(device);
     return given.place;
   }
-  void begin(DeviceIndex device) {
-    stream_ = c10::cuda::getDefaultCUDAStream(device).stream();
-    try {
-      const auto before = native_->getDeviceStats(device);
-      base_ = static_cast<char*>(native_->raw_alloc_with_stream(arena_.height(), stream_));
-      meter_.take_arena(before, native_->getDeviceStats(device));
-      device_ = device;
-    } catch (const c10::OutOfMemoryError&) {
-      is_over_ = true;
-    }
+  // The native allocator is about to take new memory. Beyond what the plan needs, the arena gives back as much.
+  void make_room(size_t bytes, int64_t planned) {
+    const int64_t native = native_->getDeviceStats(device_).reserved_bytes[0].current;
+    if (pools_ > 0) return;
+    if (!has_steps_) outside_ = native + segment(bytes);
+    give_back(native + segment(bytes) + pages_.held() - outside_ - arena_.height() / 100 * (100 + kSparePercent), planned,
+              rounded(bytes));
   }
-  bool return_arena() {
-    char* base = nullptr;
+  // Gives back at least so many bytes, as far as there are free pages: those of a planned place first, which others have taken.
+  bool give_back(int64_t bytes, int64_t planned, int64_t size) {
+    std::vector<int64_t> pages;
     {
       std::lock_guard<std::mutex> guard(lock_);
-      if (!base_ || !arena_.clear(0, arena_.height(), gone())) return false;
-      base = base_.exchange(nullptr);
-      is_over_ = true;
-      meter_.return_arena();
+      const auto look = [&](int64_t low, int64_t high) {
+        for (int64_t page = high / pages_.page() * pages_.page(); page >= low && bytes > 0; page -= pages_.page()) {
+          const int64_t length = std::min(pages_.page(), arena_.height() - page);
+          if (length <= 0 || !arena_.clear(page, length, gone())) continue;
+          arena_.take_away(page, length);
+          pages.push_back(page);
+          meter_.hold(-length, 0);
+          bytes -= length;
+        }
+      };
+      if (planned >= 0) look(planned, planned + size - pages_.page());
+      look(0, arena_.height());
     }
-    native_->raw_delete(base);
+    if (pages.empty()) return false;
+    C10_CUDA_CHECK(cudaStreamSynchronize(stream_));  // queued work may still use what the job has freed
+    for (const int64_t page : pages) pages_.give_back(page);
     return true;
   }
-  cca::SnapshotInfo told(cca::SnapshotInfo info) {  // the arena's block as the blocks in it
+  static int64_t segment(size_t bytes) {  // spec: CUDACachingAllocator's get_allocation_size
+    const auto size = static_cast<int64_t>(bytes);
+    return size < kLarge ? 2 * kLarge : (size + 2 * kSmall - 1) / (2 * kSmall) * (2 * kSmall);
+  }
+  void begin(DeviceIndex device) {
+    c10::cuda::CUDAGuard guard(device);
+    C10_CUDA_CHECK(cudaFree(nullptr));  // a context
+    stream_ = c10::cuda::getDefaultCUDAStream(device).stream();
+    if (!pages_.take(device)) {
+      native_->emptyCache();
+      if (!pages_.take(device)) return is_over_ = true, void();
+    }
+    meter_.begin(native_->getDeviceStats(device));
+    meter_.hold(pages_.held(), 1);
+    base_ = pages_.base();
+    device_ = device;
+    note(device);
+  }
+  cca::SnapshotInfo told(cca::SnapshotInfo info) {  // with the arena, a segment for each row of its pages
     std::lock_guard<std::mutex> guard(lock_);
     if (!base_) return info;
-    for (auto& segment : info.segments) {
-      size_t address = segment.address;
-      for (auto block = segment.blocks.begin(); block != segment.blocks.end(); address += block++->size) {
-        if (reinterpret_cast<char*>(address) != base_) continue;
-        std::vector<cca::BlockInfo> parts;
-        const auto part = [&](int64_t size, int64_t requested, bool allocated, bool active) {
-          if (size <= 0) return;
-          cca::BlockInfo one;
-          one.size = size;
-          one.requested_size = requested;
-          one.allocated = allocated;
-          one.active = active;
-          parts.push_back(one);
-          segment.allocated_size += allocated ? size : 0;
-          segment.active_size += active ? size : 0;
-          segment.requested_size += allocated ? requested : 0;
-        };
-        int64_t low = 0;
-        const auto whole = static_cast<int64_t>(block->size);
-        segment.allocated_size -= whole;
-        segment.active_size -= whole;
-        segment.requested_size -= block->requested_size;
-        for (const auto& [offset, live] : arena_.live()) {
-          part(offset - low, 0, false, false);
-          part(live.size, live.requested, !live.is_freed, true);
-          low = offset + live.size;
-        }
-        part(whole - low, 0, false, false);
-        segment.blocks.insert(segment.blocks.erase(block), parts.begin(), parts.end());
-        return info;
-      }
+    cca::SegmentInfo segment;
+    int64_t low = 0;
+    const auto add = [&](int64_t size, const vramcast::Block* live) {
+      if (size <= 0) return;
+      cca::BlockInfo one;
+      one.size = size;
+      one.requested_size = live ? live->requested : 0;
+      one.allocated = live && !live->is_freed;
+      one.active = live;
+      segment.total_size += size;
+      segment.allocated_size += one.allocated ? size : 0;
+      segment.active_size += one.active ? size : 0;
+      segment.requested_size += one.allocated ? one.requested_size : 0;
+      segment.blocks.push_back(one);
+    };
+    const auto end = [&] {
+      if (segment.total_size) info.segments.push_back(segment);
+      segment = {};
+      segment.device = device_;
+      segment.address = reinterpret_cast<size_t>(base_ + low);
+      segment.stream = stream_;
+      segment.is_large = segment.is_expandable = true;
+    };
+    end();
+    for (const auto& [offset, live] : arena_.live()) {
+      const bool is_there = live.requested != vramcast::kTakenAway;
+      add(offset - low, nullptr);
+      if (is_there) add(live.size, &live);
+      low = offset + live.size;
+      if (!is_there) end();
     }
+    add(arena_.height() - low, nullptr);
+    end();
     return info;
   }
 
@@ -383,9 +423,12 @@ class Follower final : public Native {
   const std::vector<int64_t> offset_;
   std::mutex lock_;  // never held while the native allocator is asked
   vramcast::Sequence sequence_;
+  vramcast::Pages pages_;
   vramcast::Arena arena_;
   vramcast::Meter meter_;
   int64_t planned_ = 0, holes_ = 0, strays_ = 0, lost_ = 0;
+  int64_t outside_ = 0;     // native memory from before the first step
+  bool has_steps_ = false;  // something was served that a step frees
   std::once_flag begun_;
   std::atomic<bool> is_over_{false};
   std::atomic<int> pools_{0};
