@@ -142,7 +142,7 @@ def main() -> None:
     card, steps, limit_s, words = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4:]
     import torch  # noqa: F401  as in the worker, so that no way pays for it
 
-    from vramcast.tracer.nullgpu.child import absent_dynamo
+    from vramcast.tracer.hooks import absent_dynamo
     from vramcast.tracer.nullgpu.child import main as child  # noqa: F401
     from vramcast.tracer.program import model_program  # noqa: F401
     from vramcast.tracer.recording import recorder, watcher  # noqa: F401

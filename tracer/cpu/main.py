@@ -13,6 +13,9 @@ from vramcast.tracer.protocol.run_options import RunOptions
 
 def warm_up() -> None:
     """Import the modules that every job needs."""
+    from vramcast.tracer.hooks import absent_dynamo
+
+    absent_dynamo.stand_in()
     import vramcast.tracer.cpu.as_cuda
     import vramcast.tracer.cpu.mode
     import vramcast.tracer.rules.tracing  # noqa: F401

@@ -16,6 +16,9 @@ from vramcast.tracer.protocol.run_options import RunOptions
 
 def warm_up() -> None:
     """Import the modules that every job needs."""
+    from vramcast.tracer.hooks import absent_dynamo
+
+    absent_dynamo.stand_in()
     import vramcast.tracer.fake.cuda
     import vramcast.tracer.fake.mode
     import vramcast.tracer.rules.autocast

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +14,9 @@ from vramcast.tracer.fake.answers import ANSWERS
 from vramcast.tracer.fake.readings import NAMED
 from vramcast.tracer.fake.recurrent import RULES as RECURRENT
 from vramcast.tracer.fake.tensor import META, CudaTensor, InsideKernel, check_ordinal, on_card
+from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.tensors import tensors_in
-from vramcast.tracer.hooks.torch_api import DisableTorchFunction, OptimizedModule, TorchDispatchMode, tree_map_only
+from vramcast.tracer.hooks.torch_api import DYNAMO, DisableTorchFunction, TorchDispatchMode, tree_map_only
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.rules.ruled_card import RuledCard
 from vramcast.tracer.values.host_reads import Known
@@ -116,7 +118,9 @@ def _without_values(tensor: torch.Tensor) -> torch.Tensor:
 
 def refuse_compiled(module: torch.nn.Module, arguments: Any) -> None:
     """Raise before a compiled module's forward: torch.compile gives up below a dispatch mode and would take other memory."""
-    if isinstance(module, OptimizedModule) or getattr(module, "_compiled_call_impl", None) is not None:
+    has_compiler = f"{DYNAMO}.eval_frame" in sys.modules  # otherwise nothing can be compiled, and its import takes a second
+    is_compiled = has_compiler and isinstance(module, torch_api.OptimizedModule)
+    if is_compiled or getattr(module, "_compiled_call_impl", None) is not None:
         raise CannotEstimate(
             "The model is compiled (torch.compile), which the fake tracer cannot follow: "
             "use --tracer nullgpu, or trace the model before it is compiled."

@@ -22,9 +22,10 @@ def main(libraries: Path, fd: int) -> NoReturn:
         gpu = NullGpu(libraries)
         import torch
 
+        from vramcast.tracer.hooks import absent_dynamo
+
         # Imported before the fork, so that no job pays for it; a job's other imports are preloaded for the next one.
         from vramcast.tracer.nullgpu import cuda_guard
-        from vramcast.tracer.nullgpu.child import absent_dynamo
         from vramcast.tracer.nullgpu.child import main as child
         from vramcast.tracer.program import model_program  # noqa: F401
         from vramcast.tracer.recording import watcher

@@ -16,7 +16,7 @@ from vramcast.tracer.nullgpu.client import NullGpuTracer
 
 _START = """
 import sys, torch
-from vramcast.tracer.nullgpu.child import absent_dynamo
+from vramcast.tracer.hooks import absent_dynamo
 absent_dynamo.stand_in()
 model = torch.nn.Linear(4, 4)
 optimizer = torch.optim.AdamW(model.parameters())
