@@ -414,6 +414,8 @@ class Estimator:
         if options.answers == "drawn" and not options.slow:
             found_loops = watched(tracer, job, options, on_card, deadline)
             on_card, growth = found_loops.on_card, found_loops.growth
+        if options.answers == "drawn":
+            on_card = on_card.with_smallest_cards()
         found = replace(_estimate(self, job, replace(chosen, on_card=on_card), start_s), growth=growth)
         found = self._with_ceiling(found, tracer, options, on_card, deadline)
         return self._with_slow_card(found, tracer, options, deadline)

@@ -129,8 +129,10 @@ def _tried(tracer: Tracer, job: Job, options: RunOptions, timeout_s: float) -> O
 
 def _compared(job: Job, first: OnCard, options: RunOptions, other: OnCard, way: RunOptions) -> Compared:
     """Return the smaller run, and the plans of the larger one; further runs ask the cuDNN of the smaller one."""
-    if first.out_of_memory is not None and (other.min_feasible is None or other.min_feasible > job.total_bytes):
-        other = replace(other, out_of_memory=first.out_of_memory)
+    if first.out_of_memory is not None:
+        smallest = other.with_smallest_cards().min_feasible
+        if smallest is None or smallest > job.total_bytes:
+            other = replace(other, out_of_memory=first.out_of_memory)
     seconds = {name: spent_s + other.seconds[name] for name, spent_s in first.seconds.items()}
     asked = cudnn_asked(job.stack)
     if other.reserved < first.reserved:

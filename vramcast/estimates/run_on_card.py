@@ -47,9 +47,9 @@ class OnCard:
         stack: The stack for which the result holds.
         trace: The trace with segments, and with the process's memory outside the allocator.
         allocated, reserved: Peaks, on an unlimited card if the job's own was full.
-        min_feasible: The smallest card on which the job runs; None if unknown.
+        min_feasible: The smallest card on which the job runs; None if unknown, or before `with_smallest_cards`.
         without_searches: The smallest card without the trial workspaces of cudnn.benchmark, which may fail; None if there are
-            none.
+            none, or before `with_smallest_cards`.
         context: Memory of the process outside the segments.
         cuda_major: CUDA's major version on the card's machine.
         out_of_memory: torch's message if the job's card is full; None if it is not.
@@ -69,6 +69,15 @@ class OnCard:
     out_of_memory: str | None
     seconds: dict[str, float]
     other_rank: tuple[int, Trace] | None = None
+
+    def with_smallest_cards(self) -> OnCard:
+        """Return the result with the smallest cards; of a job's runs, only that of the estimate needs this search."""
+        progress.tell(progress.Stage.SIMULATION)
+        started = time.perf_counter()
+        found = replace(self, min_feasible=_smallest(self))
+        without = _without_searches(found)
+        spent_s = self.seconds["simulate"] + time.perf_counter() - started
+        return replace(found, without_searches=without, seconds={**self.seconds, "simulate": spent_s})
 
 
 def stack_of(job: Job, torch: str) -> Stack:
@@ -128,14 +137,11 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
             if not again.out_of_memory:
                 found, out_of_memory = _answered(job, again, cuda_major, limited=True), None
         traced_s = time.perf_counter() - started
-    progress.tell(progress.Stage.SIMULATION)
-    found = replace(found, min_feasible=_smallest(found))
     seconds = {"trace": traced_s, "simulate": time.perf_counter() - started - traced_s}
     beside = found.seen.beside
     if beside is not None:
         beside = beside[0], with_context(beside[1], [(0, found.context.bytes)])
-    without = _without_searches(found)
-    return replace(found, without_searches=without, out_of_memory=out_of_memory, seconds=seconds, other_rank=beside)
+    return replace(found, out_of_memory=out_of_memory, seconds=seconds, other_rank=beside)
 
 
 def _never_fits(message: str) -> str:
@@ -151,7 +157,7 @@ def _never_fits(message: str) -> str:
 def _answered(job: Job, seen: Observation, cuda_major: int, *, limited: bool) -> OnCard:
     """Return an observation with its context in the trace and its requests answered, if necessary by the simulator.
 
-    The caller fills in `min_feasible`, `without_searches`, `seconds` and `other_rank`.
+    The caller fills in `seconds` and `other_rank`, and `with_smallest_cards` the smallest cards.
     """
     stack = stack_of(job, seen.torch)
     context = context_of_process(job.device, cuda_major, stack.torch, seen.libraries, seen.trace, seen.outside_bytes)
