@@ -7,7 +7,9 @@ import io
 import json
 import math
 import pickle
+import runpy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -54,6 +56,14 @@ def test_shown_float_is_plain_and_decides_nothing(use: Callable[[Any], Any]) -> 
     found = use(number)
     assert kinds(decisions) == set()
     assert found == use(0.5)
+
+
+def test_point_of_a_chart_decides_nothing() -> None:
+    where = Path(torch.__file__).with_name("utils") / "tensorboard" / "_convert_np.py"  # its package needs tensorboard
+    chart = runpy.run_path(str(where))
+    decisions, number = floating()
+    assert chart["make_np"](number).tolist() == [0.5]
+    assert kinds(decisions) == set()
 
 
 def test_checkpoint_has_plain_numbers() -> None:
