@@ -61,7 +61,7 @@ class _Optimizer:
 @dataclass(slots=True)
 class _Loader:
     is_late: bool  # it began after the last wanted step
-    steps: int  # made before it began
+    trained: tuple[int, int]  # steps and backward passes before it began
     batches: int = 0
     loop: Loop | None = None  # a loop without training
 
@@ -224,12 +224,12 @@ class Course:
             return True
         is_late = self._enough_at is not None
         if loader not in self._loaders:
-            self._loaders[loader] = _Loader(is_late, self.steps)
+            self._loaders[loader] = _Loader(is_late, (self.steps, self._backwards))
         known = self._loaders[loader]
         self._boundary(None)
         if self._limits.until == "steps" or loader in self._endless:
             return True
-        if (known.is_late or not has_grad) and known.steps == self.steps:
+        if (known.is_late or not has_grad) and known.trained == (self.steps, self._backwards):
             self._evaluates(known, loader)
         most = self.loops.batches(known.loop, _BATCHES)
         limit = most if known.is_late or not has_grad else 0 if is_late else None

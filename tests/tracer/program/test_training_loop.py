@@ -272,6 +272,16 @@ def test_does_not_cut_endless_sampler(need: Callable[[str], Any]) -> None:
             handle.remove()
 
 
+def test_late_pass_with_accumulated_gradients_is_no_evaluation() -> None:
+    job = Job(Limits(steps=1, until="evaluation"))
+    optimizer, loader = job.optimizer(), _Iterator()
+    job.train(optimizer)
+    for _ in range(3):
+        assert job.course.gives(loader, has_grad=True)
+        job.train()  # a backward pass without a step
+    assert job.course.loops.facts(lambda at: at, is_whole=False) == []
+
+
 def test_loader_without_gradients_ends_early() -> None:
     job = Job(Limits(steps=9, until="evaluation"))
     loader = _Iterator(400)
