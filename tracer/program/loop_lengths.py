@@ -128,7 +128,12 @@ def nodes_of(body: list[ast.stmt], without: ast.stmt | None) -> Iterator[ast.AST
         if node is without:
             continue
         yield node
-        waiting += [one for one in ast.iter_child_nodes(node) if not isinstance(one, _Function)]
+        waiting += inside(node)
+
+
+def inside(node: ast.AST) -> list[ast.AST]:
+    """Return the nodes in a node, except nested functions."""
+    return [one for one in ast.iter_child_nodes(node) if not isinstance(one, _Function)]
 
 
 def _may_break(loop: ast.For) -> bool:

@@ -6,7 +6,8 @@
         if it % 2_000 == 0: evaluate(model)          it has not come yet: 2,000 steps are needed
 
 Conditions in functions that have returned are not examined; equal steps in a row stand for those. A condition on a value that
-the loop changes otherwise than by counting, or that a call returns, is unknown: then nothing is said.
+the loop changes otherwise than by counting, or that a call returns, is unknown: then nothing is said. Conditions inside
+`if it % 2_000 == 0` have no turn before that one, and a choice between two numbers changes no memory.
 """
 
 from __future__ import annotations
@@ -19,10 +20,19 @@ from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType
 from typing import Any, Final
 
-from vramcast.tracer.program.loop_lengths import function_of, job_frames, nodes_of, statements_around, steps_around, value_of
+from vramcast.tracer.program.loop_lengths import (
+    function_of,
+    inside,
+    job_frames,
+    nodes_of,
+    statements_around,
+    steps_around,
+    value_of,
+)
 from vramcast.tracer.protocol.run_options import LEAST_WATCHED
 
 _SETTINGS: Final = ("args", "arguments", "config", "options")  # arbitrary: parts of the names of their classes
+_PLAIN: Final = (ast.Name, ast.Attribute, ast.Constant, ast.BinOp, ast.UnaryOp)
 _SAFE_CALLS: Final = ("hasattr", "isinstance")
 _Loop = ast.For | ast.While
 
@@ -81,10 +91,13 @@ def _turn(body: list[ast.stmt], frame: FrameType, done: int) -> float:
     counters |= {*frame.f_code.co_varnames[: frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount]}
     stored = {ast.unparse(n) for n in nodes if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Store)}
     nearest = math.inf
-    for node in nodes:
+    waiting: list[ast.AST] = [*body]
+    while waiting:
+        node = waiting.pop()
+        waiting += inside(node)
         if isinstance(node, ast.Match):
             return 0
-        if not isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp)):
+        if not isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp)) or _chooses_a_number(node, frame):
             continue
         tests = node.values[:-1] if isinstance(node, ast.BoolOp) else [node.test]
         try:
@@ -95,7 +108,26 @@ def _turn(body: list[ast.stmt], frame: FrameType, done: int) -> float:
         seen = min((min(number, done) for number, is_counted in numbers if is_counted), default=math.inf)
         if seen <= turn:
             nearest = min(nearest, (turn + 1 - seen) * done / seen) if seen > 0 else 0
+            if isinstance(node, ast.If) and _is_equality(node.test):
+                del waiting[len(waiting) - len(inside(node)) :]
+                waiting += [node.test, *node.orelse]
     return nearest
+
+
+def _is_equality(test: ast.expr) -> bool:
+    """Return whether a condition with a turn ahead is false until then: the others may be true all the time before it."""
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    return isinstance(parts[0], ast.Compare) and [type(op) for op in parts[0].ops] == [ast.Eq]
+
+
+def _chooses_a_number(node: ast.AST, frame: FrameType) -> bool:
+    """Return whether a conditional expression has a number of the host in each branch, made without calls."""
+    if not isinstance(node, ast.IfExp):
+        return False
+    parts = [part for branch in (node.body, node.orelse) for part in ast.walk(branch)]
+    values = [value_of(part, frame) for part in parts if isinstance(part, (ast.Name, ast.Attribute, ast.Constant))]
+    is_plain = all(isinstance(part, (*_PLAIN, ast.operator, ast.unaryop, ast.expr_context)) for part in parts)
+    return is_plain and all(isinstance(value, (int, float)) for value in values)
 
 
 def _numbers(node: ast.AST, frame: FrameType, counters: set[str], stored: set[str]) -> Iterator[tuple[int, bool]]:
