@@ -144,3 +144,13 @@ def test_refusal_needs_no_torch() -> None:
 
     code = "import sys; from vramcast.jobs.targets import refusal; refusal('os:system'); assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60).stderr == ""
+
+
+@pytest.mark.parametrize(("text", "package"), [("hf:llama", "transformers"), ("timm:vit_tiny_patch16_224", "timm")])
+def test_model_by_name_needs_its_library(text: str, package: str) -> None:
+    assert {name.partition(".")[0] for name in targets.imports(text)} == {package}
+
+
+@pytest.mark.parametrize("text", [None, "", "file.py:factory", "package.module:factory"])
+def test_own_code_is_not_imported_before_its_job(text: str | None) -> None:
+    assert targets.imports(text) == ()

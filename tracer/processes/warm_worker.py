@@ -1,7 +1,8 @@
 """A warm worker: a process with preloaded imports that forks a fresh child for every job. Linux only.
 
 Each job needs its own process: state left behind by an earlier job would change the numbers of the next. Forking after the
-imports costs only milliseconds. This is the caller's end; the worker's is in fork_server.py.
+imports, also those of a model's library, costs only milliseconds. This is the caller's end; the worker's is in
+fork_server.py.
 
 Messages on the socket (see messages.py); `number` counts the requests of one worker:
     request   {"number": ..., "job": ..., "options": (RunOptions,) or (), "preload": [module, ...], "environment": {...}},
@@ -30,6 +31,7 @@ from typing import Any, ClassVar
 from vramcast.core import progress
 from vramcast.core.deadline import Deadline
 from vramcast.core.errors import TimeLimit, WorkerError
+from vramcast.jobs import targets
 from vramcast.tracer.processes import standard_input
 from vramcast.tracer.processes.fork_safety import Lock, forget_in_forks
 from vramcast.tracer.processes.thread_pool import lane, widened
@@ -342,7 +344,7 @@ class WarmWorker:
                 request = {
                     "job": job,
                     "options": () if options is None else (options,),
-                    "preload": self._preload,
+                    "preload": (*self._preload, *targets.imports(getattr(job, "target", None))),
                     "environment": dict(environment),
                 }
                 with _input_of(job) as stdin:

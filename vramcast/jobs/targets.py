@@ -113,6 +113,12 @@ def build(text: str, num_classes: int | None = None) -> Any:
     return scheme.build(target.name, options)
 
 
+def imports(text: str | None) -> tuple[str, ...]:
+    """Return the modules that a TARGET's registry imports for each model; none for a job of another kind."""
+    scheme = _SCHEMES.get((text or "").partition(":")[0])
+    return scheme.imports if scheme is not None else ()
+
+
 # ------------------------------------------------------------------------------------------------ trust
 def refusal(text: str) -> str:
     """Return the reason why a TARGET from untrusted data is not built; "" if it only names a model.
@@ -388,12 +394,17 @@ _AUTO_CLASSES = (
 
 @dataclass(frozen=True, slots=True)
 class _Scheme:
-    """A registry: its build function, its argument for the number of classes, and its models by the library itself."""
+    """A registry: its build function, its argument for the number of classes, and its models by the library itself.
+
+    Attributes:
+        imports: A module that each of its models imports, or none.
+    """
 
     name: str
     build: Callable[[str, dict[str, Any]], Any]
     classes: str
     listed: Callable[[], Iterable[str]]
+    imports: tuple[str, ...] = ()
 
     def known(self) -> Iterable[str]:
         """Return the models' names, the most used ones first if they can be read without an import of the library.
@@ -407,9 +418,17 @@ class _Scheme:
 _SCHEMES: Final = {
     one.name: one
     for one in (
-        _Scheme("torchvision", _torchvision, "num_classes", lambda: _need("torchvision").models.list_models()),
-        _Scheme("timm", _timm, "num_classes", lambda: _need("timm").list_models()),
-        _Scheme("hf", _hugging_face, "num_labels", lambda: _need("transformers").CONFIG_MAPPING),
+        _Scheme(
+            "torchvision", _torchvision, "num_classes", lambda: _need("torchvision").models.list_models(), ("torchvision",)
+        ),
+        _Scheme("timm", _timm, "num_classes", lambda: _need("timm").list_models(), ("timm",)),
+        _Scheme(
+            "hf",
+            _hugging_face,
+            "num_labels",
+            lambda: _need("transformers").CONFIG_MAPPING,
+            ("transformers.models.auto.modeling_auto",),
+        ),
         _Scheme("diffusers", _diffusers, "num_class_embeds", _diffusers_models),
     )
 }
