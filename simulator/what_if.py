@@ -152,7 +152,9 @@ def min_feasible(trace: Trace | Requests, settings: Settings | None = None) -> i
             middle = (too_small + enough) // 2
             too_small, enough = (too_small, middle) if fits(middle) else (middle, enough)
         step = max((never_full - enough) // _N_PROBES, 1)
-        failing = [size for size in range(enough + step, never_full, step) if not fits(size)]
+        sizes = range(enough + step, never_full, step)
+        with ThreadPoolExecutor(n_processors()) as threads:  # the compiled simulator runs outside Python's lock
+            failing = [size for size, is_enough in zip(sizes, threads.map(fits, sizes), strict=True) if not is_enough]
         if not failing:
             return enough
         too_small = failing[-1]
