@@ -32,6 +32,7 @@ from vramcast.simulator.requests import Kind, Requests
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.what_if import min_feasible, what_if
 from vramcast.tracer.format.trace import Trace
+from vramcast.tracer.processes.thread_pool import n_processors
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.protocol.run_options import RunOptions
 
@@ -153,7 +154,7 @@ def main() -> None:
         seconds, _ = best(lambda threads=threads: what_if(trace, parsed, cards, n_jobs=threads), 2)  # type: ignore[misc]
         print(tables.row(question, threads, f"{seconds:.2f}"))
     seconds, _ = best(lambda: min_feasible(requests), 2)
-    print(tables.row("the smallest card, default settings", 1, f"{seconds:.2f}"))
+    print(tables.row("the smallest card, default settings", n_processors(), f"{seconds:.2f}"))
 
 
 if __name__ == "__main__":
