@@ -32,8 +32,8 @@ from vramcast.simulator.requests import Kind, Requests
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.what_if import min_feasible, what_if
 from vramcast.tracer.format.trace import Trace
-from vramcast.tracer.processes.thread_pool import n_processors
 from vramcast.tracer.nullgpu.client import NullGpuTracer
+from vramcast.tracer.processes.thread_pool import n_processors
 from vramcast.tracer.protocol.run_options import RunOptions
 
 DEVICE = device("a100-40gb")
