@@ -16,7 +16,8 @@ from vramcast.tracer.format.trace import COURSE, SERVING, Trace
 
 SAID = {
     "engine": "vllm", "version": "0.22.1", "weights_bytes": 15 * GIB, "activation_bytes": 2 * GIB, "graphs_bytes": GIB // 2,
-    "non_torch_bytes": 0, "kv_cache_bytes": 8 * GIB, "kv_cache_tokens": 65536, "max_concurrency": 8.0, "starts": True,
+    "non_torch_bytes": 0, "kv_cache_bytes": 8 * GIB, "kv_cache_tokens": 65536, "max_concurrency": 8.0,
+    "outside_less_bytes": GIB // 8, "outside_more_bytes": GIB, "starts": True,
 }  # fmt: skip
 
 
@@ -37,7 +38,7 @@ def test_job_without_engine_has_no_accounts() -> None:
 def test_unknown_account_is_none() -> None:
     found = served()
     assert found.serving == Serving(**SAID)  # type: ignore[arg-type]
-    assert found.to_dict()["serving"] == {**SAID, "max_context": None, "reason": ""}
+    assert found.to_dict()["serving"] == {**SAID, "max_context": None, "missing_bytes": None, "reason": ""}
 
 
 @pytest.mark.parametrize(
@@ -45,8 +46,10 @@ def test_unknown_account_is_none() -> None:
     [
         ({}, "fits", "KV cache 8.00 GiB: 65,536 tokens, 8.00 requests of the longest length (vllm 0.22.1)"),
         ({"starts": False, "reason": "No available memory for the cache blocks."}, "does not fit", "No available memory"),
+        ({"starts": False, "missing_bytes": GIB // 4}, "does not fit", "does not start: "),
+        ({"starts": False, "missing_bytes": GIB // 16}, "uncertain", "does not start, but may take 128.0 MiB less"),
         ({"max_concurrency": 1.1}, "uncertain", "vllm starts with 744.7 MiB of its KV cache"),
-        ({"card_gib": 1.5}, "uncertain", "may take 1.31 GiB more"),
+        ({"card_gib": 1.0}, "uncertain", "may take 1.00 GiB more"),
         ({"card_gib": 0.001}, "does not fit", "the job needs"),
     ],
 )
@@ -56,6 +59,14 @@ def test_engine_check_is_the_verdict(changes: dict[str, Any], value: str, reason
     assert reason in estimate.verdict.reason
     assert not estimate.doubts  # neither for a training step, nor for an early end
     assert str(estimate).startswith(value)
+
+
+def test_engine_of_an_older_trace_may_take_any_size_more() -> None:
+    estimate = served()
+    said = {name: value for name, value in SAID.items() if not name.startswith("outside")}
+    estimate = replace(estimate, trace=replace(estimate.trace, header={**estimate.trace.header, SERVING: said}))
+    assert estimate.verdict.value == "uncertain"
+    assert "may take an unknown size more" in estimate.verdict.reason
 
 
 def test_engine_divides_another_card_anew() -> None:

@@ -29,6 +29,8 @@ class Serving:
         kv_cache_tokens: Tokens in the KV cache.
         max_concurrency: Number of requests of the longest length at once.
         max_context: Longest context of one request in tokens.
+        outside_less_bytes, outside_more_bytes: How much less or more memory outside PyTorch a card may need than assumed.
+        missing_bytes: What it lacks to start; None: nothing, or it is not known.
         starts: Whether it starts, by its own check.
         reason: Its error if it does not start; else "".
     """
@@ -43,6 +45,9 @@ class Serving:
     kv_cache_tokens: int | None = None
     max_concurrency: float | None = None
     max_context: int | None = None
+    outside_less_bytes: int | None = None
+    outside_more_bytes: int | None = None
+    missing_bytes: int | None = None
     starts: bool | None = None
     reason: str = ""
 

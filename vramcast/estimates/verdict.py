@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from vramcast.core.brief import brief
-from vramcast.core.units import GIB, gib
+from vramcast.core.units import gib
 from vramcast.estimates.growth import Growth
 from vramcast.estimates.phases import Course
 from vramcast.hardware.device import Device
@@ -19,10 +19,6 @@ from vramcast.tracer.format.serving import Serving
 Value: TypeAlias = Literal["fits", "does not fit", "uncertain"]
 # spec: the exit codes of the contract
 EXIT_CODES: Final[dict[Value, int]] = {"fits": 0, "does not fit": 1, "uncertain": 4}
-
-# measured: 12 published starts of vLLM 0.19 on an H100, one rank: more than on the null GPU are at most 0.46 GiB of code that
-# is loaded late, and 0.85 GiB that the driver takes for CUDA graphs.
-_OUTSIDE_BYTES: Final = int(1.31 * GIB)
 
 
 @brief
@@ -120,13 +116,19 @@ def _of_engine(serving: Serving, card_bytes: int, need: Need) -> Verdict:
     card = f"{need.card.name} has {gib(need.card.total_bytes)}"
     if need.card.total_bytes != card_bytes:
         return Verdict("uncertain", f"{serving.engine} divides each card anew: ask for this one; {card}")
+    outside = "memory outside PyTorch that others logged"
     if not serving.starts:
-        return Verdict("does not fit", f"{serving.engine} does not start: {serving.reason}")
+        less_bytes = serving.outside_less_bytes or 0
+        may_start = serving.missing_bytes is not None and serving.missing_bytes <= less_bytes
+        but = f", but may take {gib(less_bytes)} less ({outside})" if may_start else ""
+        return Verdict("uncertain" if may_start else "does not fit", f"{serving.engine} does not start{but}: {serving.reason}")
     free_bytes = need.card.total_bytes - need.point_bytes
     spare_bytes = int((serving.kv_cache_bytes or 0) * (1 - 1 / max(serving.max_concurrency or 1, 1)))
-    if min(free_bytes, spare_bytes) < _OUTSIDE_BYTES:
+    more_bytes = serving.outside_more_bytes
+    if more_bytes is None or min(free_bytes, spare_bytes) < more_bytes:
         room = f"{gib(spare_bytes)} of its KV cache and {gib(free_bytes)} of the card to spare"
-        return Verdict("uncertain", f"{serving.engine} starts with {room}, and may take {gib(_OUTSIDE_BYTES)} more; {card}")
+        more = "an unknown size" if more_bytes is None else f"{gib(more_bytes)}"
+        return Verdict("uncertain", f"{serving.engine} starts with {room}, and may take {more} more ({outside}); {card}")
     return Verdict("fits", f"{serving.engine} starts; {serving}; {card}")
 
 

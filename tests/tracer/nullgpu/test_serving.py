@@ -16,6 +16,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from vramcast.hardware.engine_memory import engine_memory
 from vramcast.tracer.nullgpu.child import engine_accounts, serving
 from vramcast.tracer.program.training_loop import Course, Limits, StopJob
 
@@ -45,11 +46,14 @@ def get_kv_cache_configs(config, specs, available):
 """,
     "vllm/v1/worker/__init__.py": "",
     "vllm/v1/worker/gpu_worker.py": """
+from types import SimpleNamespace as Some
 class Runner:
     model_memory_usage = 500
     def capture_model(self): return 7
 class Worker:
-    def __init__(self, eager=False): self.model_runner, self.eager = Runner(), eager
+    def __init__(self, eager=False):
+        self.model_runner, self.eager = Runner(), eager
+        self.vllm_config = Some(parallel_config=Some(tensor_parallel_size=1, pipeline_parallel_size=1))
     def determine_available_memory(self):
         self.peak_activation_memory, self.non_torch_memory = 30, 2
         return 64
@@ -122,13 +126,16 @@ def test_engine_of_job_with_other_work_does_not_end_it(other: str, imported: Imp
     assert not one.is_stopped
 
 
+CARD = "NVIDIA H100 80GB HBM3"
 CONFIG = SimpleNamespace(model_config=SimpleNamespace(max_model_len=100))
 
 
 @pytest.mark.parametrize(("eager", "graphs_bytes"), [(False, 7), (True, 0)])
 def test_notes_accounts_of_engine(eager: bool, graphs_bytes: int, imported: Import) -> None:
     accounts: dict[str, Any] = {}
-    with engine_accounts.noted(accounts):
+    driver: list[tuple[int, ...]] = []
+    known = engine_memory("0.22.1", CARD)
+    with engine_accounts.noted(accounts, CARD, lambda *sizes: driver.append(sizes)):
         worker = imported("vllm.v1.worker.gpu_worker").Worker(eager)
         available = worker.determine_available_memory()
         imported("vllm.v1.engine.core").get_kv_cache_configs(CONFIG, [], [available])
@@ -137,11 +144,13 @@ def test_notes_accounts_of_engine(eager: bool, graphs_bytes: int, imported: Impo
     assert accounts == {
         "engine": "vllm", "version": "0.22.1", "weights_bytes": 500, "activation_bytes": 30, "non_torch_bytes": 2,
         "kv_cache_bytes": 64, "kv_cache_tokens": 250, "max_concurrency": 2.5, "graphs_bytes": graphs_bytes, "starts": True,
+        "outside_less_bytes": known.less_bytes, "outside_more_bytes": known.more_bytes,
     }  # fmt: skip
+    assert driver == [(known.non_torch_bytes, known.graph_bytes, known.node_bytes)]
 
 
 def test_notes_failed_check_of_engine(imported: Import) -> None:
     accounts: dict[str, Any] = {}
-    with engine_accounts.noted(accounts), pytest.raises(ValueError, match="No available memory"):
+    with engine_accounts.noted(accounts, CARD, lambda *_: None), pytest.raises(ValueError, match="No available memory"):
         imported("vllm.v1.engine.core").get_kv_cache_configs(CONFIG, [], [63])
     assert accounts == {"starts": False, "reason": "No available memory for the cache blocks."}

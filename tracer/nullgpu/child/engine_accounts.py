@@ -1,6 +1,7 @@
 """The accounts of vLLM's engine, read from its objects: what it measured, and how it divided the card.
 
-They are noted in the process that has the card: the engine's own one, unless the script runs it in its process.
+Before it measures, the null GPU takes the memory that a card's driver would (`hardware/engine_memory.py`). The accounts are
+noted in the process that has the card: the engine's own one, unless the script runs it in its process.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from vramcast.hardware.engine_memory import engine_memory
 from vramcast.tracer.hooks.replacement import replace_when_imported
 
 # spec: vLLM 0.22, with its V1 engine.
@@ -20,17 +22,23 @@ _WORKER: Final = "vllm.v1.worker.gpu_worker"
 
 
 @contextmanager
-def noted(accounts: dict[str, Any]) -> Iterator[None]:
+def noted(accounts: dict[str, Any], card: str, set_driver: Callable[[int, int, int], None]) -> Iterator[None]:
     """Note an engine's accounts inside, under the names of the answer's JSON; a value that it does not tell stays out.
 
     Args:
         accounts: Receives them.
+        card: The card's name in torch.
+        set_driver: Takes the driver's memory: `NullGpu.set_driver`.
     """
 
     def profiled(measure: Callable[[Any], int]) -> Callable[[Any], int]:
         def determine_available_memory(worker: Any) -> int:
+            version, ranks = sys.modules["vllm"].__version__, worker.vllm_config.parallel_config
+            outside = engine_memory(version, card, tensor=ranks.tensor_parallel_size, pipeline=ranks.pipeline_parallel_size)
+            set_driver(outside.non_torch_bytes, outside.graph_bytes, outside.node_bytes)
             available = measure(worker)
-            accounts.update(engine="vllm", version=sys.modules["vllm"].__version__)
+            accounts.update(engine="vllm", version=version)
+            accounts.update(outside_less_bytes=outside.less_bytes, outside_more_bytes=outside.more_bytes)
             accounts["weights_bytes"] = int(worker.model_runner.model_memory_usage)
             for ours, theirs in {"activation_bytes": "peak_activation_memory", "non_torch_bytes": "non_torch_memory"}.items():
                 if hasattr(worker, theirs):  # not if the user sets the size of the KV cache
@@ -40,11 +48,14 @@ def noted(accounts: dict[str, Any]) -> Iterator[None]:
         return determine_available_memory
 
     def divided(divide: Callable[..., Any]) -> Callable[..., Any]:
-        def get_kv_cache_configs(config: Any, *args: Any, **kwargs: Any) -> Any:
+        def get_kv_cache_configs(config: Any, specs: Any, available: Any, *args: Any, **kwargs: Any) -> Any:
             try:
-                found = divide(config, *args, **kwargs)
+                found = divide(config, specs, available, *args, **kwargs)
             except ValueError as error:  # its check of the least cache
                 accounts.update(starts=False, reason=str(error))
+                with contextlib.suppress(Exception):  # another version's: then the text alone says it
+                    wanted = sys.modules[_CACHE].max_memory_usage_bytes(config, specs[0].values())
+                    accounts["missing_bytes"] = max(int(wanted) - max(int(available[0]), 0), 0)
                 raise
             requests = sys.modules[_CACHE].get_max_concurrency_for_kv_cache_config(config, found[0])
             accounts["kv_cache_bytes"] = sum(int(tensor.size) for tensor in found[0].kv_cache_tensors)

@@ -151,7 +151,7 @@ class Watched:
         compilers.hide_hooks()
         if self._job.command is not None:
             self._around.enter_context(checkpoints.kept_apart())
-            self._around.enter_context(engine_accounts.noted(self._accounts))
+            self._around.enter_context(engine_accounts.noted(self._accounts, self._job.device.name, self._gpu.set_driver))
             self._around.enter_context(serving.until_ready(self.recorder.course, before_stop))
             self._let_stop(before_stop)
 

@@ -232,6 +232,32 @@ int ng_free(uint64_t address) {
     return size ? 0 : NG_INVALID_VALUE;
 }
 
+/* Memory that the driver takes after its context: for code loaded late, and for each graph that can be launched. */
+static uint64_t graph_bytes, node_bytes;
+
+static uint64_t charge_driver(uint64_t size) { /* returns what was charged: nothing if the card is full */
+    if (!size || charge(size, 1)) return 0;
+    if (!outside_by[0]) snprintf(outside_by, sizeof outside_by, "the driver");
+    return size;
+}
+
+EXPORT void nullgpu_set_driver(uint64_t now, uint64_t a_graph, uint64_t a_node) {
+    NG_HOLD(lock);
+    charge_driver(now);
+    graph_bytes = a_graph;
+    node_bytes = a_node;
+}
+
+uint64_t ng_graph_made(uint64_t nodes) {
+    NG_HOLD(lock);
+    return charge_driver(graph_bytes + nodes * node_bytes);
+}
+
+void ng_graph_gone(uint64_t charged) {
+    NG_HOLD(lock);
+    uncharge(charged, 1);
+}
+
 void ng_memory_info(uint64_t *free_bytes, uint64_t *total_bytes) {
     const struct ng_device *d = ng_device();
     NG_HOLD(lock);

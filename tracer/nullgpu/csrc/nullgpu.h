@@ -130,6 +130,10 @@ enum ng_place { NG_UNREGISTERED, NG_HOST, NG_DEVICE, NG_MANAGED };
 EXPORT int ng_malloc(uint64_t *address, uint64_t size_bytes, const void *caller);
 EXPORT int ng_free(uint64_t address);
 EXPORT void ng_memory_info(uint64_t *free_bytes, uint64_t *total_bytes);
+/* The driver's memory: `now`, and from now on for each graph that can be launched and each of its nodes (vLLM's process). */
+EXPORT void nullgpu_set_driver(uint64_t now, uint64_t a_graph, uint64_t a_node);
+EXPORT uint64_t ng_graph_made(uint64_t nodes); /* returns the bytes charged for it */
+EXPORT void ng_graph_gone(uint64_t charged);
 EXPORT uint64_t ng_used_on_card(void); /* by all processes of the job, including their contexts */
 EXPORT void ng_use_context(void);
 EXPORT int ng_reserve_range(uint64_t *address, uint64_t size_bytes);

@@ -207,6 +207,7 @@ DOES(cudaGetSymbolAddress(void **pointer, const void *symbol), *pointer = (void 
 static struct {
     cudaStream_t stream;
     unsigned long long id;
+    uint64_t began; /* ng_device_changes */
 } captures[MAX_CAPTURES];
 static int n_captures;
 static unsigned long long last_capture_id;
@@ -271,23 +272,35 @@ EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCa
     NG_HOLD(capture_lock);
     if (n_captures == MAX_CAPTURES) return last_error = cudaErrorInvalidValue;
     captures[n_captures].stream = stream;
+    captures[n_captures].began = ng_device_changes();
     captures[n_captures++].id = ++last_capture_id;
     return cudaSuccess;
 }
 
 EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
     NG_HOLD(capture_lock);
+    uint64_t nodes = 0; /* kernels, and calls of libraries */
     for (int i = 0; i < n_captures; i++)
         if (captures[i].stream == stream) {
+            nodes = ng_device_changes() - captures[i].began;
             captures[i] = captures[--n_captures];
             break;
         }
     *graph = ng_new_handle();
+    if (*graph) *(uint64_t *)*graph = nodes; /* a handle points to our memory */
     return cudaSuccess;
 }
 
-DOES(cudaGraphInstantiateWithFlags(cudaGraphExec_t *executable, cudaGraph_t graph, unsigned long long flags),
-     *executable = ng_new_handle())
+EXPORT cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *executable, cudaGraph_t graph, unsigned long long flags) {
+    *executable = ng_new_handle();
+    if (*executable) *(uint64_t *)*executable = ng_graph_made(graph ? *(const uint64_t *)graph : 0);
+    return cudaSuccess;
+}
+
+EXPORT cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+    if (executable) ng_graph_gone(*(const uint64_t *)executable);
+    return cudaSuccess;
+}
 
 EXPORT cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count) {
     if (nodes && *count) nodes[0] = ng_new_handle();

@@ -78,6 +78,10 @@ class NullGpu:
         """
         self._driver.nullgpu_await_watchdog(_WATCHDOG_MS)
 
+    def set_driver(self, now_bytes: int, graph_bytes: int, node_bytes: int) -> None:
+        """Take memory for the driver: now, and from now on for each CUDA graph that can be launched and each of its nodes."""
+        self._driver.nullgpu_set_driver(*map(ctypes.c_uint64, (now_bytes, graph_bytes, node_bytes)))
+
     def taken(self) -> Taken:
         """Return the card's own account of the memory taken from it."""
         ever, now = ctypes.c_uint64(), ctypes.c_uint64()
