@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from vramcast.core import cache
-from vramcast.tracer.nullgpu.child import compilers
+from vramcast.tracer.nullgpu.child import bare_kernels, compilers
 from vramcast.tracer.protocol.messages import LENT
 
 MIB = 1 << 20
@@ -303,13 +303,49 @@ def _kernels(folder: str) -> dict[str, str]:
     return {path.name: path.read_text() for path in Path(folder).rglob("*.ttir")}
 
 
-def test_strips_bodies_of_large_kernels_only(probe: Probe) -> None:
-    noted, result = probe(NET + SORT.format("train(torch.compile(net(1)))"))
+LOOP = "torch.compile(lambda x: x.sum(1))(torch.rand(8, 100_000, device='cuda'))"
+
+
+def test_strips_bodies_of_kernels_that_decide_nothing(probe: Probe) -> None:
+    noted, result = probe(NET + SORT.format(f"train(torch.compile(net(1)))\n{LOOP}"))
     assert result.status == "ok", result.message
     assert noted["shape"] == [8, 512]
     has_body = {name: "tt.store" in text for name, text in _kernels(noted["folder"]).items()}
     assert set(has_body.values()) == {True, False}
-    assert all(has_body[name] == ("sort" not in name) for name in has_body)
+    assert all(
+        has_body[name] == ("sort" not in name and not name.startswith(("triton_poi", "triton_per"))) for name in has_body
+    )
+
+
+def test_kernel_without_body_requests_as_before(probe: Probe) -> None:
+    fresh = "import torch._inductor.config as config\nconfig.force_disable_caches = True\n"
+    fresh += "os.environ['TRITON_ALWAYS_COMPILE'] = '1'\nbare_kernels._FUSED = re.compile({!r})\n"
+    source = (
+        f"import re\nfrom vramcast.tracer.nullgpu.child import bare_kernels\n{NET}{fresh}train(torch.compile(net(1)))\n{LOOP}\n"
+    )
+    source += "note(peaks=(torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), torch.cuda.memory_allocated()))"
+    (bare, one), (whole, other) = (probe(source.format(which)) for which in (bare_kernels._FUSED.pattern, "$^"))
+    assert one.status == other.status == "ok", one.message or other.message
+    assert bare == whole
+    assert one.trace.size_bytes.tolist() == other.trace.size_bytes.tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "inside", "is_kept"),
+    [
+        ("triton_poi_fused_add_0", "tt.store", False),
+        ("triton_per_fused_sum_1", "tt.store", False),
+        ("triton_red_fused_sum_2", "tt.store", True),
+        ("triton_poi_fused_mm_3", "tt.dot", True),
+        ("triton_poi_fused_add_4", "tt.make_tensor_descriptor", True),
+        ("_their_own_kernel", "tt.store", True),
+    ],
+)
+def test_keeps_body_that_decides_something(name: str, inside: str, is_kept: bool) -> None:
+    text = f"module {{\n  tt.func public @{name}(%arg0: i32) attributes {{noinline = false}} {{\n    {inside}\n  }}\n}}\n"
+    bare = bare_kernels.without_body(text)
+    assert (inside in bare) == is_kept
+    assert bare == text if is_kept else "    tt.return\n  }\n}\n" in bare
 
 
 def test_keeps_body_in_user_cache(probe: Probe, tmp_path: Path) -> None:

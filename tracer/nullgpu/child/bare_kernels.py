@@ -1,9 +1,12 @@
-"""Triton's kernels on the null GPU: large ones are compiled without their body, since no card runs them.
+"""Triton's kernels on the null GPU: large ones, and small ones whose body decides nothing, are compiled without it, since no
+card runs them.
 
 Triton compiles most kernels in a second. A sort of 512 numbers, which it unrolls, takes five minutes here (masks of flex
 attention need such sorts), and each of its configurations takes as long again. Without its body a kernel keeps its name and its
-arguments, and is loaded and launched like any other. The only loss is the card's answer that its shared memory is too small.
-Small kernels rely on that answer, among them templates of products and of attention, so they are compiled unchanged.
+arguments, and is loaded and launched like any other. The losses are its number of registers, its scratch memory, and the
+card's answer that its shared memory is too small. Templates of products and of attention rely on that answer, and Inductor
+tries further configurations of a looped reduction by its registers, so these are compiled unchanged, as are a job's own
+kernels. Nothing depends on the others of Inductor: elementwise kernels and reductions that fit in one block.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from vramcast.tracer.hooks import torch_api
 # measured: torch 2.6, lines of Triton's first IR: 26 to 240 for fused kernels, 1,007 for flex attention's gradient (1 to 3 s
 # each); 2,614 and 5,162 for a sort of 512 numbers (21 and 188 s, or five minutes for a larger configuration)
 _MOST_LINES: Final = 2000
+_FUSED: Final = re.compile(r"tt\.func public @triton_(poi|per)_")  # spec: torch 2.6 to 2.13, Inductor's SIMDScheduling
+_DECIDES: Final = ("tt.dot", "descriptor")  # a product's configuration; a tensor's descriptor lies in scratch memory
 _BODY: Final = re.compile(r"(?ms)^(  tt\.func public [^\n]*\{$).*?^  \}")
 
 
@@ -36,8 +41,9 @@ def install(keeps_apart: Callable[[], bool]) -> None:
 
 
 def without_body(text: str) -> str:
-    """Return the IR of a large kernel without its body; return any other text unchanged."""
-    return _BODY.sub(r"\1\n    tt.return\n  }", text, count=1) if text.count("\n") > _MOST_LINES else text
+    """Return the IR of a kernel without its body, if it is large or its body decides nothing; return any other unchanged."""
+    decides = _FUSED.search(text) is None or any(name in text for name in _DECIDES)
+    return text if decides and text.count("\n") <= _MOST_LINES else _BODY.sub(r"\1\n    tt.return\n  }", text, count=1)
 
 
 def _barely(make: Callable[..., Any], keeps_apart: Callable[[], bool]) -> Callable[..., Any]:
