@@ -106,6 +106,32 @@ def test_card_reports_free_memory(probe: Probe) -> None:
     assert said == {"before": [600 * MIB, 1000 * MIB], "after": [598 * MIB, 1000 * MIB], "total": 1000 * MIB}
 
 
+def test_mapped_memory_lives_until_it_is_released_and_unmapped(probe: Probe) -> None:
+    said, _ = probe(
+        """
+        import ctypes
+
+        torch.zeros(1, device="cuda")
+        driver, number = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64
+        at, handle, size = number(), number(), number(64 * 2**20)
+        kind = (ctypes.c_int * 8)(1, 0, 1, 0)  # pinned memory of device 0
+        before, taken = torch.cuda.mem_get_info()[0], []
+        steps = [
+            lambda: driver.cuMemAddressReserve(ctypes.byref(at), size, number(0), number(0), number(0)),
+            lambda: driver.cuMemCreate(ctypes.byref(handle), size, kind, number(0)),
+            lambda: driver.cuMemMap(at, size, number(0), handle, number(0)),
+            lambda: driver.cuMemRelease(handle),
+            lambda: driver.cuMemUnmap(at, size),
+        ]
+        for step in steps:
+            assert step() == 0
+            taken.append((before - torch.cuda.mem_get_info()[0]) // 2**20)
+        note(taken=taken)
+        """
+    )
+    assert said["taken"] == [0, 64, 64, 64, 0]
+
+
 def test_full_card_raises_torch_error(probe: Probe) -> None:
     said, result = probe(
         """

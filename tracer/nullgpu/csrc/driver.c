@@ -89,6 +89,13 @@ EXPORT CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, c
 
 EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle) { return (CUresult)ng_release_physical(handle); }
 
+EXPORT CUresult cuMemMap(CUdeviceptr pointer, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                         unsigned long long flags) {
+    return (CUresult)ng_map(pointer, handle);
+}
+
+EXPORT CUresult cuMemUnmap(CUdeviceptr pointer, size_t size) { return (CUresult)ng_unmap(pointer, size); }
+
 EXPORT CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr pointer) {
     const enum ng_place place = ng_place_of(pointer);
     uint64_t start = 0, size = 0;

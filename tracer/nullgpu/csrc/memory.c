@@ -286,10 +286,21 @@ int ng_release_range(uint64_t address) {
     return size ? 0 : NG_INVALID_VALUE;
 }
 
-struct physical {
+struct physical { /* lives until it is released and nothing maps it */
     uint64_t size;
-    int outside;
+    int outside, is_released, n_maps;
 };
+static struct mapping {
+    uint64_t address;
+    struct physical *of;
+    struct mapping *next;
+} *mappings;
+
+static void forget_unused(struct physical *p) {
+    if (!p->is_released || p->n_maps) return;
+    uncharge(p->size, p->outside);
+    free(p);
+}
 
 int ng_create_physical(uint64_t *handle, uint64_t size_bytes, const void *caller) {
     NG_HOLD(lock);
@@ -298,7 +309,7 @@ int ng_create_physical(uint64_t *handle, uint64_t size_bytes, const void *caller
     if (error) return error;
     struct physical *p = malloc(sizeof *p);
     if (!p) abort();
-    *p = (struct physical){round_up(size_bytes), outside};
+    *p = (struct physical){round_up(size_bytes), outside, 0, 0};
     *handle = (uint64_t)p;
     return 0;
 }
@@ -306,8 +317,34 @@ int ng_create_physical(uint64_t *handle, uint64_t size_bytes, const void *caller
 int ng_release_physical(uint64_t handle) {
     struct physical *p = (struct physical *)handle;
     NG_HOLD(lock);
-    uncharge(p->size, p->outside);
-    free(p);
+    p->is_released = 1;
+    forget_unused(p);
+    return 0;
+}
+
+int ng_map(uint64_t address, uint64_t handle) {
+    NG_HOLD(lock);
+    struct mapping *m = malloc(sizeof *m);
+    if (!m) abort();
+    *m = (struct mapping){address, (struct physical *)handle, mappings};
+    m->of->n_maps++;
+    mappings = m;
+    return 0;
+}
+
+int ng_unmap(uint64_t address, uint64_t size_bytes) {
+    NG_HOLD(lock);
+    for (struct mapping **at = &mappings; *at;) {
+        struct mapping *m = *at;
+        if (m->address < address || m->address >= address + size_bytes) {
+            at = &m->next;
+            continue;
+        }
+        *at = m->next;
+        m->of->n_maps--;
+        forget_unused(m->of);
+        free(m);
+    }
     return 0;
 }
 

@@ -140,6 +140,8 @@ EXPORT int ng_reserve_range(uint64_t *address, uint64_t size_bytes);
 EXPORT int ng_release_range(uint64_t address);
 EXPORT int ng_create_physical(uint64_t *handle, uint64_t size_bytes, const void *caller);
 EXPORT int ng_release_physical(uint64_t handle);
+EXPORT int ng_map(uint64_t address, uint64_t handle);
+EXPORT int ng_unmap(uint64_t address, uint64_t size_bytes);
 EXPORT int ng_range_of(uint64_t address, uint64_t *start, uint64_t *size_bytes);
 EXPORT int ng_host_malloc(void **address, uint64_t size_bytes);
 EXPORT int ng_managed_malloc(void **address, uint64_t size_bytes);
