@@ -26,6 +26,7 @@ import torch
 
 from vramcast.tracer.format.ledger import Entered
 from vramcast.tracer.hooks.tensors import LEAVES
+from vramcast.tracer.hooks.torch_api import CHART_POINTS
 from vramcast.tracer.protocol.run_options import Answers
 from vramcast.tracer.values.shown_numbers import is_only_shown
 
@@ -36,7 +37,7 @@ _OURS: Final = str(Path(__file__).parents[1])
 _TORCH: Final = str(Path(torch.__file__).parent)
 _NOT_THE_JOBS: Final = (_OURS, _TORCH, str(Path(torch.__file__).parents[1] / "numpy"))
 # Decisions in these files of torch affect no size and no branch of the job: a learning rate, a scale, a point of a chart.
-_HARMLESS: Final = ("torch/optim/lr_scheduler.py", "torch/amp/grad_scaler.py", "torch/utils/tensorboard/_convert_np.py")
+_HARMLESS: Final = ("torch/optim/lr_scheduler.py", "torch/amp/grad_scaler.py", CHART_POINTS)
 _SIZED_BY_FLOATS: Final = frozenset({"arange", "interpolate", "linspace", "logspace", "range"})
 _VALUED: Final = frozenset({
     "add", "addcdiv", "addcmul", "addmm", "as_tensor", "clamp", "clamp_max", "clamp_min", "clip", "div", "divide", "eq", "fill",
