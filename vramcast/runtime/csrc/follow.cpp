@@ -333,11 +333,15 @@ class Follower final : public Native {
   }
   // The native allocator is about to take new memory. Beyond what the plan needs, the arena gives back as much.
   void make_room(size_t bytes, int64_t planned) {
-    const int64_t native = native_->getDeviceStats(device_).reserved_bytes[0].current;
-    if (pools_ > 0) return;
-    if (!has_steps_) outside_ = native + segment(bytes);
-    give_back(native + segment(bytes) + pages_.held() - outside_ - arena_.height() / 100 * (100 + kSparePercent), planned,
-              rounded(bytes));
+    const int64_t native = native_->getDeviceStats(device_).reserved_bytes[0].current + segment(bytes);
+    if (pools_ > 0) return;  // the device cannot be waited for
+    int64_t too_much = 0;
+    {
+      std::lock_guard<std::mutex> guard(lock_);
+      if (!has_steps_) outside_ = native;
+      too_much = native - outside_ + pages_.held() - arena_.height() / 100 * (100 + kSparePercent);
+    }
+    give_back(too_much, planned, rounded(bytes));
   }
   // Gives back at least so many bytes, as far as there are free pages: those of a planned place first, which others have taken.
   bool give_back(int64_t bytes, int64_t planned, int64_t size) {
@@ -359,6 +363,7 @@ class Follower final : public Native {
     }
     if (pages.empty()) return false;
     C10_CUDA_CHECK(cudaStreamSynchronize(stream_));  // queued work may still use what the job has freed
+    std::lock_guard<std::mutex> guard(lock_);
     for (const int64_t page : pages) pages_.give_back(page);
     return true;
   }
