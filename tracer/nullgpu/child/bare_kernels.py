@@ -1,4 +1,4 @@
-"""Triton's kernels on the null GPU: large ones, and small ones whose body decides nothing, are compiled without it, since no
+"""Triton's kernels on the null GPU: large ones, and fused ones that decide nothing, are compiled without their body, since no
 card runs them.
 
 Triton compiles most kernels in a second. A sort of 512 numbers, which it unrolls, takes five minutes here (masks of flex
