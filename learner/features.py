@@ -142,9 +142,10 @@ def _at_peak(trace: Trace) -> dict[str, float]:
     peak_bytes, row = trace.peak_live()
     total = peak_bytes or 1
     held = trace.by_category_at(row) if row >= 0 else dict.fromkeys(Category, 0)
+    held[Category.ACTIVATION] += held.pop(Category.KV_CACHE)  # one category in the traces that trained the artifact
     phase = int(trace.phase[row]) if row >= 0 else -1
     return {
-        **{f"peak_{category.name.lower()}_share": held[category] / total for category in Category},
+        **{f"peak_{category.name.lower()}_share": held[category] / total for category in held},
         "log_parameters": _log(held[Category.PARAMETER]),
         "log_activations": _log(held[Category.ACTIVATION]),
         "peak_step": float(trace.step[row]) if row >= 0 else -1.0,

@@ -10,7 +10,7 @@ from vramcast.hardware.cards import device
 from vramcast.hardware.context import context_bytes
 from vramcast.hardware.stack import Stack
 from vramcast.jobs.job import Command, Job, Training
-from vramcast.tracer.format.trace import Trace
+from vramcast.tracer.format.trace import Action, Category, Trace
 from vramcast.tracer.observation import Observation
 
 
@@ -30,3 +30,11 @@ def test_warns_of_missing_training_steps(steps: int, said: list[str]) -> None:
     seen = Observation(trace, "null", "2.11.0", steps=steps)
     on_card = OnCard(seen, Stack(), trace, 0, 0, 0, None, context, 13, None, {})
     assert [text for text in remarks(job, on_card) if "training step" in text] == said
+
+
+def test_generation_lacks_no_training_step() -> None:
+    job = Job(device("h200"), command=Command(("generate.py",)))
+    trace = Trace.build({"action": [Action.ALLOC], "size_bytes": [512], "block": [0], "category": [Category.KV_CACHE]})
+    seen = Observation(trace, "null", "2.11.0", steps=0)
+    on_card = OnCard(seen, Stack(), trace, 0, 0, 0, None, context_bytes(job.device, 13, ("cublas",)), 13, None, {})
+    assert not [text for text in remarks(job, on_card) if "no training step" in text]

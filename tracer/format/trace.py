@@ -102,6 +102,7 @@ class Category(IntEnum):
     WORKSPACE = 5
     TEMPORARY = 6
     UNKNOWN = 7
+    KV_CACHE = 8
 
 
 class BlockState(IntEnum):

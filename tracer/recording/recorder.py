@@ -192,6 +192,10 @@ class Recorder:
         """Note a call of the hooks on saved tensors, where it happens."""
         self._saved.append((self._position(), event))
 
+    def note_kv_cache(self, tensors: Iterable[Any]) -> None:
+        """Note the tensors of a KV cache."""
+        self._tag(Category.KV_CACHE, tensors)
+
     def saved(self, trace: Trace) -> list[list[Any]]:
         """Return the calls of the hooks on saved tensors for a trace's header: place, kind, round, number, bytes, block.
 
@@ -456,7 +460,8 @@ def _categories(
     addresses, number = np.unique(trace.address[allocs], return_inverse=True)
     order = number * (never + 1) + position[allocs]  # by address, then by time
     strangers: set[int] = set()
-    for kind in (Category.INPUT, Category.OPTIMIZER_STATE, Category.GRADIENT, Category.PARAMETER):  # the last one counts
+    kinds = (Category.INPUT, Category.KV_CACHE, Category.OPTIMIZER_STATE, Category.GRADIENT, Category.PARAMETER)
+    for kind in kinds:  # the last one counts
         tagged = [(at, np.array(tag, np.uint64)) for at, category_of, tag in tags if category_of is kind]
         if not tagged:
             continue

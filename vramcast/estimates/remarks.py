@@ -11,6 +11,7 @@ from vramcast.hardware.stack import same_minor
 from vramcast.jobs.job import Job
 from vramcast.jobs.targets import is_denoiser
 from vramcast.tracer.format.ledger import Code, Entered, words
+from vramcast.tracer.format.trace import Category
 from vramcast.tracer.nullgpu.cudnn.libraries import warning_of
 
 
@@ -78,7 +79,7 @@ def _of_course(job: Job, on_card: OnCard) -> Iterator[str]:
             f"the job caught {caught} out-of-memory errors and continued: its peaks depend on its reaction, and so on "
             "the size of the card"
         )
-    if steps == 0:
+    if steps == 0 and Category.KV_CACHE not in on_card.trace.category:
         yield "no training step was observed: no optimizer stepped after a backward pass"
     elif steps < job.training.steps:
         yield f"the command ended after {steps} of {job.training.steps} training steps"

@@ -441,6 +441,8 @@ class Estimate(Viewable):
         _, row = self.trace.peak_live()
         by_category = self.trace.by_category_at(row) if row >= 0 else {}
         parts = {name: by_category.get(category, 0) for category, name in _NAMES.items()}
+        if Category.KV_CACHE in self.trace.category:
+            parts["kv_cache"] = by_category.get(Category.KV_CACHE, 0)
         parts["temporaries"] += by_category.get(Category.UNKNOWN, 0)
         parts["fragmentation"] = self.process - self.context.bytes - sum(parts.values())
         others = beside_bytes(self.trace)

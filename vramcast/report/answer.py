@@ -8,6 +8,7 @@ from vramcast.core.text import printable
 from vramcast.core.units import gib
 from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import DEVICES
+from vramcast.report.card_bar import PARTS
 from vramcast.tracer.format.rank_facts import beside_bytes
 from vramcast.tracer.format.serving import Serving
 from vramcast.tracer.program.evaluations import CUT_SHORT
@@ -103,7 +104,7 @@ def _bound(estimate: Estimate) -> str:
 def _holds(estimate: Estimate) -> str:
     parts = {name: size for name, size in estimate.breakdown.items() if name not in ("context", "other_processes") and size}
     largest = sorted(parts, key=lambda name: -parts[name])[:_HOLDERS]
-    return ", ".join(f"{name.replace('_', ' ')} {gib(parts[name])}" for name in largest) or "nothing"
+    return ", ".join(f"{PARTS[name].name} {gib(parts[name])}" for name in largest) or "nothing"
 
 
 def _divides(serving: Serving) -> str:

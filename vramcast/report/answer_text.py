@@ -13,6 +13,7 @@ from vramcast.core.units import gib
 from vramcast.estimates.result import Estimate
 from vramcast.estimates.verdict import Value
 from vramcast.report.answer import NAME, WIDTH, headline, lines, step_words
+from vramcast.report.card_bar import PARTS
 from vramcast.tracer.format.rank_facts import Held, beside_bytes
 
 Colour: TypeAlias = Literal["green", "yellow", "red", "dim"]
@@ -122,7 +123,7 @@ def _places(estimate: Estimate) -> Iterator[str]:
     """Yield the breakdown of the bytes at the peak, and the peak's position."""
     if estimate.alloc_conf.value:
         yield f"allocator         {estimate.alloc_conf.value}   by the {estimate.alloc_conf.source}"
-    parts = ", ".join(f"{name.replace('_', ' ')} {gib(size)}" for name, size in estimate.breakdown.items() if size)
+    parts = ", ".join(f"{PARTS[name].name} {gib(size)}" for name, size in estimate.breakdown.items() if size)
     yield f"at the peak       {parts}"
     if estimate.inputs_text:
         yield f"inputs            {estimate.inputs_text}"

@@ -18,12 +18,13 @@ from vramcast.views.style import CONTEXT, FRAGMENTATION, LOOKS, OTHERS, Look
 
 MARGIN: Final = "margin"  # a colour of the page
 # The names of `Estimate.breakdown`, in the order of the stack.
-_LOOKS: Final[dict[str, Look]] = {
+PARTS: Final[dict[str, Look]] = {
     "context": CONTEXT,
     "other_processes": OTHERS,
     "parameters": LOOKS[Category.PARAMETER],
     "gradients": LOOKS[Category.GRADIENT],
     "optimizer_state": LOOKS[Category.OPTIMIZER_STATE],
+    "kv_cache": LOOKS[Category.KV_CACHE],
     "activations": LOOKS[Category.ACTIVATION],
     "inputs": LOOKS[Category.INPUT],
     "workspaces": LOOKS[Category.WORKSPACE],
@@ -91,7 +92,7 @@ def card_bar(found: Mapping[str, Any]) -> CardBar:
     claimed = found["upper_bound"]
     bound_bytes = None if found["doubts"] else claimed["bytes"]
     end_bytes = max(point_bytes, bound_bytes or 0, card_bytes, 1)
-    held = [(look, found["breakdown"].get(name, 0)) for name, look in _LOOKS.items()]
+    held = [(look, found["breakdown"].get(name, 0)) for name, look in PARTS.items()]
     margin, bound = [], None
     if bound_bytes is not None:
         bound = Mark(f"upper bound {gib(bound_bytes)}", bound_bytes / end_bytes)

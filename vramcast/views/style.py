@@ -44,6 +44,7 @@ LOOKS: Final[Mapping[Category, Look]] = {
     Category.WORKSPACE: Look("workspaces", chart.PURPLE, "W"),
     Category.TEMPORARY: Look("temporaries", chart.YELLOW, "T"),
     Category.UNKNOWN: Look("unknown", chart.GREY, "?"),
+    Category.KV_CACHE: Look("KV cache", chart.TEAL, "K"),
 }
 CONTEXT: Final = Look("context", chart.DARK_GREY, "x")  # the lowest layer
 OTHERS: Final = Look("other processes", chart.GREY, "o")

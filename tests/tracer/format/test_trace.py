@@ -360,7 +360,7 @@ def saved(tmp_path: Path) -> Path:
         ({"action": np.full(7, 13, "u1")}, "action is 13"),
         ({"action": np.array([11, 0, 0, 1, 2, 0, 8], "u1")}, r"block is -1 in row 0 \(READ\), expected an earlier ALLOC row"),
         ({"action": np.array([3, 0, 0, 2, 12, 0, 8], "u1")}, "row 4 is an access to block 2, which was free by then"),
-        ({"category": np.full(7, 8, "u1")}, "category is 8"),
+        ({"category": np.full(7, 9, "u1")}, "category is 9"),
         ({"size_bytes": np.array([-1] * 7)}, "size_bytes is -1"),
         ({"size_bytes": np.full(7, 2**62)}, "sum to more"),
         ({"blocks.segment": np.array([0, 0, 1])}, "blocks.segment is 1"),

@@ -141,6 +141,7 @@ class Watched:
             before_stop: Called before the job ends by a limit, or at its user's request.
         """
         from vramcast.tracer.nullgpu.child import checkpoints, engine_accounts, serving
+        from vramcast.tracer.recording import kv_caches
 
         self.recorder.start()
         self._around.enter_context(self._observer)
@@ -152,6 +153,7 @@ class Watched:
         if self._job.command is not None:
             self._around.enter_context(checkpoints.kept_apart())
             self._around.enter_context(engine_accounts.noted(self._accounts, self._job.device.name, self._gpu.set_driver))
+            self._around.enter_context(kv_caches.noted(self.recorder.note_kv_cache))
             self._around.enter_context(serving.until_ready(self.recorder.course, before_stop))
             self._let_stop(before_stop)
 

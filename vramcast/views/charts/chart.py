@@ -17,6 +17,7 @@ PURPLE: Final = "#CC79A7"
 ORANGE: Final = "#E69F00"
 SKY_BLUE: Final = "#56B4E9"
 YELLOW: Final = "#F0E442"
+TEAL: Final = "#44AA99"
 COLOURS: Final = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY_BLUE)  # for lines and points; yellow is invisible on white paper
 DARK_GREY: Final = "#606060"  # arbitrary, like the next two: three distinguishable greys on dark and light paper
 GREY: Final = "#999999"
