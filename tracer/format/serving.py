@@ -81,6 +81,21 @@ def serving_of(trace: Trace) -> Serving | None:
     return Serving(**known)
 
 
+def are_engines_alike(trace: Trace) -> bool:
+    """Return whether all ranks of the trace's engine do the same: vLLM pads shards of tensor parallel to equal sizes."""
+    said = trace.header.get(SERVING)
+    return isinstance(said, dict) and said.get("ranks_alike") is True
+
+
+def scarcity(trace: Trace | None) -> tuple[bool, int]:
+    """Return a key that is larger for an engine with fewer tokens in its KV cache, and largest for one that did not start.
+
+    All ranks of an engine have as many tokens as the one with the least room.
+    """
+    said = trace.header.get(SERVING) if trace is not None else None
+    return (said.get("starts") is not True, -int(said.get("kv_cache_tokens", 0))) if said else (False, 0)
+
+
 def _checked(name: str, value: Any) -> Any:
     kind = str if name in ("engine", "version", "reason") else bool if name == "starts" else (int, float)
     if value is None or not isinstance(value, kind) or (name != "starts" and isinstance(value, bool)):

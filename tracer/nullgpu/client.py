@@ -23,6 +23,7 @@ from vramcast.hardware.throughput import Roofline
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.ledger import Code, Entered, Entry
 from vramcast.tracer.format.rank_facts import are_shards_equal
+from vramcast.tracer.format.serving import are_engines_alike
 from vramcast.tracer.nullgpu.child.main import Program
 from vramcast.tracer.nullgpu.child.subprocesses import Shared
 from vramcast.tracer.nullgpu.cudnn.answer_cache import answers_file
@@ -302,8 +303,10 @@ class NullGpuTracer:
 
 
 def _is_as_all(job: Job, found: Result) -> bool:
-    """Return whether a rank of a model's job represents all others: they do the same, with shards of equal sizes."""
-    return job.command is None and found.trace is not None and are_shards_equal(found.trace)
+    """Return whether a rank represents all others: they do the same, with shards of equal sizes."""
+    if found.trace is None:
+        return False
+    return are_shards_equal(found.trace) if job.command is None else are_engines_alike(found.trace)
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from dataclasses import replace
 from vramcast.core.errors import CannotEstimate
 from vramcast.jobs.ranks import World
 from vramcast.tracer.format.ledger import Code, Entered, Entry
+from vramcast.tracer.format.serving import scarcity
 from vramcast.tracer.format.trace import COURSE, RANKS
 from vramcast.tracer.protocol.job_result import Result
 
@@ -34,7 +35,7 @@ def fullest_rank(results: Mapping[int, Result], world: World) -> Result:
         why = f"{worst.message or f'The job ended early: {worst.ended}'} (rank {number} of {world.size})"
         return replace(worst, status="error", error=worst.error or CannotEstimate.__name__, message=why)
     full = {number: result for number, result in results.items() if result.status == "oom"}
-    number, most = max((full or results).items(), key=lambda item: reserved_bytes(item[1]))
+    number, most = max((full or results).items(), key=lambda item: (scarcity(item[1].trace), reserved_bytes(item[1])))
     if most.trace is None:
         return most
     peaks = [[one, *(result.trace.header["peaks"][name] for name in ("allocated", "reserved"))]

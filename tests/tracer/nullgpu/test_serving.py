@@ -16,19 +16,31 @@ import pytest
 
 pytest.importorskip("torch")
 
+from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.hardware.engine_memory import engine_memory
+from vramcast.jobs.ranks import ALONE, World
 from vramcast.tracer.nullgpu.child import engine_accounts, serving
 from vramcast.tracer.program.training_loop import Course, Limits, StopJob
+from vramcast.tracer.ranks import engines
 
 FILES = {
     "vllm/__init__.py": "__version__ = '0.22.1'",
     "vllm/engine/__init__.py": "",
     "vllm/engine/arg_utils.py": """
 class EngineArgs:
-    def __init__(self, model, load_format="auto", tokenizer=None):
+    distributed_executor_backend, tensor_parallel_size, pipeline_parallel_size, data_parallel_size = None, 1, 1, 1
+    def __init__(self, model, load_format="auto", tokenizer=None, **parallel):
         self.model, self.load_format, self.tokenizer, self.skip_tokenizer_init = model, load_format, tokenizer, False
+        vars(self).update(parallel)
     def create_engine_config(self, usage=None):
         return self.load_format, self.skip_tokenizer_init
+""",
+    "vllm/distributed/__init__.py": "",
+    "vllm/distributed/device_communicators/__init__.py": "",
+    "vllm/distributed/device_communicators/shm_broadcast.py": """
+class MessageQueue:
+    @staticmethod
+    def create_from_process_group(*arguments): raise TimeoutError("no reader came")
 """,
     "vllm/entrypoints/__init__.py": "",
     "vllm/entrypoints/llm.py": "class LLM:\n    def __init__(self, model): self.model = model\n",
@@ -53,7 +65,8 @@ class Runner:
 class Worker:
     def __init__(self, eager=False):
         self.model_runner, self.eager = Runner(), eager
-        self.vllm_config = Some(parallel_config=Some(tensor_parallel_size=1, pipeline_parallel_size=1))
+        parallel = Some(tensor_parallel_size=1, pipeline_parallel_size=1, enable_expert_parallel=False)
+        self.vllm_config = Some(parallel_config=parallel)
     def determine_available_memory(self):
         self.peak_activation_memory, self.non_torch_memory = 30, 2
         return 64
@@ -126,6 +139,41 @@ def test_engine_of_job_with_other_work_does_not_end_it(other: str, imported: Imp
     assert not one.is_stopped
 
 
+@pytest.mark.parametrize("sizes", [{"tensor_parallel_size": 4}, {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}])
+def test_engine_is_one_rank_without_workers(sizes: dict[str, int], imported: Import) -> None:
+    with engines.one_rank(World(4)):
+        arguments = imported("vllm.engine.arg_utils").EngineArgs("org/name", **sizes)
+        arguments.create_engine_config()
+        queues = imported("vllm.distributed.device_communicators.shm_broadcast").MessageQueue
+        queue = queues.create_from_process_group("group", 1)
+        queue.wait_until_ready()
+        assert queue.broadcast_object("said") == "said"
+    assert arguments.distributed_executor_backend == "external_launcher"
+    with pytest.raises(TimeoutError):
+        queues.create_from_process_group()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "error", "reason"),
+    [
+        ({"tensor_parallel_size": 2}, UsageError, "add --world-size 2"),
+        ({"data_parallel_size": 2}, CannotEstimate, "without --data-parallel-size"),
+    ],
+)
+def test_engine_with_other_ranks_is_refused(
+    sizes: dict[str, int], error: type[Exception], reason: str, imported: Import
+) -> None:
+    with engines.one_rank(ALONE), pytest.raises(error, match=reason):
+        imported("vllm.engine.arg_utils").EngineArgs("org/name", **sizes).create_engine_config()
+
+
+def test_engine_alone_is_left_alone(imported: Import) -> None:
+    with engines.one_rank(ALONE):
+        arguments = imported("vllm.engine.arg_utils").EngineArgs("org/name")
+        arguments.create_engine_config()
+    assert arguments.distributed_executor_backend is None
+
+
 CARD = "NVIDIA H100 80GB HBM3"
 CONFIG = SimpleNamespace(model_config=SimpleNamespace(max_model_len=100))
 
@@ -145,6 +193,7 @@ def test_notes_accounts_of_engine(eager: bool, graphs_bytes: int, imported: Impo
         "engine": "vllm", "version": "0.22.1", "weights_bytes": 500, "activation_bytes": 30, "non_torch_bytes": 2,
         "kv_cache_bytes": 64, "kv_cache_tokens": 250, "max_concurrency": 2.5, "graphs_bytes": graphs_bytes, "starts": True,
         "outside_less_bytes": known.less_bytes, "outside_more_bytes": known.more_bytes,
+        "ranks_alike": True,
     }  # fmt: skip
     assert driver == [(known.non_torch_bytes, known.graph_bytes, known.node_bytes)]
 

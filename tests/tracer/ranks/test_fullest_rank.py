@@ -9,7 +9,7 @@ import pytest
 
 from vramcast.jobs.ranks import ALONE, World
 from vramcast.tracer.format.ledger import Code, Entered, Entry
-from vramcast.tracer.format.trace import COURSE, RANKS, Trace
+from vramcast.tracer.format.trace import COURSE, RANKS, SERVING, Trace
 from vramcast.tracer.nullgpu.child.subprocesses import Process, Shared
 from vramcast.tracer.nullgpu.fullest_rank import fullest_rank
 from vramcast.tracer.protocol.job_result import Result
@@ -87,3 +87,23 @@ def test_rank_is_process_that_uses_card(monkeypatch: pytest.MonkeyPatch) -> None
     for refused in (left(started).only(own), left(started, started).only(idle)):
         assert (refused.status, refused.error) == ("error", "CannotEstimate")
         assert "Start ranks with torchrun" in refused.message
+
+
+def engine(tokens: int, *, reserved: int, starts: bool = True) -> Result:
+    """Return the result of an engine's rank."""
+    found = result(reserved)
+    assert found.trace is not None
+    found.trace.header[SERVING] = {"kv_cache_tokens": tokens, **({"starts": True} if starts else {})}
+    return found
+
+
+def test_engine_has_as_many_tokens_as_its_scarcest_rank() -> None:
+    scarce = fullest_rank({0: engine(50, reserved=300), 1: engine(40, reserved=200)}, World(2)).trace
+    assert scarce is not None
+    assert scarce.header[RANKS]["fullest"] == 1
+
+
+def test_rank_of_engine_that_did_not_start_stands_for_all() -> None:
+    unready = fullest_rank({0: engine(40, reserved=300), 1: engine(50, reserved=200, starts=False)}, World(2)).trace
+    assert unready is not None
+    assert "starts" not in unready.header[SERVING]

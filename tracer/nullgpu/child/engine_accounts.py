@@ -39,6 +39,7 @@ def noted(accounts: dict[str, Any], card: str, set_driver: Callable[[int, int, i
             available = measure(worker)
             accounts.update(engine="vllm", version=version)
             accounts.update(outside_less_bytes=outside.less_bytes, outside_more_bytes=outside.more_bytes)
+            accounts["ranks_alike"] = ranks.pipeline_parallel_size == 1 and not ranks.enable_expert_parallel
             accounts["weights_bytes"] = int(worker.model_runner.model_memory_usage)
             for ours, theirs in {"activation_bytes": "peak_activation_memory", "non_torch_bytes": "non_torch_memory"}.items():
                 if hasattr(worker, theirs):  # not if the user sets the size of the KV cache

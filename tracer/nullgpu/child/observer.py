@@ -113,6 +113,7 @@ class Watched:
             native_convolutions,
             trackers,
         )  # fmt: skip
+        from vramcast.tracer.ranks import engines
         from vramcast.tracer.ranks.simulated_peers import Absent
         from vramcast.tracer.values.follower import patched
 
@@ -130,6 +131,7 @@ class Watched:
             self._around.enter_context(absent_hub.noticed())
             self._around.enter_context(compiled_optimizers.not_compiled(self.values))
             self._around.enter_context(compiled_samplers.not_compiled())
+            self._around.enter_context(engines.one_rank(self.rank.world))
         if self.values is not None:
             self._around.enter_context(patched(self.values, self._absent))
             self._around.enter_context(self.values)

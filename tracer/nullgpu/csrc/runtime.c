@@ -171,7 +171,7 @@ EXPORT cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attrib
     const enum ng_place place = ng_place_of((uint64_t)pointer);
     memset(attributes, 0, sizeof *attributes);
     attributes->type = types[place];
-    attributes->device = place == NG_UNREGISTERED ? -1 : 0;
+    attributes->device = place == NG_UNREGISTERED ? -1 : current_device; /* a rank has one card, under its own number */
     if (place != NG_UNREGISTERED) attributes->devicePointer = (void *)pointer;
     if (place == NG_HOST || place == NG_MANAGED) attributes->hostPointer = (void *)pointer;
     return cudaSuccess;

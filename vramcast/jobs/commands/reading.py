@@ -14,7 +14,7 @@ from typing import Final
 
 from vramcast.core.checks import decimal, whole
 from vramcast.core.errors import UsageError
-from vramcast.jobs.commands import launchers, wrappers
+from vramcast.jobs.commands import engines, launchers, wrappers
 from vramcast.jobs.commands.launcher import OPTIONS, Launcher, first_rank
 from vramcast.jobs.job import Command
 from vramcast.jobs.ranks import ALONE, Rank, World
@@ -207,13 +207,17 @@ class _Reader:
             self._note_interpreter(lines[0][2:].decode(errors="replace").split()[0])
 
     def _command(self, words: tuple[str, ...], *, is_module: bool = False, is_code: bool = False) -> Command:
+        world = self.world
+        if not is_code and world == ALONE:
+            world = engines.world_of(words)
+            self.added |= first_rank(world) if world != ALONE else {}
         return Command(
             words,
             is_module=is_module,
             is_code=is_code,
             environment=tuple(self.added.items()),
             notes=tuple(self.notes),
-            world=self.world,
+            world=world,
         )
 
     def _note_interpreter(self, interpreter: str) -> None:

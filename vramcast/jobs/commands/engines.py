@@ -1,0 +1,49 @@
+"""The ranks of a serving engine, which starts a process for each card by itself."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from vramcast.core.checks import decimal
+from vramcast.jobs.ranks import ALONE, World
+
+_COMMAND: Final = ("vllm", "serve")
+_MODULE: Final = "vllm.entrypoints.openai.api_server"
+# spec: vLLM 0.22, EngineArgs.add_cli_args. argparse also accepts beginnings of these names.
+_SIZES: Final = {"tensor": ("-tp", "--tensor-parallel-size"), "pipeline": ("-pp", "--pipeline-parallel-size")}
+
+
+def world_of(words: Sequence[str]) -> World:
+    """Return the ranks of a serving command; one for any other command, and for a size that the engine rejects.
+
+    Args:
+        words: The program and its arguments, as an interpreter receives them.
+
+    Example:
+        >>> world_of(["/usr/bin/vllm", "serve", "org/name", "-tp", "2", "--pipeline_parallel_size=2"]).size
+        4
+    """
+    named = (os.path.basename(words[0]), *words[1:2])
+    if named != _COMMAND and words[0] != _MODULE:
+        return ALONE
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
+    for name, spellings in _SIZES.items():
+        parser.add_argument(*spellings, dest=name, default="1")
+    dashed = [_dashed(word) for word in words[1:]]
+    try:
+        sizes = vars(parser.parse_known_args(dashed)[0])
+    except argparse.ArgumentError:
+        return ALONE
+    size = 1
+    for value in sizes.values():
+        size *= decimal(value) or 1
+    return World(size) if size > 1 else ALONE
+
+
+def _dashed(word: str) -> str:
+    """Return an option with dashes in its name, as vLLM's parser reads it."""
+    name, equals, value = word.partition("=")
+    return f"{name.replace('_', '-')}{equals}{value}" if word.startswith("--") else word
