@@ -88,6 +88,7 @@ def test_answer_is_in_terms_of_the_engine() -> None:
     assert "serves   KV cache 8.00 GiB: 65,536 tokens, 8.00 requests" in text
     assert "weights 15.00 GiB, peak activation 2.00 GiB, graphs 512.0 MiB, outside PyTorch 0.0 MiB\n" in text
     assert "bound" not in text
+    assert "assumes  at most 1.00 GiB more outside PyTorch, as other starts logged" in text
 
 
 @pytest.mark.parametrize("said", [{"starts": 1}, {"engine": 5}, {"weights_bytes": "8"}, {"weights_bytes": True}, [8], "vllm"])

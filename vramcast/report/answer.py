@@ -146,6 +146,11 @@ def _assumes(estimate: Estimate, elsewhere: str) -> str:
     """Return the assumption that matters most with its remedy, and the number of further remarks."""
     if estimate.doubts:
         return _and_more(_of_doubt(estimate), len(estimate.doubts) - 1 + len(estimate.warnings), elsewhere)
+    if estimate.serving is not None and estimate.serving.starts is not None:
+        more_bytes = estimate.serving.outside_more_bytes
+        size = "an unknown size" if more_bytes is None else f"at most {gib(more_bytes)}"
+        words = f"{size} more outside PyTorch, as other starts logged"
+        return _and_more(words, len(estimate.warnings), elsewhere)
     parts = estimate.margin()
     if not parts:
         return _and_more("nothing that widens the bound", len(estimate.warnings), elsewhere)
