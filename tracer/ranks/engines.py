@@ -1,10 +1,10 @@
 """One rank of a serving engine: vLLM's workers for the other cards are absent.
 
 vLLM starts a process for each card. Here the engine's own process is the traced rank, as under vLLM's external launcher, and
-starts no others. A stage of a pipeline does not warm up its kernels, which needs the others' tensors; the engine has divided
-the card by then. The first rank writes objects to a ring in shared memory, and waits for the readers: nobody waits for absent
-ones. vLLM's all-reduce over peer memory needs handles of the others: NCCL's takes its place, as between cards without NVLink;
-the table of memory outside PyTorch contains its buffers.
+starts no others. The first rank writes objects to a ring in shared memory, and does not wait here for its absent readers. A
+stage of a pipeline does not warm up its kernels, which needs the others' tensors; by then the engine has divided the card.
+vLLM's all-reduce over peer memory needs handles of the others: NCCL's takes its place, as between cards without NVLink, and
+its own buffers are left out.
 """
 
 from __future__ import annotations
