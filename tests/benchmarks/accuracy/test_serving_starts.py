@@ -1,0 +1,49 @@
+"""Published starts of vLLM: which can be repeated, and by which command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from benchmarks.accuracy.serving.starts import Start, starts
+
+ROW = {
+    "vllm": "0.19.0", "status": "ok", "model": "meta-llama/Llama-3.1-8B-Instruct", "gpu": "H100-80GB", "tp": "2", "pp": "1",
+    "dp": "1", "max_model_len": "8192", "dtype": "torch.bfloat16", "quantization": "None", "kv_cache_dtype": "auto",
+    "gpu_memory_utilization": "0.95", "max_num_batched_tokens": "8192", "init_total_memory_gib": "79.19",
+    "weights_memory_gib": "7.51", "planner_weights_gib": "",
+}  # fmt: skip
+
+
+def test_command_repeats_start(tmp_path: Path) -> None:
+    words = Start(ROW).command(tmp_path)
+    assert words[:4] == ["--on", "h100", "--memory", "79.19GiB"]
+    assert words[words.index("--tensor-parallel-size") + 1] == "2"
+    config = json.loads((Path(words[words.index("serve") + 1]) / "config.json").read_text())
+    assert (config["architectures"], config["torch_dtype"]) == (["LlamaForCausalLM"], "bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, ""),
+        ({"status": "failed"}, "it failed"),
+        ({"dp": "2"}, "card or options"),
+        ({"quantization": "mxfp4"}, "the configuration of a quantized checkpoint is not at hand"),
+        ({"model": "org/unknown"}, "no configuration at hand"),
+    ],
+)
+def test_start_that_cannot_be_repeated_says_why(changes: dict[str, str], why: str) -> None:
+    assert Start({**ROW, **changes}).why_not == why
+
+
+def test_reads_file(tmp_path: Path) -> None:
+    path = tmp_path / "starts.csv"
+    path.write_text(",".join(ROW) + "\n" + ",".join(ROW.values()) + "\n")
+    (start,) = starts(path)
+    assert start.name == "meta-llama/Llama-3.1-8B-Instruct, tp 2"
+    assert (start.number("weights_memory_gib"), start.number("planner_weights_gib")) == (7.51, None)
