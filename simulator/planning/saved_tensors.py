@@ -11,8 +11,9 @@ import bisect
 import functools
 import operator
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,6 +55,17 @@ class SavedCalls:
         if saved == len(self.size_bytes):
             self.size_bytes.append(size_bytes)
             self.block.append(block)
+
+
+class _Wait(NamedTuple):
+    """A wait of the main stream at call `at` of a round, for a copy out, or for a copy in that began at `begun_us`."""
+
+    round: int
+    saved: int
+    at: int
+    is_out: bool
+    begun_us: int
+    wait_us: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,26 +133,54 @@ class SavedTensors:
 
     def overhead_us(self, rounds: Sequence[SavedRound], link: Link) -> int:
         """Return how long the main stream waits for copies in a step, if operators take the trace's time."""
+        return sum(wait.wait_us for wait in self._waits(rounds, link))
+
+    def without_waiting(self, rounds: Sequence[SavedRound], link: Link) -> tuple[SavedRound, ...]:
+        """Return `rounds` with later leaves and earlier returns, and without the moves for which that is not enough."""
+        found = list(rounds)
+        while (wait := next(self._waits(found, link), None)) is not None:
+            this = self.rounds[wait.round]
+            times, n = [self.time_us[row] for row in this.rows], this.n_packs
+            moves = {move.saved: move for move in found[wait.round].moves}
+            old = moves.pop(wait.saved)
+            if wait.is_out:
+                new = replace(old, leaves=bisect.bisect_left(times, times[wait.at] + wait.wait_us))
+            else:
+                new = replace(old, returns=bisect.bisect_right(times, wait.begun_us - wait.wait_us) - 1 - n)
+            needed = this.saved.index(wait.saved, n)
+            if max(new.leaves, n) <= new.returns + n <= needed and new.leaves < needed and new != old:
+                moves[wait.saved] = new
+            found[wait.round] = replace(found[wait.round], moves=tuple(moves[saved] for saved in sorted(moves)))
+        return tuple(found)
+
+    def _waits(self, rounds: Sequence[SavedRound], link: Link) -> Iterator[_Wait]:
+        """Yield each wait of the main stream for a copy."""
         late = out_free = in_free = 0
-        for this, plan in zip(self.rounds, rounds, strict=True):
+        for number, (this, plan) in enumerate(zip(self.rounds, rounds, strict=True)):
             moves = {move.saved: move for move in plan.moves}
             here: dict[int, int] = {}  # the end of the copy out of blocks that have not left
             away: set[int] = set()
-            back: dict[int, int] = {}  # the end of the copy in
+            back: dict[int, tuple[int, int]] = {}  # begin and end of the copy in
             for at, (row, saved) in enumerate(zip(this.rows, this.saved, strict=True)):
                 now = self.time_us[row]
                 for one in [one for one in here if moves[one].leaves <= at]:
-                    late = max(late, here.pop(one) - now)
                     away.add(one)
+                    if (wait_us := here.pop(one) - now - late) > 0:
+                        yield _Wait(number, one, at, True, now, wait_us)
+                        late += wait_us
                 if at < this.n_packs:
                     if saved in moves and this.saved.index(saved) == at:
                         out_free = here[saved] = max(out_free, now + late) + link.out_us(this.size_bytes[saved])
                     continue
                 for one in [one for one in away if moves[one].returns <= at - this.n_packs or one == saved]:
-                    in_free = back[one] = max(in_free, now + late) + link.in_us(this.size_bytes[one])
+                    begun_us = max(in_free, now + late)
+                    in_free = begun_us + link.in_us(this.size_bytes[one])
+                    back[one] = begun_us, in_free
                     away.remove(one)
-                late = max(late, back.get(saved, 0) - now)
-        return late
+                begun_us, end_us = back.get(saved, (0, 0))
+                if (wait_us := end_us - now - late) > 0:
+                    yield _Wait(number, saved, at, False, begun_us, wait_us)
+                    late += wait_us
 
 
 def host_bytes(rounds: Sequence[SavedRound]) -> int:

@@ -140,6 +140,13 @@ def plan(
     return planner.least_peak() if limit_bytes is None else planner.within(limit_bytes)
 
 
+def peaks_by_score(trace: Trace, *, link: str | Link = "pcie4") -> dict[str, int]:
+    """Return the lowest peak without a waiting operator for each of `NAMES`, if that score alone orders the blocks."""
+    planner = _Planner(trace, find_link(link), seed=0, among=None)
+    orders = zip(NAMES, np.argsort(-planner.scores, axis=0, kind="stable").T, strict=True)
+    return {name: planner.lowest(order, 0).peak_bytes for name, order in orders}
+
+
 def scores(timeline: Timeline, candidates: Candidates, link: Link) -> Floats:
     """Return the standardized scores, float64 [candidates, 4] in the order of `NAMES`: mean 0 and deviation 1, or all 0."""
     raw = raw_scores(timeline, candidates, link)
@@ -195,7 +202,7 @@ class _Planner:
         self.nothing = self.scheduler.without_waiting(np.zeros(0, np.int64))
 
     def least_peak(self) -> SwapPlan:
-        best = self._search(lambda order: self._lowest(order, 0), lambda found: found.peak_bytes)
+        best = self._search(lambda order: self.lowest(order, 0), lambda found: found.peak_bytes)
         return self._plan(None, self._pruned(best, best.peak_bytes))
 
     def within(self, limit_bytes: int) -> SwapPlan:
@@ -209,7 +216,7 @@ class _Planner:
         best = self._search(lambda order: self._kept_to(order, limit_bytes), lambda found: found.overhead_us)
         return self._plan(limit_bytes, best)
 
-    def _lowest(self, order: Int64s, target_bytes: int) -> Schedule:
+    def lowest(self, order: Int64s, target_bytes: int) -> Schedule:
         """Return the schedule of those candidates, taken in `order`, that lower the peak; enough of them for the target."""
         assert self.nothing is not None
         best = self.nothing
@@ -231,7 +238,7 @@ class _Planner:
 
     def _kept_to(self, order: Int64s, limit_bytes: int) -> Schedule:
         """Return the better of two: no waiting if that reaches the limit, otherwise the first candidates that can reach it."""
-        free = self._lowest(order, limit_bytes)
+        free = self.lowest(order, limit_bytes)
         if free.peak_bytes <= limit_bytes:
             return self._pruned(free, limit_bytes)
         c = self.candidates

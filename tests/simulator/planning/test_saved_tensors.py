@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.simulator.planning.access_traces import MIB, chain
 from vramcast.simulator.planning import saved_tensors, swap
@@ -72,6 +74,29 @@ def test_waits_for_copies_that_are_too_slow() -> None:
     one_way = _LINK.out_us(8 * MIB)
     times = [saved.time_us[row] for row in saved.rounds[0].rows]
     assert saved.overhead_us(rounds, _LINK) == one_way - (times[1] - times[0]) + one_way
+
+
+def test_without_waiting_leaves_later_and_returns_earlier() -> None:
+    saved = SavedTensors.of(saving(4, 10_000), _STEP)
+    # The copy out of the first storage ends at 8,389 us, so it may leave at the second pack; its copy in begins too late.
+    (this,) = saved.without_waiting((SavedRound((8 * MIB,) * 4, (SavedMove(0, 1, 3),)),), _LINK)
+    assert this.moves == (SavedMove(0, 1, 2),)
+    assert saved.overhead_us((this,), _LINK) == 0
+
+
+@given(
+    takes_us=st.integers(1, 30_000),
+    moves=st.dictionaries(st.integers(0, 7), st.tuples(st.integers(0, 15), st.integers(0, 8))),
+)
+def test_without_waiting_never_waits(takes_us: int, moves: dict[int, tuple[int, int]]) -> None:
+    saved = SavedTensors.of(saving(8, takes_us), _STEP)
+    planned = [
+        SavedMove(one, min(max(leaves, one + 1), 14 - one), min(max(returns, 0), 7 - one))
+        for one, (leaves, returns) in moves.items()
+    ]
+    rounds = saved.without_waiting((SavedRound((8 * MIB,) * 8, tuple(planned)),), _LINK)
+    assert saved.overhead_us(rounds, _LINK) == 0
+    assert {move.saved for move in rounds[0].moves} <= moves.keys()
 
 
 @pytest.mark.parametrize(("sizes", "expected"), [((5 * MIB,), 8 * MIB), ((8 * MIB, 3 * MIB), 12 * MIB)])
