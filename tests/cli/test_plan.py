@@ -294,6 +294,15 @@ def test_unwritable_file_exits_3_with_json(call: Call, history: Path, option: st
     assert json.loads(out)["error"] == "OutputError"
 
 
+@pytest.mark.parametrize("option", [("--swap",), ("--limit", "1GiB"), ("--link", "pcie4")])
+def test_rejects_swaps_of_several_ranks(call: Call, tmp_path: Path, option: tuple[str, ...]) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("")
+    code, out, err = call("plan", "--on", "t4", *option, "--", "torchrun", "--nproc-per-node", "2", str(script))
+    assert (code, out) == (2, "")
+    assert "has 2 ranks: plan only the pools (--pool)" in err
+
+
 def test_command_gets_hooks_and_pool_of_its_requests_with_hooks(
     call: Call, tmp_path: Path, job: list[str], needs_null_gpu: None
 ) -> None:

@@ -190,6 +190,11 @@ def _sources(options: argparse.Namespace, how: RunOptions) -> list[_Source]:
             )
         ]  # fmt: skip
     ranks = job.command.world.chosen("all" if job.command.ranks == "auto" else job.command.ranks)
+    if how.swaps is not None and len(ranks) > 1:
+        raise UsageError(
+            f"Swaps are planned for one process, and '{' '.join(job.command.words)}' has {len(ranks)} ranks: plan only the "
+            "pools (--pool)."
+        )
     return [_of_rank(estimator, text, replace(job, command=replace(job.command, ranks=(rank,))), rank, how) for rank in ranks]
 
 
