@@ -3,14 +3,17 @@
 #   make test-fast   the unit tests: no job is traced, no process started
 #   make test        what every commit must pass: linters, types, documents, and the tests with two releases of torch
 #   make test-all    what a release must pass: adds packages, browsers, clusters, sanitizers, notebooks, every operator
+#   make tests-serving  vLLM itself on the null GPU: 10 GB, and a minute for each start of an engine
 #   make docs        build the site of docs/ into build/docs
 VENV       ?= .venv
 VENV_LATER ?= .venv-later
+VENV_SERVING ?= .venv-serving
 PYTHON     ?= python3
 BIN        := $(VENV)/bin
 # Exact versions; `make test-nightly` sets UNPINNED and installs the newest ones.
 PINNED      = $(if $(UNPINNED),,constraints/torch-2.11.txt)
 PINNED_LATER = $(if $(UNPINNED),,constraints/torch-2.13.txt)
+PINNED_SERVING = $(if $(UNPINNED),,constraints/vllm-0.22.txt)
 # Packages of benchmarks/ that are typed like the product and have tests of their own.
 RESEARCH   := cluster measured peers.authors peers.baselines peers.planners repeats serving
 # The tests of a file stay in one of these processes, because they share its fixtures. PYTEST_ARGS: more for pytest.
@@ -22,11 +25,11 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # An environment serves the checkout that made it: setting up another one there would re-point its commands.
 foreign = $(filter-out $(CURDIR),$(if $(wildcard $(1)/.checkout),$(shell cat $(1)/.checkout),$(CURDIR)))
-$(foreach environment,$(VENV) $(VENV_LATER),$(if $(call foreign,$(environment)),\
-    $(error $(environment) belongs to the checkout $(call foreign,$(environment)): set VENV or VENV_LATER to another folder)))
+$(foreach environment,$(VENV) $(VENV_LATER) $(VENV_SERVING),$(if $(call foreign,$(environment)),\
+    $(error $(environment) belongs to the checkout $(call foreign,$(environment)): set VENV, VENV_LATER or VENV_SERVING to another folder)))
 
 .PHONY: demo demo-gate demo-ray demo-slurm setup constraints test-fast test test-all test-nightly lint typecheck docs docs-outputs \
-        unit-tests tests tests-later release-tests release-tests-later wheel notebooks screenshots survey accuracy golden speed speed-check coverage seeded-faults clean
+        unit-tests tests tests-later release-tests release-tests-later tests-serving wheel notebooks screenshots survey accuracy golden speed speed-check coverage seeded-faults clean
 
 demo: $(VENV)/.demo
 	$(BIN)/vramcast estimate torchvision:resnet50 --batch-size 32 --on a100-40gb
@@ -57,6 +60,10 @@ $(VENV_LATER)/.later:
 	@PYTHON=$(PYTHON) CONSTRAINTS=$(PINNED_LATER) .ci/setup $(VENV_LATER) later
 	@touch $@
 
+$(VENV_SERVING)/.serving: pyproject.toml constraints/vllm-0.22.txt
+	@PYTHON=$(PYTHON) CONSTRAINTS=$(PINNED_SERVING) .ci/setup $(VENV_SERVING) serving
+	@touch $@
+
 # The exact versions in constraints/, for what pyproject.toml asks for. UPGRADE=--upgrade takes the newest.
 constraints: $(VENV)/.test
 	.ci/constraints $(BIN)/uv $(UPGRADE)
@@ -75,6 +82,7 @@ test-all: $(VENV)/.release $(VENV_LATER)/.later
 # What `make test-all` says with today's newest releases of all that it installs; answers and speed as before.
 test-nightly:
 	@$(MAKE) --no-print-directory test-all golden speed-check UNPINNED=yes VENV=.venv-nightly VENV_LATER=.venv-nightly-later
+	@$(MAKE) --no-print-directory tests-serving
 
 # -- steps --------------------------------------------------------------------------------------------------------------
 lint: $(VENV)/.test
@@ -106,6 +114,10 @@ release-tests: $(VENV)/.release
 
 release-tests-later: $(VENV_LATER)/.later
 	@$(VENV_LATER)/bin/python $(PYTEST) -m "torch and release"
+
+# vLLM itself on the null GPU, in an environment of its own: 10 GB, and a minute for each start of an engine.
+tests-serving: $(VENV_SERVING)/.serving
+	@$(VENV_SERVING)/bin/python $(PYTEST) tests/serving
 
 # The wheel for PyPI, in build/wheel, and a first estimate from it without a compiler. It has the null GPU for this environment's
 # torch, or for the one in each folder of PREBUILD (site-packages, separated by colons). auditwheel chooses the tag.
@@ -166,4 +178,4 @@ speed-check: $(VENV)/.test
 	$(BIN)/python -m benchmarks.speed.command_line --check
 
 clean:
-	rm -rf build .venv .venv-later *.egg-info
+	rm -rf build .venv .venv-later .venv-serving *.egg-info

@@ -46,6 +46,7 @@ INTEGRATION_PATHS = (
     "tests/schedulers/test_dask.py",
     "tests/schedulers/test_ray.py",
     "tests/schedulers/slurm/test_cluster.py",
+    "tests/serving",
     "tests/test_packaging.py",
     "tests/tracer/cpu",
     "tests/tracer/fake",
@@ -65,6 +66,7 @@ RELEASE_PATHS = (
     "tests/schedulers/slurm/test_cluster.py",
     "tests/schedulers/test_dask.py",
     "tests/schedulers/test_ray.py",
+    "tests/serving",
     "tests/test_packaging.py",
 )
 _UNIT_TEST_CPU_S = 2.0  # arbitrary: a thousand unit tests of a millisecond take as long as one such test

@@ -20,7 +20,7 @@ QWEN3: Final[dict[str, Any]] = {
 }  # fmt: skip
 SCRIPT: Final = """
 from vllm import LLM
-LLM({model}, max_model_len={tokens}, **{options})
+LLM({model}, **{options})
 raise SystemExit("the job goes on after its engine is ready")
 """
 
@@ -59,7 +59,6 @@ def scripted(folder: Path, config: dict[str, Any], *before: str, **options: Any)
     """Return the answer about a script with `vllm.LLM`; eager, unless the options say otherwise."""
     script = folder / "serve.py"
     model = configured(folder / "model", config)
-    script.write_text(
-        SCRIPT.format(model=repr(model), tokens=TOKENS, options={"enforce_eager": True, **options}), encoding="utf-8"
-    )
+    options = {"enforce_eager": True, "max_model_len": TOKENS, **options}
+    script.write_text(SCRIPT.format(model=repr(model), options=options), encoding="utf-8")
     return asked(*before, "--", str(script))

@@ -45,5 +45,13 @@ def test_server_ends_when_it_is_ready(eager: Answer, tmp_path: Path) -> None:
 
 
 def test_engine_without_room_for_one_request_does_not_start(tmp_path: Path) -> None:
-    answer = scripted(tmp_path, QWEN3, "--memory", "1900MiB", gpu_memory_utilization=0.05)
+    tokens, heads = 131072, 64  # 8 GiB for one request, of a share of 4 GiB
+    long = {
+        **QWEN3,
+        "num_attention_heads": heads,
+        "num_key_value_heads": heads,
+        "head_dim": 128,
+        "max_position_embeddings": tokens,
+    }
+    answer = scripted(tmp_path, long, "--memory", "8GiB", max_model_len=tokens, gpu_memory_utilization=0.5)
     assert (answer.code, answer.json["verdict"]["value"]) == (1, "does not fit"), answer.log
