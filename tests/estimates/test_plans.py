@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.simulator.planning.access_traces import chain
 from tests.simulator.planning.blocks import offset_of
 from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.estimates import plans
@@ -17,6 +18,7 @@ from vramcast.simulator.planning import pool_checker
 from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.tracer.format.trace import Action, Trace
 from vramcast.tracer.protocol.job_result import Result
+from vramcast.tracer.protocol.run_options import RunOptions
 
 MIB = 2**20
 
@@ -54,6 +56,16 @@ def test_empty_trace_has_no_iterations() -> None:
     empty = Trace.build({"action": [], "size_bytes": [], "block": []})
     assert plans.iterations(empty, Lifetimes.of(empty)) is None
     assert plans.plan_pool(empty).height_bytes == 0
+
+
+def test_says_that_hooks_see_nothing_to_move() -> None:
+    trace, _ = chain([8] * 8, 10_000, state_mib=8)  # as of a compiled job: no calls of hooks
+
+    def retrace(how: RunOptions) -> Trace:
+        raise AssertionError(how)
+
+    with pytest.raises(CannotEstimate, match=r"move nothing in time, .*torch\.compile"):
+        plans.hook_swaps(trace, retrace)
 
 
 def test_short_search_gives_proved_plan() -> None:

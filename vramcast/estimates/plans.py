@@ -145,6 +145,11 @@ def hook_swaps(
         rounds = saved.follow(plan)
         if limit_bytes is None:  # calls of hooks are further apart than the plan's microseconds
             rounds = saved.without_waiting(rounds, plan.link)
+            if not any(this.moves for this in rounds):
+                raise CannotEstimate(
+                    "Hooks on saved tensors can move nothing in time, and do not see inside what torch.compile compiles: plan "
+                    "only the pool (--pool), or try a --limit."
+                )
         trace = trace_with(RunOptions(swaps=rounds))
         found = SavedTensors.of(trace, step)
         if [this.size_bytes for this in found.rounds] != [this.size_bytes for this in saved.rounds]:
