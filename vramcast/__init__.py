@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from vramcast.estimates.advice import advise
     from vramcast.estimates.advice_rows import Advice
     from vramcast.estimates.estimator import Estimator, estimate, estimate_command
-    from vramcast.estimates.plans import plan_pool, plan_swap
+    from vramcast.estimates.planning.plans import plan_pool, plan_swap
     from vramcast.estimates.result import Estimate
     from vramcast.hardware import cards as devices
     from vramcast.jobs.job import TensorSpec
@@ -152,8 +152,8 @@ _HOMES = {
     "gib": "vramcast.core.units",
     "models_needed": "vramcast.learner.conformal",
     "parse_bytes": "vramcast.core.units",
-    "plan_pool": "vramcast.estimates.plans",
-    "plan_swap": "vramcast.estimates.plans",
+    "plan_pool": "vramcast.estimates.planning.plans",
+    "plan_swap": "vramcast.estimates.planning.plans",
     "read_trace": "vramcast.tracer.format.snapshot",
     "replay": "vramcast.simulator.replay",
     "simulate": "vramcast.simulator.simulation",

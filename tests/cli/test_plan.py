@@ -16,7 +16,7 @@ import torch
 from vramcast.cli.verbs import plan as verb
 from vramcast.core.errors import CannotEstimate, TraceFileError
 from vramcast.core.plain import to_plain
-from vramcast.estimates import plans
+from vramcast.estimates.planning import plans
 from vramcast.runtime.plan_file import PlanFile
 from vramcast.runtime.swapping import swapping
 from vramcast.tracer.format.snapshot import write_snapshot
@@ -25,7 +25,7 @@ from vramcast.tracer.format.trace import Action, Trace
 Call = Callable[..., tuple[int, str, str]]
 MIB = 2**20
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-KEYS = {"schema", "device", "peak_live", "pool", "caching", "swap", "free_options"}
+KEYS = {"schema", "device", "peak_live", "pool", "caching", "swap", "free_options", "to"}
 POOL_KEYS = {"bytes", "ratio", "algorithm", "seconds"}
 SWAP_KEYS = {"limit", "feasible", "moved_bytes", "overhead_ms", "schedule", "hooks"}
 
@@ -336,3 +336,50 @@ def test_command_gets_hooks_and_pool_of_its_requests_with_hooks(
         torch.ones(2, requires_grad=True).exp().sum().backward()
     with pytest.raises(TraceFileError, match=r"swap\.hooks"):
         swapping(replace(plan, swap={"hooks": {"rounds": [{"size_bytes": [-1]}]}}))
+
+
+@pytest.fixture
+def blocks(tmp_path: Path) -> list[str]:
+    """Return a job of four blocks, each of which holds 96 MiB until the backward pass."""
+    path = tmp_path / "blocks.py"
+    path.write_text(
+        "import torch\n"
+        "def model():\n"
+        "    def block():\n"
+        "        return torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.GELU(), torch.nn.Linear(1024, 256))\n"
+        "    return torch.nn.Sequential(*(block() for _ in range(4)))\n"
+    )
+    return [f"{path}:model", "--batch", "8192x256", "--labels", "8192x256", "--device", "rtx4090", "--json"]
+
+
+@pytest.mark.integration
+def test_job_stays_within_a_size_at_the_least_cost(call: Call, blocks: list[str], needs_null_gpu: None) -> None:
+    def ways(size: str) -> tuple[int, dict[str, Any]]:
+        code, out, _ = call("plan", *blocks, "--to", size)
+        return code, json.loads(out)["to"]
+
+    code, enough = ways("2GiB")
+    assert (code, enough["cheapest"], [mix["allocator"] for mix in enough["mixes"]]) == (0, 0, ["as it is"])
+    size_bytes = enough["mixes"][0]["reserved_bytes"] // 2
+    code, half = ways(f"{size_bytes}B")
+    best = half["mixes"][half["cheapest"]]
+    assert code == 0
+    assert best["reserved_bytes"] <= size_bytes
+    assert set(best["checkpointed"]) <= {"0", "1", "2", "3"}
+    assert best["longer_ms"] == min(mix["longer_ms"] for mix in half["mixes"] if mix["reserved_bytes"] <= size_bytes) > 0
+    code, none = ways("1MiB")
+    assert (code, none["cheapest"]) == (1, None)
+    assert any(len(mix["checkpointed"]) == 4 for mix in none["mixes"])
+
+
+@pytest.mark.parametrize("option", ["--pool", "--swap", "--limit=1GiB"])
+def test_rejects_a_size_with_the_tools_it_chooses(call: Call, history: Path, option: str) -> None:
+    code, _, error = call("plan", str(history), "--to", "1GiB", option)
+    assert code == 2
+    assert "--to chooses among pool, swaps and more itself" in error
+
+
+def test_rejects_a_size_for_a_recording(call: Call, history: Path) -> None:
+    code, _, error = call("plan", str(history), "--to", "1GiB")
+    assert code == 2
+    assert "does not record when blocks are read" in error

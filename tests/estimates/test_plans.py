@@ -13,7 +13,7 @@ import pytest
 from tests.simulator.planning.access_traces import chain
 from tests.simulator.planning.blocks import offset_of
 from vramcast.core.errors import CannotEstimate, UsageError
-from vramcast.estimates import plans
+from vramcast.estimates.planning import plans
 from vramcast.simulator.planning import pool_checker
 from vramcast.simulator.planning.lifetimes import Lifetimes
 from vramcast.tracer.format.trace import Action, Trace

@@ -79,6 +79,7 @@ class RunOptions:
         watch: The loop to watch for growing memory; None: the job is followed within its own limits.
         swaps: Moves of saved tensors to the host, which the job makes in the null GPU; empty: the trace says which tensors
             are saved, and nothing is moved; None: neither.
+        checkpointed: Paths of modules that the job recomputes in the backward pass, in the null GPU.
         cudnn: Version of the cuDNN that chooses plans instead of that of the job's stack; "": the stack decides.
 
     Example:
@@ -100,6 +101,7 @@ class RunOptions:
     tape: Tape = field(default_factory=Tape, compare=False)
     watch: LoopWatch | None = None
     swaps: tuple[SavedRound, ...] | None = None
+    checkpointed: tuple[str, ...] = ()
     cudnn: str = ""
 
     def stack_of_plans(self, stack: Stack | None) -> Stack | None:

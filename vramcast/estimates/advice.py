@@ -22,7 +22,7 @@ from vramcast.core.progress import part
 from vramcast.core.units import gib
 from vramcast.estimates.advice_rows import Advice, Row
 from vramcast.estimates.bounds.public import PublicBound
-from vramcast.estimates.plans import has_reads, plan_pool, plan_swap
+from vramcast.estimates.planning.plans import has_reads, plan_pool, plan_swap
 from vramcast.estimates.result import Estimate, Maker
 from vramcast.hardware.cards import DEVICES
 from vramcast.jobs import optimizers

@@ -147,6 +147,10 @@ class Watched:
 
         self.recorder.start()
         self._around.enter_context(self._observer)
+        if self._options.checkpointed:
+            from vramcast.tracer.recording import recomputation
+
+            self._around.enter_context(recomputation.installed(self._options.checkpointed))
         if self._options.swaps is not None:
             from vramcast.tracer.recording.swap_hooks import SwapHooks
 

@@ -3,11 +3,13 @@
     vramcast plan --on t4 --pool -o plan.json -- python train.py
     vramcast plan torchvision:vgg16 --batch-size 64 --on t4 --swap --limit 4GiB
     vramcast plan history.pickle
+    vramcast plan --on t4 --to 8GiB -- python train.py
 
 Instead of a TARGET, give a memory history that `replay` accepts (also gzipped), a trace of vramcast (.npz), or, after all
-options, a training command. Without --pool and --swap, both are planned where possible.
+options, a training command. Without --pool and --swap, both are planned where possible. With --to, the answer is the cheapest
+mix of allocator options, a pool, swaps and recomputation that stays within a size.
 
-Exit code 0: there is a plan; 1: the blocks do not fit within --limit, or no hooks keep them there.
+Exit code 0: there is a plan; 1: the blocks do not fit within --limit or --to, or no hooks keep them there.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.core.files import sha256_of
 from vramcast.core.plain import from_plain, to_plain
 from vramcast.core.units import gib, parse_bytes
-from vramcast.estimates.plans import HookedSwaps, has_reads, hook_swaps, plan_pool, plan_swap
+from vramcast.estimates.planning.mixes import POOL, Mix, cheapest, mixes
+from vramcast.estimates.planning.plans import HookedSwaps, has_reads, hook_swaps, plan_pool, plan_swap
 from vramcast.hardware.cards import DEFAULT, device
 from vramcast.hardware.device import Device
 from vramcast.jobs.job import Job, Training
@@ -81,6 +84,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=values.checked(parse_bytes),
         help="most bytes of blocks on the card, with swapping; default: the lowest peak without overhead",
     )
+    answers.add_argument(
+        "--to",
+        metavar="SIZE",
+        type=values.checked(parse_bytes),
+        help="find the cheapest way to reserve at most that much: allocator options, pool, swaps, recomputation",
+    )
     answers.add_argument("--link", choices=tuple(LINKS), help="link between card and host (default: pcie4)")
     answers.add_argument("-o", "--out", metavar="FILE.json", help="write the plan, for `vramcast follow`")
     answers.add_argument(
@@ -115,7 +124,9 @@ def main(options: argparse.Namespace) -> int:
             raise UsageError(f"--{name} applies to swapping: add --swap, or leave out --pool.")
     if bool(options.target) == bool(options.command):
         raise UsageError("Give a TARGET or a file, or a training command after --: one of them, and not both.")
-    must_swap = bool(options.swap or options.limit or options.link)
+    if options.to and (options.pool or options.swap or options.limit):
+        raise UsageError("--to chooses among pool, swaps and more itself: leave out --pool, --swap and --limit.")
+    must_swap = bool(options.swap or options.limit or options.link or options.to)
     source, *others = _sources(options, RunOptions(accesses=must_swap or not options.pool, swaps=() if must_swap else None))
     if must_swap and not source.has_reads:
         raise UsageError(
@@ -128,6 +139,8 @@ def main(options: argparse.Namespace) -> int:
             f"'{source.title}' has no allocation to plan: give a job with inputs, or record a history with "
             "torch.cuda.memory._record_memory_history()."
         )
+    if options.to:
+        return _to(options, source, lifetimes)
     placed = moved = hooked = None
     if options.pool or not options.swap:
         with progress(f"placing {len(lifetimes):,} blocks"):
@@ -149,13 +162,57 @@ def main(options: argparse.Namespace) -> int:
     if options.chart:
         _draw(options.chart, source, lifetimes, placed)
     free = free_options(source.trace, source.settings)
-    said = _json(source, lifetimes, placed, moved, hooked) | {"free_options": to_plain(free)}
+    said = _json(source, lifetimes, placed, moved, hooked) | {"free_options": to_plain(free), "to": None}
     answer_as(options.json, said, lambda: _text(source, free, placed, moved, hooked, lifetimes.peak_live()[0]))
     if source.card is not None and options.device is None:
         say(f"vramcast: no card is named, so the plan is for {source.card.name}: --on CARD changes workspaces and times.")
     if options.limit and source.retrace is not None and hooked is None:
         return 1
     return 0 if moved is None or moved.feasible else 1
+
+
+def _to(options: argparse.Namespace, source: _Source, lifetimes: Lifetimes) -> int:
+    """Find the cheapest mix, print it, and write its plan."""
+    if source.retrace is None:
+        raise UsageError(
+            f"'{source.title}' is a recording, which cannot be traced in other ways: give --to a TARGET or a command."
+        )
+    with progress("tracing other ways"):
+        found = mixes(source.trace, source.retrace, options.to, settings=source.settings, link=options.link or "pcie4")
+    best = cheapest(found, options.to)
+    if options.out and best is not None:
+        placed = plan_pool(best.trace) if best.allocator == POOL else None
+        plan = _rank_plan(replace(source, trace=best.trace), placed, None, best.swaps)
+        PlanFile(source.title, source.job, (plan,)).write(options.out)
+    free = free_options(source.trace, source.settings)
+    said = _json(source, lifetimes, None, None, None) | {"free_options": to_plain(free)}
+    at = None if best is None else found.index(best)
+    said["to"] = {"bytes": options.to, "mixes": [_mix_json(mix) for mix in found], "cheapest": at}
+    answer_as(options.json, said, lambda: _mixes_text(found, best, options.to))
+    return 0 if best is not None else 1
+
+
+def _mix_json(mix: Mix) -> dict[str, Any]:
+    moved_bytes = mix.swaps.moved_bytes if mix.swaps is not None else 0
+    names = ("allocator", "reserved_bytes", "checkpointed", "longer_ms", "host_bytes")
+    return {name: to_plain(getattr(mix, name)) for name in names} | {"moved_bytes": moved_bytes}
+
+
+def _mixes_text(found: list[Mix], best: Mix | None, to_bytes: int) -> str:
+    lines = []
+    for mix in found:
+        longer = f"{mix.longer_ms:.1f} ms longer per step" if mix.longer_ms or mix.swaps is not None else ""
+        host = f"{gib(mix.host_bytes)} of pinned host memory" if mix.host_bytes else ""
+        words = ", ".join(filter(None, (longer, host)))
+        lines.append(f"{'>' if mix is best else ' '} {mix!s:<44}{gib(mix.reserved_bytes):>12}   {words}".rstrip())
+    if best is None:
+        least = min(found, key=lambda mix: mix.reserved_bytes)
+        return "\n".join([*lines, f"No way stays within {gib(to_bytes)}: the least is {gib(least.reserved_bytes)}."])
+    if best.checkpointed:
+        lines.append(f"Wrap in torch.utils.checkpoint: {', '.join(best.checkpointed)}.")
+    if best.allocator == POOL:
+        lines.append("Write the plan with -o plan.json, and run the job with `vramcast follow plan.json -- COMMAND`.")
+    return "\n".join(lines)
 
 
 def _hooked(options: argparse.Namespace, source: _Source, retrace: Callable[[RunOptions], Trace]) -> HookedSwaps | None:
@@ -339,8 +396,14 @@ def _rank_plan(source: _Source, placed: PoolPlan | None, moved: SwapPlan | None,
         blocks.length,
         {name: tuple(column.tolist()) for name, column in columns.items()},
         None if placed is None else from_plain(PlannedPool, placed.to_dict(), "the pool"),
-        None if moved is None else to_plain(moved.to_json()) | {"hooks": _hooks_json(hooked)},
+        None
+        if moved is None and hooked is None
+        else (to_plain(moved.to_json()) if moved else {}) | {"hooks": _hooks_json(hooked)},
     )
+
+
+def _swap_plan(moved: SwapPlan | None, hooked: HookedSwaps | None) -> dict[str, Any]:
+    return ({} if moved is None else to_plain(moved.to_json())) | {"hooks": _hooks_json(hooked)}
 
 
 def _draw(path: str, source: _Source, lifetimes: Lifetimes, placed: PoolPlan | None) -> None:

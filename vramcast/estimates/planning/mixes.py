@@ -1,0 +1,156 @@
+"""The cheapest way to bring a job below a size: allocator options, a pool, swaps, and recomputation, each traced.
+
+    as it is > expandable segments > one block first > pool         nothing longer
+    pool, with swaps for which nothing waits                        nothing longer; a plan to follow, host memory
+    recomputation of the blocks worth most, under any of these      part of the forward pass once more
+    pool, with swaps that wait                                      waits
+    recomputation of all blocks, and swaps for which nothing waits
+
+The first that costs no time wins; else the one that makes a step longer by the least, by the roofline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from vramcast.core.errors import CannotEstimate
+from vramcast.estimates.advice import Block, blocks_by_worth
+from vramcast.estimates.planning.plans import HookedSwaps, hook_swaps, plan_pool
+from vramcast.simulator.planning.free_options import free_options
+from vramcast.simulator.settings import Settings
+from vramcast.simulator.simulation import simulate
+from vramcast.tracer.format.trace import Trace
+from vramcast.tracer.protocol.run_options import RunOptions
+
+_TRIES: Final = 4  # arbitrary: traces with more and more blocks recomputed
+POOL: Final = "pool"
+TraceWith = Callable[[RunOptions], Trace]
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """One way to run a job.
+
+    Attributes:
+        allocator: The allocator's part: "as it is", "expandable segments", "one block first", or "pool".
+        reserved_bytes: What the job then reserves, by the trace of this way.
+        checkpointed: Modules to wrap in torch.utils.checkpoint.
+        recompute_ms: Their forward time in a step, by the roofline.
+        swaps: Swaps by hooks; None: none.
+        trace: The job this way.
+    """
+
+    allocator: str
+    reserved_bytes: int
+    trace: Trace = field(repr=False)
+    checkpointed: tuple[str, ...] = ()
+    recompute_ms: float = 0.0
+    swaps: HookedSwaps | None = field(default=None, repr=False)
+
+    @property
+    def longer_ms(self) -> float:
+        """By how much a step takes longer, as modeled."""
+        return self.recompute_ms + (self.swaps.overhead_ms if self.swaps is not None else 0.0)
+
+    @property
+    def host_bytes(self) -> int:
+        """Pinned host memory."""
+        return self.swaps.host_bytes if self.swaps is not None else 0
+
+    def __str__(self) -> str:
+        """Return its parts in words."""
+        blocks = f"{len(self.checkpointed)} blocks recomputed" if self.checkpointed else ""
+        return ", ".join(filter(None, (self.allocator, "swaps" if self.swaps is not None else "", blocks)))
+
+
+def mixes(
+    watched: Trace, trace_with: TraceWith, to_bytes: int, *, settings: Settings | None = None, link: str = "pcie4"
+) -> list[Mix]:
+    """Return the ways that were traced, in the order of the module's table, up to the first that reaches a size for nothing.
+
+    Args:
+        watched: Trace with accesses and with hooks that move nothing (`RunOptions(accesses=True, swaps=())`).
+        trace_with: Traces the same job with other options.
+        to_bytes: The size that reserved memory is to stay within.
+        settings: Allocator settings of the job.
+        link: Link between host and card.
+
+    Raises:
+        CannotEstimate: The checker rejected a plan.
+    """
+    found: list[Mix] = []
+    for mix in _without_time(watched, trace_with, settings or Settings(), link):
+        found.append(mix)
+        if mix.reserved_bytes <= to_bytes:
+            return found
+    return [*found, *_with_time(watched, trace_with, to_bytes, settings or Settings(), link, found)]
+
+
+def cheapest(found: list[Mix], to_bytes: int) -> Mix | None:
+    """Return the mix within a size that makes a step longer by the least; the earlier one of equals. None: there is none."""
+    return min((mix for mix in found if mix.reserved_bytes <= to_bytes), key=lambda mix: mix.longer_ms, default=None)
+
+
+def _without_time(watched: Trace, trace_with: TraceWith, settings: Settings, link: str) -> Iterator[Mix]:
+    yield from _allocated(watched, settings)
+    if (swapped := _swapped(watched, trace_with, link)) is not None:
+        yield swapped
+
+
+def _with_time(
+    watched: Trace, trace_with: TraceWith, to_bytes: int, settings: Settings, link: str, before: list[Mix]
+) -> Iterator[Mix]:
+    blocks = blocks_by_worth(watched, watched)
+    held = np.cumsum([block.held_bytes for block in blocks])
+    wanted, number = min(mix.reserved_bytes for mix in before) - to_bytes, 0
+    for _ in range(_TRIES if blocks else 0):
+        number = max(min(int(np.searchsorted(held, wanted)) + 1, len(blocks)), number + 1)
+        best = _recomputed(blocks[:number], watched, trace_with, settings, to_bytes)
+        yield best
+        if best.reserved_bytes <= to_bytes or number == len(blocks):
+            break
+        wanted = int(held[number - 1]) + best.reserved_bytes - to_bytes
+    if (waiting := _swapped(watched, trace_with, link, to_bytes)) is not None:
+        yield waiting
+    if blocks:
+        paths = tuple(block.path for block in blocks)
+        again: TraceWith = lambda how: trace_with(replace(how, checkpointed=paths))  # noqa: E731
+        both = _swapped(again(RunOptions(accesses=True, swaps=())), again, link)
+        if both is not None:
+            yield replace(both, checkpointed=paths, recompute_ms=_forward_ms(blocks, watched))
+
+
+def _recomputed(blocks: list[Block], watched: Trace, trace_with: TraceWith, settings: Settings, to_bytes: int) -> Mix:
+    """Return the simplest allocator that stays within a size with some blocks recomputed; if none does, the lowest."""
+    paths = tuple(block.path for block in blocks)
+    found = [*_allocated(trace_with(RunOptions(checkpointed=paths)), settings)]
+    least = min(found, key=lambda mix: mix.reserved_bytes)
+    best = next((mix for mix in found if mix.reserved_bytes <= to_bytes), least)
+    return replace(best, checkpointed=paths, recompute_ms=_forward_ms(blocks, watched))
+
+
+def _forward_ms(blocks: list[Block], watched: Trace) -> float:
+    """Return the forward time of some blocks in a step, which they take once more."""
+    steps = len(np.unique(watched.step[watched.step >= 0]))
+    return sum(block.forward_us for block in blocks) / max(steps, 1) / 1000
+
+
+def _allocated(trace: Trace, settings: Settings) -> Iterator[Mix]:
+    """Yield what a job takes with each allocator, the simplest first."""
+    yield Mix("as it is", simulate(trace, settings, columns=False).reserved, trace)
+    free = free_options(trace, settings)
+    yield Mix("expandable segments", free.expandable_bytes, trace)
+    yield Mix("one block first", free.one_block_bytes, trace)
+    yield Mix(POOL, plan_pool(trace).height_bytes, trace)
+
+
+def _swapped(watched: Trace, trace_with: TraceWith, link: str, limit_bytes: int | None = None) -> Mix | None:
+    try:
+        swaps = hook_swaps(watched, trace_with, limit_bytes=limit_bytes, link=link)
+    except CannotEstimate:
+        return None  # hooks can move nothing in time, or not enough
+    return Mix(POOL, plan_pool(swaps.trace).height_bytes, swaps.trace, swaps=swaps)
