@@ -90,7 +90,9 @@ class Row:
 def command(words: tuple[str, ...], **environment: str) -> Spent:
     """Return what a command took, all its processes included."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **environment})
+    variables = {**os.environ, **environment}
+    variables.pop("PYTHONDONTWRITEBYTECODE", None)  # pip compiles what it installs, torch here, vramcast elsewhere
+    done = subprocess.run(words, capture_output=True, text=True, env=variables)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         sys.exit(f"{' '.join(words)}: {done.stderr.strip()}")
