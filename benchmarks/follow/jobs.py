@@ -173,8 +173,6 @@ def measured(name: str, n_steps: int, deviation: str = "") -> dict[str, Any]:
     """Run a job, and return the bytes that the device lost after each step, and what torch says at the end."""
     device: list[int] = []
     error = ""
-    import deviations  # in the same folder: this file runs as a script
-
     if name == "ranks":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         torch.distributed.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
@@ -183,9 +181,11 @@ def measured(name: str, n_steps: int, deviation: str = "") -> dict[str, Any]:
     before = total - free  # its context
     try:
         job = make(name)
-        import deviations  # in this folder, as this file runs as a script
+        step = job.step
+        if deviation:
+            import deviations  # in this folder, as this file runs as a script
 
-        step = deviations.DEVIATIONS[deviation](job) if deviation else job.step
+            step = deviations.DEVIATIONS[deviation](job)
         for _ in range(n_steps):
             step()
             free, total = torch.cuda.mem_get_info()
