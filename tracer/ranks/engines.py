@@ -17,6 +17,7 @@ from typing import Any, Final
 from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.jobs.ranks import World
 from vramcast.tracer.hooks.replacement import replace_when_imported
+from vramcast.tracer.hooks.torch_api import VLLM_PEER_CHECK
 
 # spec: vLLM 0.19 to 0.22.
 _ARGUMENTS: Final = "vllm.engine.arg_utils"
@@ -72,7 +73,7 @@ def one_rank(world: World) -> Iterator[None]:
             unread = lambda _: lambda *_, **__: _Unread()  # noqa: E731
             replace_when_imported(stack, _QUEUES, "MessageQueue.create_from_process_group", unread)
             replace_when_imported(stack, _WARM_UP, "warmup_kernels", _except_stages)
-            replace_when_imported(stack, _ALL_REDUCE, "_can_p2p", lambda _: lambda *_, **__: False)
+            replace_when_imported(stack, _ALL_REDUCE, VLLM_PEER_CHECK, lambda _: lambda *_, **__: False)
         yield
 
 

@@ -317,14 +317,17 @@ def test_strips_bodies_of_kernels_that_decide_nothing(probe: Probe) -> None:
     )
 
 
-def test_kernel_without_body_requests_as_before(probe: Probe) -> None:
+def test_kernel_without_body_requests_as_before(probe: Probe, tmp_path: Path) -> None:
     fresh = "import torch._inductor.config as config\nconfig.force_disable_caches = True\n"
     fresh += "os.environ['TRITON_ALWAYS_COMPILE'] = '1'\nbare_kernels._FUSED = re.compile({!r})\n"
     source = (
         f"import re\nfrom vramcast.tracer.nullgpu.child import bare_kernels\n{NET}{fresh}train(torch.compile(net(1)))\n{LOOP}\n"
     )
     source += "note(peaks=(torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), torch.cuda.memory_allocated()))"
-    (bare, one), (whole, other) = (probe(source.format(which)) for which in (bare_kernels._FUSED.pattern, "$^"))
+    own = f"import os\nos.environ['TRITON_CACHE_DIR'] = {str(tmp_path)!r}\n"  # other tests read the shared folder
+    (bare, one), (whole, other) = (
+        probe(before + source.format(which)) for before, which in (("", bare_kernels._FUSED.pattern), (own, "$^"))
+    )
     assert one.status == other.status == "ok", one.message or other.message
     assert bare == whole
     assert one.trace.size_bytes.tolist() == other.trace.size_bytes.tolist()
