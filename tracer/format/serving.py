@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import math
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from vramcast.core.brief import brief
@@ -30,6 +31,11 @@ class Serving:
         max_concurrency: Number of requests of the longest length at once.
         max_context: Longest context of one request in tokens.
         outside_less_bytes, outside_more_bytes: How much less or more memory outside PyTorch a card may need than assumed.
+        available_bytes: What its share of the card leaves for the KV cache; below 0: the share is too small.
+        request_bytes: KV cache of one request of the longest length.
+        context_tokens: That length: the context that the engine serves.
+        tensor_parallel, pipeline_parallel: Ranks that share a layer, and stages.
+        utilization: Its share of the card, if only the KV cache changes with the card; None: other parts may.
         missing_bytes: What it lacks to start; None: nothing, or it is not known.
         starts: Whether it starts, by its own check.
         reason: Its error if it does not start; else "".
@@ -47,9 +53,45 @@ class Serving:
     max_context: int | None = None
     outside_less_bytes: int | None = None
     outside_more_bytes: int | None = None
+    available_bytes: int | None = None
+    request_bytes: int | None = None
+    context_tokens: int | None = None
+    tensor_parallel: int | None = None
+    pipeline_parallel: int | None = None
+    utilization: float | None = None
     missing_bytes: int | None = None
     starts: bool | None = None
     reason: str = ""
+
+    def on_larger_card(self, by_bytes: int) -> Serving | None:
+        """Return the accounts on a card of another size with the same kernels: only the KV cache changes.
+
+        Args:
+            by_bytes: How much larger the card is; below 0: how much smaller.
+
+        Returns:
+            The accounts there; None: they do not follow from these ones.
+
+        Example:
+            >>> one = Serving("vllm", available_bytes=1000, request_bytes=400, utilization=0.9, starts=True)
+            >>> there = one.on_larger_card(-1000)
+            >>> there.available_bytes, there.starts, there.missing_bytes
+            (100, False, 300)
+        """
+        if self.utilization is None or self.available_bytes is None or not self.request_bytes:
+            return None
+        available_bytes = self.available_bytes + math.floor(by_bytes * self.utilization)
+        there = replace(self, available_bytes=available_bytes, max_context=None)
+        if available_bytes < self.request_bytes:
+            left_bytes = max(available_bytes, 0)
+            reason = f"one request takes {gib(self.request_bytes)} of KV cache, and {gib(left_bytes)} are left"
+            missing_bytes = self.request_bytes - left_bytes
+            there = replace(there, starts=False, missing_bytes=missing_bytes, reason=reason)
+            return replace(there, kv_cache_bytes=None, kv_cache_tokens=None, max_concurrency=None)
+        requests = available_bytes / self.request_bytes
+        tokens = None if self.context_tokens is None else int(requests * self.context_tokens)
+        there = replace(there, starts=True, missing_bytes=None, reason="")
+        return replace(there, kv_cache_bytes=available_bytes, kv_cache_tokens=tokens, max_concurrency=requests)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the accounts as JSON values."""
@@ -58,9 +100,13 @@ class Serving:
     def __str__(self) -> str:
         """Return the accounts as a line of the answer."""
         if self.kv_cache_bytes is None or self.kv_cache_tokens is None:
-            return f"{self.engine} {self.version}: it reached no KV cache"
-        requests = "" if self.max_concurrency is None else f", {self.max_concurrency:.2f} requests of the longest length"
-        return f"KV cache {gib(self.kv_cache_bytes)}: {self.kv_cache_tokens:,} tokens{requests} ({self.engine} {self.version})"
+            shorter = "" if self.max_context is None else f"; it starts with --max-model-len {self.max_context}"
+            return f"{self.engine} {self.version}: it reached no KV cache{shorter}"
+        length = "the longest length" if self.context_tokens is None else f"{self.context_tokens:,}"
+        requests = "" if self.max_concurrency is None else f", {self.max_concurrency:.2f} requests of {length}"
+        cache = f"KV cache {gib(self.kv_cache_bytes)}: {self.kv_cache_tokens:,} tokens{requests}"
+        longest = "" if self.max_context is None else f" or one of {self.max_context:,}"
+        return f"{cache}{longest} ({self.engine} {self.version})"
 
 
 def serving_of(trace: Trace) -> Serving | None:
@@ -102,4 +148,6 @@ def _checked(name: str, value: Any) -> Any:
         raise ValueError(f"{name} is a {type(value).__name__}")
     if isinstance(value, str):
         return printable(" ".join(value.split()), _LONGEST)
-    return value if name in ("starts", "max_concurrency") else int(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} is {value}")
+    return value if name in ("starts", "max_concurrency", "utilization") else int(value)

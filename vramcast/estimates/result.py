@@ -349,6 +349,11 @@ class Estimate(Viewable):
         """Size of the job's card, in bytes."""
         return self.job.total_bytes
 
+    @property
+    def card(self) -> Device:
+        """The job's card, with the memory available to the job."""
+        return self.job.device.with_memory(self.job.total_bytes)
+
     def need(self, on: str | Device | None = None, *, level: float | None = None) -> Need:
         """Return the memory that the job needs on a card.
 
@@ -370,7 +375,7 @@ class Estimate(Viewable):
             >>> need.point_bytes <= need.bound_bytes <= need.card.total_bytes
             True
         """
-        own = self.job.device.with_memory(self.job.total_bytes)
+        own = self.card
         card = own if on is None else on if isinstance(on, Device) else device(on)
         context = self.context
         if on is not None:

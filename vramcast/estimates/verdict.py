@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from vramcast.core.brief import brief
@@ -14,6 +14,7 @@ from vramcast.core.units import gib
 from vramcast.estimates.growth import Growth
 from vramcast.estimates.phases import Course
 from vramcast.hardware.device import Device
+from vramcast.hardware.engine_memory import engine_memory, runs_alike
 from vramcast.tracer.format.serving import Serving
 
 Value: TypeAlias = Literal["fits", "does not fit", "uncertain"]
@@ -85,8 +86,8 @@ class Seen(Protocol):
         """The accounts of a serving engine."""
 
     @property
-    def card_bytes(self) -> int:
-        """Size of the card on which the job was traced."""
+    def card(self) -> Device:
+        """The card on which the job was traced, with the memory available to the job."""
 
 
 def verdict_of(estimate: Seen, need: Need) -> Verdict:
@@ -97,10 +98,14 @@ def verdict_of(estimate: Seen, need: Need) -> Verdict:
         need: Memory that the job needs on the card.
     """
     card = f"{need.card.name} has {gib(need.card.total_bytes)}"
+    serving = estimate.serving
+    is_other = (need.card.key, need.card.total_bytes) != (estimate.card.key, estimate.card.total_bytes)
+    if serving is not None and serving.starts is not None and is_other:
+        return _of_engine_elsewhere(serving, estimate.card, need)
     if need.runs_out_of_memory:
         return Verdict("does not fit", f"the job needs {gib(need.point_bytes)}; {card}")
-    if estimate.serving is not None and estimate.serving.starts is not None:
-        return _of_engine(estimate.serving, estimate.card_bytes, need)
+    if serving is not None and serving.starts is not None:
+        return _of_engine(serving, need)
     growth = estimate.growth
     if growth is not None and growth.fills(need.card.total_bytes):
         return Verdict("does not fit", f"{growth}; {card}")
@@ -111,11 +116,27 @@ def verdict_of(estimate: Seen, need: Need) -> Verdict:
     return Verdict("fits" if need.bound_bytes <= need.card.total_bytes else "uncertain", sizes)
 
 
-def _of_engine(serving: Serving, card_bytes: int, need: Need) -> Verdict:
+def _of_engine_elsewhere(serving: Serving, traced: Device, need: Need) -> Verdict:
+    """Return the verdict on another card: if all else is equal there, the KV cache grows with the engine's share of the card."""
+    card = f"{need.card.name} has {gib(need.card.total_bytes)}"
+    there = serving.on_larger_card(need.card.total_bytes - traced.total_bytes) if runs_alike(traced, need.card) else None
+    if there is None:
+        return Verdict("uncertain", f"{serving.engine} divides each card anew: ask for this one; {card}")
+    if there.starts and not serving.starts:  # it captured no graphs
+        return Verdict("uncertain", f"{there}, but {serving.engine} was not seen to start: ask for this one; {card}")
+    if serving.tensor_parallel is None or serving.pipeline_parallel is None:
+        there = replace(there, outside_less_bytes=None, outside_more_bytes=None)
+    else:
+        ranks = {"tensor": serving.tensor_parallel, "pipeline": serving.pipeline_parallel}
+        outside = engine_memory(serving.version, need.card.name, **ranks)
+        there = replace(there, outside_less_bytes=outside.less_bytes, outside_more_bytes=outside.more_bytes)
+    more_cache_bytes = (there.kv_cache_bytes or 0) - (serving.kv_cache_bytes or 0)
+    return _of_engine(there, replace(need, point_bytes=need.point_bytes + more_cache_bytes))
+
+
+def _of_engine(serving: Serving, need: Need) -> Verdict:
     """Return the verdict of an engine's own check: it takes what is left of its share of the card for its KV cache."""
     card = f"{need.card.name} has {gib(need.card.total_bytes)}"
-    if need.card.total_bytes != card_bytes:
-        return Verdict("uncertain", f"{serving.engine} divides each card anew: ask for this one; {card}")
     outside = "memory outside PyTorch that others logged"
     if not serving.starts:
         less_bytes = serving.outside_less_bytes or 0

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from vramcast.core.units import GIB
+from vramcast.hardware.device import Device
 
 _LOGGED_CARDS: Final = ("H100",)  # measured: the cards of the table, as in their names in torch
+_LARGE_BYTES: Final = 70 * GIB  # spec: EngineArgs.get_batch_defaults of vLLM 0.22: larger batches from here on, but on no A100
 _ENOUGH: Final = 8  # arbitrary: starts whose range may stand for the next one's
 
 
@@ -69,6 +71,25 @@ def engine_memory(version: str, card: str, *, tensor: int = 1, pipeline: int = 1
         node_bytes=table["graph"]["node_bytes"],
         n_logged=len(seen) if is_known else 0,
     )
+
+
+def runs_alike(one: Device, other: Device) -> bool:
+    """Return whether vLLM's weights and activations are equal on two cards: the same kernels, and the same default batches.
+
+    Args:
+        one, other: The cards.
+
+    Example:
+        >>> from vramcast.hardware.cards import DEVICES
+        >>> runs_alike(DEVICES["h100"], DEVICES["h200"]), runs_alike(DEVICES["h100"], DEVICES["h100-pcie"])
+        (True, False)
+    """
+    return _kind(one) == _kind(other)
+
+
+def _kind(card: Device) -> tuple[object, ...]:
+    has_large_batches = card.total_bytes >= _LARGE_BYTES and "a100" not in card.name.lower()
+    return card.compute_capability, card.sm_count, card.shared_per_sm_bytes, has_large_batches
 
 
 def _seen(row: dict[str, Any]) -> list[float]:

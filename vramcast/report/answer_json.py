@@ -132,14 +132,19 @@ def _sizes(estimate: Estimate) -> dict[str, Any]:
 
 def _ranks(estimate: Estimate) -> dict[str, Any]:
     job, streams = estimate.job, estimate.streams
-    room_bytes = job.total_bytes - (
-        estimate.upper_bound - estimate.reserved
-    )  # room for the rank's segments, without context and margin
+    # Room for the rank's segments, without context and margin. The ranks of an engine start together, or none of them does.
+    room_bytes = job.total_bytes - (estimate.upper_bound - estimate.reserved)
+    is_engine = estimate.serving is not None and estimate.serving.starts is not None
+    engine_fits = is_engine and estimate.verdict.value == "fits"
     return {
         "parallel": str(job.parallel) if job.parallel is not None else None,
         "world_size": estimate.world_size,
         "ranks": [
-            {"rank": one.number, "peaks": _peaks(one), "fits": not estimate.doubts and one.reserved <= room_bytes}
+            {
+                "rank": one.number,
+                "peaks": _peaks(one),
+                "fits": engine_fits if is_engine else not estimate.doubts and one.reserved <= room_bytes,
+            }
             for one in estimate.ranks
         ],
         "processes": [asdict(one) for one in estimate.processes],

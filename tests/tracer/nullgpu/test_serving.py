@@ -46,7 +46,10 @@ class MessageQueue:
     "vllm/entrypoints/llm.py": "class LLM:\n    def __init__(self, model): self.model = model\n",
     "vllm/v1/__init__.py": "",
     "vllm/v1/core/__init__.py": "",
-    "vllm/v1/core/kv_cache_utils.py": "def get_max_concurrency_for_kv_cache_config(config, cache): return cache.num_blocks / 4",
+    "vllm/v1/core/kv_cache_utils.py": """
+def get_max_concurrency_for_kv_cache_config(config, cache): return cache.num_blocks / 4
+def max_memory_usage_bytes(config, specs): return sum(min(config.model_config.max_model_len, most) // 2 for most in specs)
+""",
     "vllm/v1/engine/__init__.py": "",
     "vllm/v1/engine/core.py": """
 from types import SimpleNamespace as Some
@@ -66,7 +69,9 @@ class Worker:
     def __init__(self, eager=False):
         self.model_runner, self.eager = Runner(), eager
         parallel = Some(tensor_parallel_size=1, pipeline_parallel_size=1, enable_expert_parallel=False)
-        self.vllm_config = Some(parallel_config=parallel)
+        cache = Some(kv_cache_memory_bytes=None, num_gpu_blocks_override=None, gpu_memory_utilization=0.92)
+        model = Some(original_max_model_len=100, is_moe=False)
+        self.vllm_config = Some(parallel_config=parallel, cache_config=cache, model_config=model)
     def determine_available_memory(self):
         self.peak_activation_memory, self.non_torch_memory = 30, 2
         return 64
@@ -175,6 +180,8 @@ def test_engine_alone_is_left_alone(imported: Import) -> None:
 
 
 CARD = "NVIDIA H100 80GB HBM3"
+UNLIMITED = 1 << 40
+FULL = {"a layer": UNLIMITED}  # the stand-in takes half a byte for each token, up to that many tokens
 CONFIG = SimpleNamespace(model_config=SimpleNamespace(max_model_len=100))
 
 
@@ -186,20 +193,53 @@ def test_notes_accounts_of_engine(eager: bool, graphs_bytes: int, imported: Impo
     with engine_accounts.noted(accounts, CARD, lambda *sizes: driver.append(sizes)):
         worker = imported("vllm.v1.worker.gpu_worker").Worker(eager)
         available = worker.determine_available_memory()
-        imported("vllm.v1.engine.core").get_kv_cache_configs(CONFIG, [], [available])
+        imported("vllm.v1.engine.core").get_kv_cache_configs(CONFIG, [FULL], [available])
         assert "starts" not in accounts
         assert worker.compile_or_warm_up_model() == ("warm" if eager else 7)
     assert accounts == {
         "engine": "vllm", "version": "0.22.1", "weights_bytes": 500, "activation_bytes": 30, "non_torch_bytes": 2,
         "kv_cache_bytes": 64, "kv_cache_tokens": 250, "max_concurrency": 2.5, "graphs_bytes": graphs_bytes, "starts": True,
         "outside_less_bytes": known.less_bytes, "outside_more_bytes": known.more_bytes,
-        "ranks_alike": True,
+        "ranks_alike": True, "available_bytes": 64, "request_bytes": 26, "context_tokens": 100, "max_context": 129,
+        "tensor_parallel": 1, "pipeline_parallel": 1, "utilization": 0.92,
     }  # fmt: skip
     assert driver == [(known.non_torch_bytes, known.graph_bytes, known.node_bytes)]
 
 
-def test_notes_failed_check_of_engine(imported: Import) -> None:
+@pytest.mark.parametrize(
+    ("available", "least"),
+    [(40, {"missing_bytes": 10, "max_context": 81}), (0, {"missing_bytes": 50, "max_context": 1}), (-9, {"missing_bytes": 50})],
+)
+def test_notes_failed_check_of_engine(available: int, least: dict[str, int], imported: Import) -> None:
     accounts: dict[str, Any] = {}
     with engine_accounts.noted(accounts, CARD, lambda *_: None), pytest.raises(ValueError, match="No available memory"):
-        imported("vllm.v1.engine.core").get_kv_cache_configs(CONFIG, [], [63])
-    assert accounts == {"starts": False, "reason": "No available memory for the cache blocks."}
+        imported("vllm.v1.engine.core").get_kv_cache_configs(CONFIG, [FULL], [available])
+    assert accounts == {
+        "starts": False, "reason": "No available memory for the cache blocks.", "request_bytes": 50, "context_tokens": 100,
+        **least,
+    }  # fmt: skip
+    assert CONFIG.model_config.max_model_len == 100
+
+
+def test_sliding_window_has_no_longest_context(imported: Import) -> None:
+    accounts: dict[str, Any] = {}
+    with engine_accounts.noted(accounts, CARD, lambda *_: None):
+        imported("vllm.v1.engine.core").get_kv_cache_configs(CONFIG, [{"a layer": 20}], [64])
+    assert accounts["kv_cache_bytes"] == 64
+    assert "max_context" not in accounts
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        ("cache_config", "kv_cache_memory_bytes", 2**30), ("cache_config", "num_gpu_blocks_override", 9),
+        ("model_config", "original_max_model_len", -1), ("model_config", "is_moe", True),
+    ],
+)  # fmt: skip
+def test_division_that_other_parts_decide_tells_no_share(part: str, name: str, value: int, imported: Import) -> None:
+    accounts: dict[str, Any] = {}
+    with engine_accounts.noted(accounts, CARD, lambda *_: None):
+        worker = imported("vllm.v1.worker.gpu_worker").Worker()
+        setattr(getattr(worker.vllm_config, part), name, value)
+        worker.determine_available_memory()
+    assert "utilization" not in accounts

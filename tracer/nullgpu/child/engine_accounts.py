@@ -7,7 +7,9 @@ noted in the process that has the card: the engine's own one, unless the script 
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -19,6 +21,7 @@ from vramcast.tracer.hooks.replacement import replace_when_imported
 _ENGINE: Final = "vllm.v1.engine.core"
 _CACHE: Final = "vllm.v1.core.kv_cache_utils"
 _WORKER: Final = "vllm.v1.worker.gpu_worker"
+_ANY_LENGTH: Final = 1 << 32  # arbitrary: longer than any context
 
 
 @contextmanager
@@ -34,12 +37,17 @@ def noted(accounts: dict[str, Any], card: str, set_driver: Callable[[int, int, i
     def profiled(measure: Callable[[Any], int]) -> Callable[[Any], int]:
         def determine_available_memory(worker: Any) -> int:
             version, ranks = sys.modules["vllm"].__version__, worker.vllm_config.parallel_config
-            outside = engine_memory(version, card, tensor=ranks.tensor_parallel_size, pipeline=ranks.pipeline_parallel_size)
+            tensor, pipeline = ranks.tensor_parallel_size, ranks.pipeline_parallel_size
+            outside = engine_memory(version, card, tensor=tensor, pipeline=pipeline)
             set_driver(outside.non_torch_bytes, outside.graph_bytes, outside.node_bytes)
             available = measure(worker)
             accounts.update(engine="vllm", version=version)
             accounts.update(outside_less_bytes=outside.less_bytes, outside_more_bytes=outside.more_bytes)
-            accounts["ranks_alike"] = ranks.pipeline_parallel_size == 1 and not ranks.enable_expert_parallel
+            accounts.update(tensor_parallel=tensor, pipeline_parallel=pipeline)
+            accounts["available_bytes"] = int(available)
+            if _is_divided_by_share(worker.vllm_config):
+                accounts["utilization"] = float(worker.vllm_config.cache_config.gpu_memory_utilization)
+            accounts["ranks_alike"] = pipeline == 1 and not ranks.enable_expert_parallel
             accounts["weights_bytes"] = int(worker.model_runner.model_memory_usage)
             for ours, theirs in {"activation_bytes": "peak_activation_memory", "non_torch_bytes": "non_torch_memory"}.items():
                 if hasattr(worker, theirs):  # not if the user sets the size of the KV cache
@@ -55,13 +63,19 @@ def noted(accounts: dict[str, Any], card: str, set_driver: Callable[[int, int, i
             except ValueError as error:  # its check of the least cache
                 accounts.update(starts=False, reason=str(error))
                 with contextlib.suppress(Exception):  # another version's: then the text alone says it
-                    wanted = sys.modules[_CACHE].max_memory_usage_bytes(config, specs[0].values())
-                    accounts["missing_bytes"] = max(int(wanted) - max(int(available[0]), 0), 0)
+                    request_bytes = _request_bytes(config, specs[0])()
+                    accounts.update(request_bytes=request_bytes, context_tokens=int(config.model_config.max_model_len))
+                    accounts["missing_bytes"] = max(request_bytes - max(int(available[0]), 0), 0)
+                    accounts.update(_longest(config, specs[0], int(available[0])))
                 raise
             requests = sys.modules[_CACHE].get_max_concurrency_for_kv_cache_config(config, found[0])
-            accounts["kv_cache_bytes"] = sum(int(tensor.size) for tensor in found[0].kv_cache_tensors)
+            cache_bytes = sum(int(tensor.size) for tensor in found[0].kv_cache_tensors)
+            accounts["kv_cache_bytes"] = cache_bytes
             accounts["kv_cache_tokens"] = int(requests * config.model_config.max_model_len)
             accounts["max_concurrency"] = float(requests)
+            accounts.update(request_bytes=math.ceil(cache_bytes / requests), context_tokens=config.model_config.max_model_len)
+            with contextlib.suppress(Exception):  # another version's: then the longest context is unknown
+                accounts.update(_longest(config, specs[0], cache_bytes))
             return found
 
         return get_kv_cache_configs
@@ -90,3 +104,37 @@ def noted(accounts: dict[str, Any], card: str, set_driver: Callable[[int, int, i
         replace_when_imported(stack, _WORKER, "Worker.compile_or_warm_up_model", captured)
         replace_when_imported(stack, _ENGINE, "get_kv_cache_configs", divided)
         yield
+
+
+def _request_bytes(config: Any, specs: Any) -> Callable[[], int]:
+    """Return the engine's own function of the cache that one request of the longest length takes."""
+    module = sys.modules[_CACHE]
+    if hasattr(module, "_max_memory_usage_bytes_from_groups"):  # spec: vLLM 0.22; it counts the padding of hybrid models
+        groups = module.get_kv_cache_groups(config, dict(specs))
+        return lambda: int(module._max_memory_usage_bytes_from_groups(config, groups))
+    return lambda: int(module.max_memory_usage_bytes(config, specs.values()))
+
+
+def _longest(config: Any, specs: Any, cache_bytes: int) -> dict[str, int]:
+    """Return the longest context of one request that a cache holds; the engine's own search ends at the context asked for."""
+    model, asked, request_bytes = config.model_config, config.model_config.max_model_len, _request_bytes(config, specs)
+
+    def taken(tokens: int) -> int:
+        model.max_model_len = tokens
+        return request_bytes()
+
+    try:
+        longest = bisect_right(range(1, _ANY_LENGTH), cache_bytes, key=taken)
+    finally:
+        model.max_model_len = asked
+    return {"max_context": longest} if 0 < longest < _ANY_LENGTH - 1 else {}  # a sliding window's cache holds any length
+
+
+def _is_divided_by_share(config: Any) -> bool:
+    """Return whether only the cache changes with the size of the card.
+
+    The user may set the cache itself, or let the engine choose the context. The kernels of experts are tuned by card name.
+    """
+    cache, model = config.cache_config, config.model_config
+    is_set = cache.kv_cache_memory_bytes or cache.num_gpu_blocks_override
+    return not is_set and model.original_max_model_len != -1 and not getattr(model, "is_moe", True)

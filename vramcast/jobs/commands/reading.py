@@ -189,7 +189,9 @@ class _Reader:
             )
             if found is not None:
                 return Path(found)
-        raise UsageError(f"There is no script or command '{word}': {_EXAMPLE}.")
+        install = engines.PACKAGES.get(word)
+        next_step = _EXAMPLE if install is None else f"install the engine in this environment (pip install {install})"
+        raise UsageError(f"There is no script or command '{word}': {next_step}.")
 
     def _check_python(self, path: Path) -> None:
         """Raise if a file is certainly not a Python program; a file without an interpreter line may be one."""
