@@ -117,7 +117,7 @@ def verdict_of(estimate: Seen, need: Need) -> Verdict:
 
 
 def _of_engine_elsewhere(serving: Serving, traced: Device, need: Need) -> Verdict:
-    """Return the verdict on another card: if all else is equal there, the KV cache grows with the engine's share of the card."""
+    """Return the verdict on another card: if all else is equal there, the KV cache grows with the engine's share."""
     card = f"{need.card.name} has {gib(need.card.total_bytes)}"
     there = serving.on_larger_card(need.card.total_bytes - traced.total_bytes) if runs_alike(traced, need.card) else None
     if there is None:

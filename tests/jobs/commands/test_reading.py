@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 import zipfile
 from pathlib import Path
@@ -87,6 +88,12 @@ def test_leading_variables_are_the_environment(text: str) -> None:
 def test_rejects_non_python_program(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         _read(text)
+
+
+def test_absent_engine_is_to_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    with pytest.raises(UsageError, match=r"no script or command 'vllm': install the engine .*\(pip install vllm\)"):
+        _read("vllm serve org/name")
 
 
 def test_finds_console_script_on_path(folder: Path) -> None:

@@ -6,6 +6,7 @@ Modules of a few lines stand for vLLM, with its names of classes and functions.
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,10 +63,14 @@ def get_kv_cache_configs(config, specs, available):
     "vllm/v1/worker/__init__.py": "",
     "vllm/v1/worker/gpu_worker.py": """
 from types import SimpleNamespace as Some
+def request_memory(snapshot, cache):
+    if snapshot.free_memory < 92: raise ValueError("Free memory is less than desired.")
+    return 92
 class Runner:
     model_memory_usage = 500
     def capture_model(self): return 7
 class Worker:
+    outside = 2
     def __init__(self, eager=False):
         self.model_runner, self.eager = Runner(), eager
         parallel = Some(tensor_parallel_size=1, pipeline_parallel_size=1, enable_expert_parallel=False)
@@ -73,7 +78,7 @@ class Worker:
         model = Some(original_max_model_len=100, is_moe=False)
         self.vllm_config = Some(parallel_config=parallel, cache_config=cache, model_config=model)
     def determine_available_memory(self):
-        self.peak_activation_memory, self.non_torch_memory = 30, 2
+        self.peak_activation_memory, self.non_torch_memory = 30, self.outside
         return 64
     def compile_or_warm_up_model(self): return "warm" if self.eager else self.model_runner.capture_model()
 """,
@@ -118,6 +123,40 @@ def test_folder_without_tokenizer_needs_none(files: list[str], is_skipped: bool,
     with serving.until_ready(course(), lambda: None):
         arguments = imported("vllm.engine.arg_utils").EngineArgs(str(tmp_path))
         assert arguments.create_engine_config(usage=None) == ("dummy", is_skipped)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (FileNotFoundError("no snapshot folder"), "The model 'org/name' has no configuration on this machine: give a folder"),
+        (ValueError("max_model_len (99) is greater than 40.0 of the model. To allow it, set X."), "than 40.0 of the model: ch"),
+    ],
+)
+def test_model_or_option_that_engine_rejects_is_wrong_usage(
+    error: Exception, said: str, imported: Import, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def create_engine_config(arguments: Any) -> None:
+        raise error
+
+    module = imported("vllm.engine.arg_utils")
+    monkeypatch.setattr(module.EngineArgs, "create_engine_config", create_engine_config)
+    with serving.until_ready(course(), lambda: None), pytest.raises(UsageError, match=re.escape(said)):
+        module.EngineArgs("org/name").create_engine_config()
+
+
+def test_first_error_of_pydantic_is_said(imported: Import, monkeypatch: pytest.MonkeyPatch) -> None:
+    pydantic = pytest.importorskip("pydantic")
+
+    def create_engine_config(arguments: Any) -> None:
+        pydantic.TypeAdapter(int).validate_python("many")
+
+    module = imported("vllm.engine.arg_utils")
+    monkeypatch.setattr(module.EngineArgs, "create_engine_config", create_engine_config)
+    with (
+        serving.until_ready(course(), lambda: None),
+        pytest.raises(UsageError, match="options: Input should be a valid integer"),
+    ):
+        module.EngineArgs("org/name").create_engine_config()
 
 
 def test_job_ends_when_engine_is_ready(imported: Import) -> None:
@@ -243,3 +282,25 @@ def test_division_that_other_parts_decide_tells_no_share(part: str, name: str, v
         setattr(getattr(worker.vllm_config, part), name, value)
         worker.determine_available_memory()
     assert "utilization" not in accounts
+
+
+def test_share_above_free_memory_is_refused_once_the_peak_is_seen(imported: Import) -> None:
+    accounts: dict[str, Any] = {}
+    with engine_accounts.noted(accounts, CARD, lambda *_: None):
+        worker = imported("vllm.v1.worker.gpu_worker")
+        assert worker.request_memory(SimpleNamespace(free_memory=93), None) == 92
+        assert worker.request_memory(SimpleNamespace(free_memory=91), None) == 91
+        available = worker.Worker().determine_available_memory()
+        with pytest.raises(ValueError, match="less than desired"):
+            imported("vllm.v1.engine.core").get_kv_cache_configs(CONFIG, [FULL], [available])
+    assert (accounts["starts"], accounts["reason"]) == (False, "Free memory is less than desired.")
+    assert "utilization" not in accounts
+
+
+def test_profile_on_a_full_card_tells_nothing_outside_torch(imported: Import) -> None:
+    accounts: dict[str, Any] = {}
+    with engine_accounts.noted(accounts, CARD, lambda *_: None):
+        worker = imported("vllm.v1.worker.gpu_worker").Worker()
+        worker.outside = -5
+        worker.determine_available_memory()
+    assert not {"non_torch_bytes", "utilization"} & set(accounts)

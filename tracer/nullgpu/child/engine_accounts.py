@@ -34,6 +34,8 @@ def noted(accounts: dict[str, Any], card: str, set_driver: Callable[[int, int, i
         set_driver: Takes the driver's memory: `NullGpu.set_driver`.
     """
 
+    refusals: list[str] = []
+
     def profiled(measure: Callable[[Any], int]) -> Callable[[Any], int]:
         def determine_available_memory(worker: Any) -> int:
             version, ranks = sys.modules["vllm"].__version__, worker.vllm_config.parallel_config
@@ -45,20 +47,34 @@ def noted(accounts: dict[str, Any], card: str, set_driver: Callable[[int, int, i
             accounts.update(outside_less_bytes=outside.less_bytes, outside_more_bytes=outside.more_bytes)
             accounts.update(tensor_parallel=tensor, pipeline_parallel=pipeline)
             accounts["available_bytes"] = int(available)
-            if _is_divided_by_share(worker.vllm_config):
+            is_seen = not refusals and getattr(worker, "non_torch_memory", -1) >= 0
+            if is_seen and _is_divided_by_share(worker.vllm_config):
                 accounts["utilization"] = float(worker.vllm_config.cache_config.gpu_memory_utilization)
             accounts["ranks_alike"] = pipeline == 1 and not ranks.enable_expert_parallel
             accounts["weights_bytes"] = int(worker.model_runner.model_memory_usage)
             for ours, theirs in {"activation_bytes": "peak_activation_memory", "non_torch_bytes": "non_torch_memory"}.items():
-                if hasattr(worker, theirs):  # not if the user sets the size of the KV cache
+                # Absent if the user sets the size of the KV cache; below 0 if the peak is more than the card has.
+                if getattr(worker, theirs, -1) >= 0:
                     accounts[ours] = int(getattr(worker, theirs))
             return available
 
         return determine_available_memory
 
+    def requested(request: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:
+        def request_memory(snapshot: Any, cache: Any) -> int:
+            try:
+                return request(snapshot, cache)
+            except ValueError as error:  # more than is free: the engine goes on here until its peak is seen
+                refusals.append(str(error))
+                return int(snapshot.free_memory)
+
+        return request_memory
+
     def divided(divide: Callable[..., Any]) -> Callable[..., Any]:
         def get_kv_cache_configs(config: Any, specs: Any, available: Any, *args: Any, **kwargs: Any) -> Any:
             try:
+                if refusals:
+                    raise ValueError(refusals[0])
                 found = divide(config, specs, available, *args, **kwargs)
             except ValueError as error:  # its check of the least cache
                 accounts.update(starts=False, reason=str(error))
@@ -100,6 +116,7 @@ def noted(accounts: dict[str, Any], card: str, set_driver: Callable[[int, int, i
         return compile_or_warm_up_model
 
     with contextlib.ExitStack() as stack:
+        replace_when_imported(stack, _WORKER, "request_memory", requested)
         replace_when_imported(stack, _WORKER, "Worker.determine_available_memory", profiled)
         replace_when_imported(stack, _WORKER, "Worker.compile_or_warm_up_model", captured)
         replace_when_imported(stack, _ENGINE, "get_kv_cache_configs", divided)

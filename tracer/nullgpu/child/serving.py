@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import torch
 
+from vramcast.core.errors import UsageError
 from vramcast.tracer.hooks.replacement import replace_when_imported
 from vramcast.tracer.program.training_loop import Course
 
@@ -64,6 +65,20 @@ def _without_weights(create: Callable[..., Any]) -> Callable[..., Any]:
         folder = arguments.tokenizer or arguments.model
         if os.path.isdir(folder) and not any(name.startswith(_TOKENIZERS) for name in os.listdir(folder)):
             arguments.skip_tokenizer_init = True
-        return create(arguments, *args, **kwargs)
+        try:
+            return create(arguments, *args, **kwargs)
+        except OSError as error:  # also of huggingface_hub: nothing is fetched here
+            raise UsageError(
+                f"The model '{arguments.model}' has no configuration on this machine: give a folder with its config.json "
+                "instead; weights are not needed."
+            ) from error
+        except ValueError as error:  # pydantic's, for each check of vLLM's own
+            raise UsageError(f"vLLM rejects its options: {_first_sentence(error)}: change them.") from error
 
     return create_engine_config
+
+
+def _first_sentence(error: ValueError) -> str:
+    """Return the first sentence of an error, which names the value."""
+    found = error.errors()[0]["msg"] if hasattr(error, "errors") else str(error)
+    return " ".join(str(found).removeprefix("Value error, ").split()).partition(". ")[0].rstrip(".")

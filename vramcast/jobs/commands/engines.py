@@ -11,7 +11,7 @@ from vramcast.core.checks import decimal
 from vramcast.jobs.ranks import ALONE, World
 
 _COMMAND: Final = ("vllm", "serve")
-PACKAGES: Final = {"vllm": "vllm"}  # by command, the package that has it
+PACKAGES: Final = {"vllm": "vllm"}  # by command
 _MODULE: Final = "vllm.entrypoints.openai.api_server"
 # spec: vLLM 0.22, EngineArgs.add_cli_args. argparse also accepts beginnings of these names.
 _SIZES: Final = {"tensor": ("-tp", "--tensor-parallel-size"), "pipeline": ("-pp", "--pipeline-parallel-size")}
