@@ -33,6 +33,9 @@ class EngineArgs:
     def __init__(self, model, load_format="auto", tokenizer=None, **parallel):
         self.model, self.load_format, self.tokenizer, self.skip_tokenizer_init = model, load_format, tokenizer, False
         vars(self).update(parallel)
+        self.__post_init__()
+    def __post_init__(self):
+        if self.model == "no/such-model": raise FileNotFoundError("no snapshot folder")
     def create_engine_config(self, usage=None):
         return self.load_format, self.skip_tokenizer_init
 """,
@@ -128,7 +131,7 @@ def test_folder_without_tokenizer_needs_none(files: list[str], is_skipped: bool,
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (FileNotFoundError("no snapshot folder"), "The model 'org/name' has no configuration on this machine: give a folder"),
+        (FileNotFoundError("no config.json"), "The model 'org/name' has no configuration on this machine: give a folder"),
         (ValueError("max_model_len (99) is greater than 40.0 of the model. To allow it, set X."), "than 40.0 of the model: ch"),
     ],
 )
@@ -142,6 +145,11 @@ def test_model_or_option_that_engine_rejects_is_wrong_usage(
     monkeypatch.setattr(module.EngineArgs, "create_engine_config", create_engine_config)
     with serving.until_ready(course(), lambda: None), pytest.raises(UsageError, match=re.escape(said)):
         module.EngineArgs("org/name").create_engine_config()
+
+
+def test_unknown_model_is_wrong_usage(imported: Import) -> None:
+    with serving.until_ready(course(), lambda: None), pytest.raises(UsageError, match="'no/such-model' has no configuration"):
+        imported("vllm.engine.arg_utils").EngineArgs("no/such-model")
 
 
 def test_first_error_of_pydantic_is_said(imported: Import, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +302,7 @@ def test_share_above_free_memory_is_refused_once_the_peak_is_seen(imported: Impo
         with pytest.raises(ValueError, match="less than desired"):
             imported("vllm.v1.engine.core").get_kv_cache_configs(CONFIG, [FULL], [available])
     assert (accounts["starts"], accounts["reason"]) == (False, "Free memory is less than desired.")
-    assert "utilization" not in accounts
+    assert not {"utilization", "missing_bytes", "max_context"} & set(accounts)
 
 
 def test_profile_on_a_full_card_tells_nothing_outside_torch(imported: Import) -> None:

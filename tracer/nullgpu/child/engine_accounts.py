@@ -72,9 +72,10 @@ def noted(accounts: dict[str, Any], card: str, set_driver: Callable[[int, int, i
 
     def divided(divide: Callable[..., Any]) -> Callable[..., Any]:
         def get_kv_cache_configs(config: Any, specs: Any, available: Any, *args: Any, **kwargs: Any) -> Any:
+            if refusals:
+                accounts.update(starts=False, reason=refusals[0])
+                raise ValueError(refusals[0])
             try:
-                if refusals:
-                    raise ValueError(refusals[0])
                 found = divide(config, specs, available, *args, **kwargs)
             except ValueError as error:  # its check of the least cache
                 accounts.update(starts=False, reason=str(error))

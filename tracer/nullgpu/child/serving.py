@@ -51,6 +51,7 @@ def until_ready(course: Course, before_stop: Callable[[], None]) -> Iterator[Non
 
     with contextlib.ExitStack() as stack:
         replace_when_imported(stack, _ARGUMENTS, "EngineArgs.create_engine_config", _without_weights)
+        replace_when_imported(stack, _ARGUMENTS, "EngineArgs.__post_init__", _rejecting_in_a_sentence)
         for module, make in _ENGINES.items():
             replace_when_imported(stack, module, make, end_when_made)
         yield
@@ -65,8 +66,19 @@ def _without_weights(create: Callable[..., Any]) -> Callable[..., Any]:
         folder = arguments.tokenizer or arguments.model
         if os.path.isdir(folder) and not any(name.startswith(_TOKENIZERS) for name in os.listdir(folder)):
             arguments.skip_tokenizer_init = True
+        return create(arguments, *args, **kwargs)
+
+    return _rejecting_in_a_sentence(create_engine_config)
+
+
+def _rejecting_in_a_sentence(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of vLLM's arguments that says in one sentence what is wrong with them."""
+
+    def checked(arguments: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return create(arguments, *args, **kwargs)
+            return call(arguments, *args, **kwargs)
+        except UsageError:
+            raise
         except OSError as error:  # also of huggingface_hub: nothing is fetched here
             raise UsageError(
                 f"The model '{arguments.model}' has no configuration on this machine: give a folder with its config.json "
@@ -75,7 +87,7 @@ def _without_weights(create: Callable[..., Any]) -> Callable[..., Any]:
         except ValueError as error:  # pydantic's, for each check of vLLM's own
             raise UsageError(f"vLLM rejects its options: {_first_sentence(error)}: change them.") from error
 
-    return create_engine_config
+    return checked
 
 
 def _first_sentence(error: ValueError) -> str:
