@@ -18,9 +18,10 @@ import vramcast  # noqa: E402
 from vramcast.core.brief import every_field  # noqa: E402
 from vramcast.core.errors import UsageError  # noqa: E402
 from vramcast.estimates import advice  # noqa: E402
-from vramcast.estimates.advice import advise, blocks_by_worth  # noqa: E402
+from vramcast.estimates.advice import advise  # noqa: E402
 from vramcast.estimates.advice_rows import Advice, Row  # noqa: E402
 from vramcast.estimates.estimator import Estimator  # noqa: E402
+from vramcast.estimates.planning.blocks import blocks_by_worth  # noqa: E402
 from vramcast.estimates.result import Estimate  # noqa: E402
 from vramcast.hardware.cards import DEVICES  # noqa: E402
 from vramcast.jobs.job import Command  # noqa: E402

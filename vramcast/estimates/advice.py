@@ -11,17 +11,17 @@ from __future__ import annotations
 import bisect
 import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from vramcast.core.errors import CannotEstimate, UsageError, VramcastError
 from vramcast.core.progress import part
 from vramcast.core.units import gib
 from vramcast.estimates.advice_rows import Advice, Row
 from vramcast.estimates.bounds.public import PublicBound
+from vramcast.estimates.planning.blocks import blocks_by_worth, forward_us
 from vramcast.estimates.planning.plans import has_reads, plan_pool, plan_swap
 from vramcast.estimates.result import Estimate, Maker
 from vramcast.hardware.cards import DEVICES
@@ -32,7 +32,7 @@ from vramcast.jobs.ranks import World
 from vramcast.simulator.planning.free_options import free_options
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.format.operators import Kind
-from vramcast.tracer.format.trace import Action, Category, Phase, Trace
+from vramcast.tracer.format.trace import Trace
 from vramcast.tracer.processes.thread_pool import in_parallel
 from vramcast.tracer.program.variations import accumulate, checkpoint_blocks
 from vramcast.tracer.protocol.run_options import RunOptions
@@ -139,84 +139,18 @@ def _checkpointing(estimate: Estimate, accesses: Trace | None) -> Iterator[_Vari
         yield Row("checkpointing by block", "", reason="the model has no numbered blocks, such as layers.0.linear")
         return
     held = np.cumsum([block.held_bytes for block in blocks])
-    forward_us = int(_forward_us(accesses).sum()) if accesses is not None else 0
+    whole_us = int(forward_us(accesses).sum()) if accesses is not None else 0
     half = int(np.searchsorted(held, held[-1] / 2)) + 1
     for n in sorted({half, len(blocks)} if held[-1] else {len(blocks)}):
         names = [block.path for block in blocks[:n]]
         name = f"checkpointing {n} of {len(blocks)} blocks" if n < len(blocks) else f"checkpointing all {n} blocks"
         price = "at most one more forward pass" if n == len(blocks) else "one more forward pass of these blocks"
         if accesses is not None:
-            share = sum(block.forward_us for block in blocks[:n]) / max(forward_us, 1)
+            share = sum(block.forward_us for block in blocks[:n]) / max(whole_us, 1)
             price = f"{share:.0%} of the forward pass once more, by the roofline"
         if n < len(blocks):
             price += f": {', '.join(names)}"
         yield name, price, checkpoint_blocks(job, names)
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A module path up to its first number, with modules below it: `layer1.0`, `transformer.h.3`.
-
-    Attributes:
-        path: The path.
-        held_bytes: Activations that it holds at the peak of live blocks.
-        forward_us: Forward time of its operators in all steps, by the roofline model; 0 if no accesses were traced.
-    """
-
-    path: str
-    held_bytes: int
-    forward_us: int
-
-
-def blocks_by_worth(trace: Trace, accesses: Trace | None) -> list[Block]:
-    """Return the blocks that request memory, by bytes held per forward time, largest ratio first.
-
-    Args:
-        trace: Trace of the job.
-        accesses: Trace of the same job with READ and WRITE rows; None: sort by bytes held.
-    """
-    _, row = trace.peak_live()
-    live = trace.live_at(row)
-    live = live[trace.category[live] == Category.ACTIVATION]
-    held = _by_block(trace, trace.module[live], trace.rounded_bytes()[live])
-    takes: dict[str, int] = {}
-    if accesses is not None:
-        forward_us = _forward_us(accesses)
-        writes = np.flatnonzero(forward_us)  # one output suffices to find an operator's block
-        takes = _by_block(accesses, accesses.module[accesses.block[writes]], forward_us[writes])
-    found = [Block(path, size_bytes, takes.get(path, 0)) for path, size_bytes in held.items()]
-    return sorted(found, key=lambda block: -block.held_bytes / max(block.forward_us, 1))
-
-
-def _forward_us(accesses: Trace) -> npt.NDArray[np.int64]:
-    """Return the modelled time of each forward operator at one of its WRITE rows, int64 [rows]; 0 elsewhere."""
-    rows = np.flatnonzero(accesses.is_access())
-    begins = np.unique(accesses.time_us[rows])
-    takes = np.diff(begins, append=max(accesses.header["clock"]["end_us"], begins[-1])) if len(begins) else begins
-    writes = np.flatnonzero((accesses.action == Action.WRITE) & (accesses.phase == Phase.FORWARD))
-    begin, first = np.unique(accesses.time_us[writes], return_index=True)
-    found = np.zeros(len(accesses), np.int64)
-    found[writes[first]] = takes[np.searchsorted(begins, begin)]
-    return found
-
-
-def _by_block(trace: Trace, modules: npt.NDArray[np.int64], values: npt.NDArray[np.int64]) -> dict[str, int]:
-    """Return the sum of `values` by block of modules; modules outside all blocks are left out."""
-    known = modules >= 0
-    sums = np.zeros(len(trace.modules), np.int64)
-    np.add.at(sums, modules[known], values[known])
-    blocks = [_block(path) for path in trace.modules]
-    total = {block: 0 for block, path in zip(blocks, trace.modules, strict=True) if block and block != path}
-    for block, value in zip(blocks, sums.tolist(), strict=True):
-        if block in total:
-            total[block] += value
-    return total
-
-
-def _block(path: str) -> str:
-    """Return a module path up to its first number; "" if it has none."""
-    parts = path.split(".")
-    return ".".join(parts[: next((i + 1 for i, part in enumerate(parts) if part.isdigit()), 0)])
 
 
 def _optimizers(job: Job) -> Iterator[_Variant]:

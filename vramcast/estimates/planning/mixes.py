@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from vramcast.core.errors import CannotEstimate
-from vramcast.estimates.advice import Block, blocks_by_worth
+from vramcast.estimates.planning.blocks import Block, blocks_by_worth
 from vramcast.estimates.planning.plans import HookedSwaps, hook_swaps, plan_pool
 from vramcast.simulator.planning.free_options import free_options
 from vramcast.simulator.settings import Settings
