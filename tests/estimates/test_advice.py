@@ -21,7 +21,7 @@ from vramcast.estimates import advice  # noqa: E402
 from vramcast.estimates.advice import advise  # noqa: E402
 from vramcast.estimates.advice_rows import Advice, Row  # noqa: E402
 from vramcast.estimates.estimator import Estimator  # noqa: E402
-from vramcast.estimates.planning.blocks import blocks_by_worth  # noqa: E402
+from vramcast.estimates.planning.blocks import blocks_by_worth, forward_us  # noqa: E402
 from vramcast.estimates.result import Estimate  # noqa: E402
 from vramcast.hardware.cards import DEVICES  # noqa: E402
 from vramcast.jobs.job import Command  # noqa: E402
@@ -342,13 +342,13 @@ def test_sorts_blocks_by_bytes_per_time() -> None:
     found = blocks_by_worth(trace, trace)
     assert [(b.path, b.held_bytes, b.forward_us) for b in found] == [("layers.0", 4 * MIB, 10), ("layers.1", 6 * MIB, 20)]
     assert [b.path for b in blocks_by_worth(trace, None)] == ["layers.1", "layers.0"]
-    assert advice._forward_us(trace).sum() == 100
+    assert forward_us(trace).sum() == 100
 
 
 def test_no_blocks_without_accesses() -> None:
     empty = Trace.build({"action": [], "size_bytes": [], "block": []}, header={"clock": {"end_us": 0}})
     assert blocks_by_worth(empty, empty) == []
-    assert advice._forward_us(empty).tolist() == []
+    assert forward_us(empty).tolist() == []
 
 
 # ------------------------------------------------------------------------------------------------ unchanged model

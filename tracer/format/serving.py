@@ -70,7 +70,7 @@ class Serving:
             by_bytes: How much larger the card is; below 0: how much smaller.
 
         Returns:
-            The accounts there; None: they do not follow from these ones.
+            The accounts there; None: they do not follow from these.
 
         Example:
             >>> one = Serving("vllm", available_bytes=1000, request_bytes=400, utilization=0.9, starts=True)
