@@ -46,7 +46,7 @@ QUERIES = {
     "wandb": "guides/faq",
     "faq": "guides/faq",
     "windows": "guides/faq",
-    "vllm": "guides/faq",
+    "vllm": "guides/vllm",
     "torch.compile": "guides/faq",
     "mixed precision": "guides/faq",
     "gradient accumulation": "guides/faq",

@@ -39,7 +39,7 @@ def served(card_gib: float = 16, **changes: Any) -> Estimate:
 
 
 def without(beginning: str, estimate: Estimate) -> Estimate:
-    """Return the estimate without the accounts whose names begin so."""
+    """Return the estimate without the accounts with this beginning of their names."""
     accounts = {name: value for name, value in estimate.trace.header[SERVING].items() if not name.startswith(beginning)}
     return replace(estimate, trace=replace(estimate.trace, header={**estimate.trace.header, SERVING: accounts}))
 
@@ -117,6 +117,11 @@ def test_smaller_card_may_be_too_small_for_a_request(left_gib: float, value: str
 def test_cards_on_which_the_engine_fits_are_told() -> None:
     fits = divided().to_dict()["fits"]
     assert [card for card, it_fits in fits.items() if it_fits] == ["h100", "h100-nvl", "h200", "gh200-120gb", "gh200-480gb"]
+
+
+def test_smallest_card_may_be_smaller_than_the_share_of_the_traced_one() -> None:
+    text = str(replace(divided(), has_card=False, process=100 * GIB))
+    assert text.startswith("room on h100 (79.11 GiB) and 4 others")
 
 
 @pytest.mark.parametrize("card", ["h100-pcie", "b200", "rtx4090"])  # fewer SMs, another capability, smaller batches

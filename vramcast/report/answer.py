@@ -67,7 +67,8 @@ def _cards(estimate: Estimate) -> str:
         return f"uncertain on every card: {estimate.doubts[0]}"
     by_size = sorted(DEVICES.values(), key=lambda card: card.total_bytes)
     # The job was traced on another card: on a small card, its bound may be larger than `fits` computes from this trace.
-    roomy = [card for card in by_size if card.total_bytes >= estimate.upper_bound and estimate.fits(card.key)]
+    least_bytes = 0 if estimate.serving is not None else estimate.upper_bound  # an engine divides each card anew
+    roomy = [card for card in by_size if card.total_bytes >= least_bytes and estimate.fits(card.key)]
     if not roomy:
         return "no known card has room (--on CARD asks for a verdict)"
     is_all = roomy == by_size[-len(roomy) :]
