@@ -27,12 +27,10 @@ def main(libraries: Path, fd: int) -> NoReturn:
         # Imported before the fork, so that no job pays for it; a job's other imports are preloaded for the next one.
         from vramcast.tracer.nullgpu import cuda_guard
         from vramcast.tracer.nullgpu.child import main as child
-        from vramcast.tracer.nullgpu.cudnn.libraries import installed_stack
         from vramcast.tracer.program import model_program  # noqa: F401
         from vramcast.tracer.recording import watcher
 
         absent_dynamo.stand_in()
-        installed_stack()  # each job asks for it, and torch's metadata takes milliseconds to parse
         watcher.load(os.environ.get(watcher.LIBRARY, ""))
         release = cuda_guard.hold()
 

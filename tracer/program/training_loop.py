@@ -359,8 +359,8 @@ class Course:
                 self._count(known)
 
     def _look_at_source(self) -> None:
-        """Determine at a command's first step, from the caller's frames, whether there can be an evaluation."""
-        if not self.steps and self._limits is not None:
+        """Determine at the first step, from the caller's frames, whether there can be an evaluation."""
+        if not self.steps:
             self._may_evaluate = may_evaluate(sys._getframe(1))
             self._evaluates_within = evaluates_within(sys._getframe(1))
 
