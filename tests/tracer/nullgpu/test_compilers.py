@@ -311,10 +311,10 @@ def test_strips_bodies_of_kernels_that_decide_nothing(probe: Probe) -> None:
     assert result.status == "ok", result.message
     assert noted["shape"] == [8, 512]
     has_body = {name: "tt.store" in text for name, text in _kernels(noted["folder"]).items()}
-    assert set(has_body.values()) == {True, False}
-    assert all(
-        has_body[name] == ("sort" not in name and not name.startswith(("triton_poi", "triton_per"))) for name in has_body
-    )
+    bare = [name for name, has in has_body.items() if not has]
+    assert any(name.startswith("triton_poi") for name in bare)
+    assert any(name.startswith("triton_per") for name in bare)
+    assert all("sort" in name or name.startswith(("triton_poi", "triton_per")) for name in bare)
 
 
 def test_kernel_without_body_requests_as_before(probe: Probe, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from vramcast.hardware.engine_memory import engine_memory
 from vramcast.tracer.hooks.replacement import replace_when_imported
+from vramcast.tracer.hooks.torch_api import VLLM_REQUEST_BYTES
 
 # spec: vLLM 0.22, with its V1 engine.
 _ENGINE: Final = "vllm.v1.engine.core"
@@ -127,9 +128,9 @@ def noted(accounts: dict[str, Any], card: str, set_driver: Callable[[int, int, i
 def _request_bytes(config: Any, specs: Any) -> Callable[[], int]:
     """Return the engine's own function of the cache that one request of the longest length takes."""
     module = sys.modules[_CACHE]
-    if hasattr(module, "_max_memory_usage_bytes_from_groups"):  # spec: vLLM 0.22; it counts the padding of hybrid models
+    if (request_bytes := getattr(module, VLLM_REQUEST_BYTES, None)) is not None:
         groups = module.get_kv_cache_groups(config, dict(specs))
-        return lambda: int(module._max_memory_usage_bytes_from_groups(config, groups))
+        return lambda: int(request_bytes(config, groups))
     return lambda: int(module.max_memory_usage_bytes(config, specs.values()))
 
 
