@@ -37,16 +37,20 @@ def accumulate(job: Job) -> Job:
 
 
 def _checkpointed(job: Job, blocks: tuple[str, ...]) -> torch.nn.Module:
-    from torch.utils.checkpoint import checkpoint
-
     from vramcast.tracer.program.model_program import build_model
 
     model = build_model(job)
     for path in blocks:
-        block = model.get_submodule(path)
-        # On the instance, so that the module's hooks still run around it and its path stays the same.
-        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+        recompute(model.get_submodule(path))
     return model
+
+
+def recompute(block: torch.nn.Module) -> None:
+    """Put torch.utils.checkpoint around a module's forward pass."""
+    from torch.utils.checkpoint import checkpoint
+
+    # On the instance, so that the module's hooks still run around it and its path stays the same.
+    block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
 
 
 def _accumulating(job: Job, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
-from torch.utils.checkpoint import checkpoint
+
+from vramcast.tracer.program.variations import recompute
 
 
 @contextmanager
@@ -23,7 +23,7 @@ def installed(paths: Sequence[str]) -> Iterator[None]:
         >>> model = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(4, 4)))
         >>> with installed(["0"]):
         ...     model(torch.ones(2, 4)).sum().backward()
-        >>> model[0].forward.func is checkpoint
+        >>> model[0].forward.func is torch.utils.checkpoint.checkpoint
         True
     """
     left = set(paths)
@@ -35,8 +35,7 @@ def installed(paths: Sequence[str]) -> Iterator[None]:
             except AttributeError:
                 continue
             left.remove(path)
-            # On the instance, so that the module's hooks still run around it and its path stays the same.
-            block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+            recompute(block)
 
     handle = register_module_forward_pre_hook(wrap)
     try:

@@ -402,10 +402,6 @@ def _rank_plan(source: _Source, placed: PoolPlan | None, moved: SwapPlan | None,
     )
 
 
-def _swap_plan(moved: SwapPlan | None, hooked: HookedSwaps | None) -> dict[str, Any]:
-    return ({} if moved is None else to_plain(moved.to_json())) | {"hooks": _hooks_json(hooked)}
-
-
 def _draw(path: str, source: _Source, lifetimes: Lifetimes, placed: PoolPlan | None) -> None:
     """Draw the blocks at their addresses in the caching allocator and in the pool."""
     packings = [placement.by_address(source.trace)]
