@@ -15,7 +15,7 @@ from benchmarks.follow import on_null
 from benchmarks.follow.jobs import LARGE
 from benchmarks.follow.on_null import MIB, Asked
 from tests.runtime import small_jobs
-from vramcast.core.errors import CompilerError, UsageError
+from vramcast.core.errors import CompilerError, OtherAllocator, UsageError
 from vramcast.hardware.cards import device
 from vramcast.runtime import library
 from vramcast.runtime.plan_file import PlanFile, PlannedJob, PlannedPool, RankPlan
@@ -32,6 +32,14 @@ def plans(needs_null_gpu: None, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
+@pytest.fixture
+def cuda_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a CPU-only torch pass for a CUDA build."""
+    import torch
+
+    monkeypatch.setattr(torch.version, "cuda", torch.version.cuda or "13.0")
+
+
 def test_every_virtual_function_of_the_installed_torch_is_forwarded() -> None:
     import torch
 
@@ -40,7 +48,7 @@ def test_every_virtual_function_of_the_installed_torch_is_forwarded() -> None:
     assert known - library.forwarded() == {"is_simple_data_ptr", "getMemoryInfo"}
 
 
-def test_unknown_virtual_function_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_virtual_function_is_refused(cuda_build: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "forwarded", lambda: {"allocate"})
     with pytest.raises(CompilerError, match=r"does not forward \(.*recordStream.*\): use an older torch"):
         library.load()
@@ -140,10 +148,19 @@ def test_command_ends_with_the_scripts_exit_code_and_refusals_with_two(tmp_path:
     assert (ran.returncode, "is not JSON" in ran.stderr, "Traceback" in ran.stderr) == (2, True, False)
 
 
-def test_missing_compiler_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_compiler_is_refused_with_the_remedy(cuda_build: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CC", "no-such-compiler")
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
     with pytest.raises(CompilerError, match=r"No C compiler found \(no-such-compiler\): install one") as refused:
+        library.load()
+    assert refused.value.exit_code == 3
+
+
+def test_cpu_only_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.raises(OtherAllocator, match="is a CPU-only one: install a CUDA build") as refused:
         library.load()
     assert refused.value.exit_code == 3
 
@@ -182,7 +199,7 @@ def test_plan_for_another_card_is_refused_where_the_card_is_known(needs_null_gpu
 
 
 @pytest.mark.integration
-def test_allocator_of_cuda_is_refused(tmp_path: Path) -> None:
+def test_allocator_of_cuda_is_refused(needs_null_gpu: None, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import torch\n")
     PlanFile("a job", PlannedJob(), (small_jobs.plan((512,)),)).write(tmp_path / "plan.json")
     words = [sys.executable, "-m", "vramcast", "follow", "plan.json", "--", sys.executable, "train.py"]

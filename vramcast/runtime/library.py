@@ -53,9 +53,15 @@ def load() -> ctypes.CDLL:
 
     Raises:
         CompilerError: There is no C++ compiler, the CUDA headers are missing, or this torch is not known.
+        OtherAllocator: This torch has no allocator for CUDA.
     """
     import torch
 
+    if torch.version.cuda is None:
+        raise OtherAllocator(
+            f"A plan needs a CUDA build of PyTorch, and torch {torch.__version__} is a CPU-only one: install a CUDA build "
+            "(pip install torch==2.11.0 on Linux), or follow the plan where there is one."
+        )
     if unknown := virtuals(Path(torch.__file__).parent / "include") - forwarded() - _INHERITED:
         raise CompilerError(
             f"torch {torch.__version__} has allocator functions that vramcast does not forward ({', '.join(sorted(unknown))}): "
