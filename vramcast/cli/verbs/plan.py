@@ -32,12 +32,12 @@ from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.core.files import sha256_of
 from vramcast.core.plain import from_plain, to_plain
 from vramcast.core.units import gib, parse_bytes
-from vramcast.estimates.planning.mixes import POOL, Mix, cheapest, mixes
+from vramcast.estimates.planning.mixes import Choice, mixes
 from vramcast.estimates.planning.plans import HookedSwaps, has_reads, hook_swaps, plan_pool, plan_swap
 from vramcast.hardware.cards import DEFAULT, device
 from vramcast.hardware.device import Device
 from vramcast.jobs.job import Job, Training
-from vramcast.report import SCHEMA
+from vramcast.report.plan_answer import PlanAnswer
 from vramcast.runtime.plan_file import PlanFile, PlannedJob, PlannedPool, RankPlan
 from vramcast.simulator.planning.free_options import FreeOptions, free_options
 from vramcast.simulator.planning.lifetimes import Lifetimes
@@ -139,87 +139,67 @@ def main(options: argparse.Namespace) -> int:
             f"'{source.title}' has no allocation to plan: give a job with inputs, or record a history with "
             "torch.cuda.memory._record_memory_history()."
         )
+    answer = PlanAnswer(
+        None if source.card is None else source.card.key, lifetimes.peak_live()[0], source.caching_bytes,
+        free_options(source.trace, source.settings),
+    )  # fmt: skip
     if options.to:
-        return _to(options, source, lifetimes)
-    placed = moved = hooked = None
+        answer = replace(answer, choice=_choice(options, source, answer.free))
+    else:
+        answer = _planned(options, source, answer, must_swap=must_swap)
+    if options.out and (plans := _rank_plans(source, others, answer)):
+        PlanFile(source.title, source.job, plans).write(options.out)
+    if options.chart:
+        _draw(options.chart, source, answer.pool)
+    answer_as(options.json, answer.to_json(), answer.text)
+    if source.card is not None and options.device is None:
+        say(f"vramcast: no card is named, so the plan is for {source.card.name}: --on CARD changes workspaces and times.")
+    return 0 if _is_planned(options, source, answer) else 1
+
+
+def _planned(options: argparse.Namespace, source: _Source, answer: PlanAnswer, *, must_swap: bool) -> PlanAnswer:
+    """Return the answer with the pool and the swaps that the options ask for."""
     if options.pool or not options.swap:
-        with progress(f"placing {len(lifetimes):,} blocks"):
-            placed = plan_pool(source.trace)
+        with progress("placing the blocks"):
+            answer = replace(answer, pool=plan_pool(source.trace))
     if must_swap or (source.has_reads and not options.pool):
         try:
             with progress("planning the swaps"):
-                moved = plan_swap(source.trace, limit_bytes=options.limit, link=options.link or "pcie4")
+                swap = plan_swap(source.trace, limit_bytes=options.limit, link=options.link or "pcie4")
         except UsageError as error:
             if must_swap:
                 raise
             say(f"vramcast: no swap plan: {error}")
-    if must_swap and source.retrace is not None and moved is not None and moved.feasible:
-        hooked = _hooked(options, source, source.retrace)
-    if options.out:
-        plans = [_rank_plan(source, placed, moved, hooked)]
-        plans += [_rank_plan(other, placed and plan_pool(other.trace), None, None) for other in others]
-        PlanFile(source.title, source.job, tuple(plans)).write(options.out)
-    if options.chart:
-        _draw(options.chart, source, lifetimes, placed)
-    free = free_options(source.trace, source.settings)
-    said = _json(source, lifetimes, placed, moved, hooked) | {"free_options": to_plain(free), "to": None}
-    answer_as(options.json, said, lambda: _text(source, free, placed, moved, hooked, lifetimes.peak_live()[0]))
-    if source.card is not None and options.device is None:
-        say(f"vramcast: no card is named, so the plan is for {source.card.name}: --on CARD changes workspaces and times.")
-    if options.limit and source.retrace is not None and hooked is None:
-        return 1
-    return 0 if moved is None or moved.feasible else 1
+        else:
+            has_hooks = must_swap and source.retrace is not None and swap.feasible
+            answer = replace(answer, swap=swap, hooks=_hooked(options, source) if has_hooks else None)
+    return answer
 
 
-def _to(options: argparse.Namespace, source: _Source, lifetimes: Lifetimes) -> int:
-    """Find the cheapest mix, print it, and write its plan."""
+def _is_planned(options: argparse.Namespace, source: _Source, answer: PlanAnswer) -> bool:
+    """Return whether the blocks stay within the limit of the options."""
+    if answer.choice is not None:
+        return answer.choice.cheapest is not None
+    is_hooked = answer.hooks is not None or not options.limit or source.retrace is None
+    return is_hooked and (answer.swap is None or answer.swap.feasible)
+
+
+def _choice(options: argparse.Namespace, source: _Source, free: FreeOptions) -> Choice:
     if source.retrace is None:
         raise UsageError(
             f"'{source.title}' is a recording, which cannot be traced in other ways: give --to a TARGET or a command."
         )
     with progress("tracing other ways"):
-        found = mixes(source.trace, source.retrace, options.to, settings=source.settings, link=options.link or "pcie4")
-    best = cheapest(found, options.to)
-    if options.out and best is not None:
-        placed = plan_pool(best.trace) if best.allocator == POOL else None
-        plan = _rank_plan(replace(source, trace=best.trace), placed, None, best.swaps)
-        PlanFile(source.title, source.job, (plan,)).write(options.out)
-    free = free_options(source.trace, source.settings)
-    said = _json(source, lifetimes, None, None, None) | {"free_options": to_plain(free)}
-    at = None if best is None else found.index(best)
-    said["to"] = {"bytes": options.to, "mixes": [_mix_json(mix) for mix in found], "cheapest": at}
-    answer_as(options.json, said, lambda: _mixes_text(found, best, options.to))
-    return 0 if best is not None else 1
+        link = options.link or "pcie4"
+        return mixes(source.trace, source.retrace, options.to, free, settings=source.settings, link=link)
 
 
-def _mix_json(mix: Mix) -> dict[str, Any]:
-    moved_bytes = mix.swaps.moved_bytes if mix.swaps is not None else 0
-    names = ("allocator", "reserved_bytes", "checkpointed", "longer_ms", "host_bytes")
-    return {name: to_plain(getattr(mix, name)) for name in names} | {"moved_bytes": moved_bytes}
-
-
-def _mixes_text(found: list[Mix], best: Mix | None, to_bytes: int) -> str:
-    lines = []
-    for mix in found:
-        longer = f"{mix.longer_ms:.1f} ms longer per step" if mix.longer_ms or mix.swaps is not None else ""
-        host = f"{gib(mix.host_bytes)} of pinned host memory" if mix.host_bytes else ""
-        words = ", ".join(filter(None, (longer, host)))
-        lines.append(f"{'>' if mix is best else ' '} {mix!s:<44}{gib(mix.reserved_bytes):>12}   {words}".rstrip())
-    if best is None:
-        least = min(found, key=lambda mix: mix.reserved_bytes)
-        return "\n".join([*lines, f"No way stays within {gib(to_bytes)}: the least is {gib(least.reserved_bytes)}."])
-    if best.checkpointed:
-        lines.append(f"Wrap in torch.utils.checkpoint: {', '.join(best.checkpointed)}.")
-    if best.allocator == POOL:
-        lines.append("Write the plan with -o plan.json, and run the job with `vramcast follow plan.json -- COMMAND`.")
-    return "\n".join(lines)
-
-
-def _hooked(options: argparse.Namespace, source: _Source, retrace: Callable[[RunOptions], Trace]) -> HookedSwaps | None:
+def _hooked(options: argparse.Namespace, source: _Source) -> HookedSwaps | None:
     """Return the swaps that hooks can make, from a trace of the job with its hooks; None, and a line, if there are none."""
+    assert source.retrace is not None
     try:
         with progress("tracing with hooks"):
-            return hook_swaps(source.trace, retrace, limit_bytes=options.limit, link=options.link or "pcie4")
+            return hook_swaps(source.trace, source.retrace, limit_bytes=options.limit, link=options.link or "pcie4")
     except CannotEstimate as error:
         missed = f" within {gib(options.limit)}, although the full schedule stays there" if options.limit else ""
         say(f"vramcast: no hooks for the swaps{missed}: {error}")
@@ -293,119 +273,44 @@ def _recorded(options: argparse.Namespace) -> _Source:
     return _Source(found.replayed(), found.reserved, Path(options.target).name, False, settings=settings)
 
 
-# ------------------------------------------------------------------------------------------------ output
-def _json(
-    source: _Source, lifetimes: Lifetimes, placed: PoolPlan | None, moved: SwapPlan | None, hooked: HookedSwaps | None
-) -> dict[str, Any]:
-    """Return the documented JSON; a plan that was not made is None."""
-    peak_bytes, _ = lifetimes.peak_live()
-
-    def ratio(size_bytes: int) -> float | None:
-        return size_bytes / peak_bytes if peak_bytes else None
-
-    return {
-        "schema": SCHEMA,
-        "device": source.card and source.card.key,
-        "peak_live": peak_bytes,
-        "pool": None
-        if placed is None
-        else {
-            "bytes": placed.height_bytes,
-            "ratio": ratio(placed.height_bytes),
-            "algorithm": placed.algorithm,
-            "seconds": placed.seconds,
-        },
-        "caching": {"bytes": source.caching_bytes, "ratio": ratio(source.caching_bytes)},
-        "swap": None if moved is None else {key: moved.to_json()[key] for key in _SWAP_KEYS} | {"hooks": _hooks_json(hooked)},
-    }
-
-
-def _hooks_json(hooked: HookedSwaps | None) -> dict[str, Any] | None:
-    if hooked is None:
-        return None
-    names = ("peak_bytes", "moved_bytes", "host_bytes", "overhead_ms", "kept_bytes", "rounds")
-    return {name: to_plain(getattr(hooked, name)) for name in names}
-
-
-_SWAP_KEYS = ("limit", "feasible", "moved_bytes", "overhead_ms", "schedule")
-
-
-def _text(
-    source: _Source,
-    free: FreeOptions,
-    placed: PoolPlan | None,
-    moved: SwapPlan | None,
-    hooked: HookedSwaps | None,
-    peak_bytes: int,
-) -> str:
-    def line(name: str, size_bytes: int, words: str) -> str:
-        return f"{name:<18}{gib(size_bytes):>12}   {words}"
-
-    lines = [
-        line("peak of live", peak_bytes, "minimum of a perfect pool"),
-        line("caching allocator", source.caching_bytes, f"{source.caching_bytes / peak_bytes:.4f} times that"),
-        line("  expandable", free.expandable_bytes, "expandable_segments:True; needs no plan"),
-        line("  one block first", free.one_block_bytes, f"{gib(free.first_bytes)} freed before the job; needs no plan"),
-    ]
-    if placed is not None:
-        saved = 1 - placed.height_bytes / source.caching_bytes
-        words = f"{placed.height_bytes / peak_bytes:.4f} times that, {saved:.1%} below the caching allocator, checked"
-        best = 1 - placed.height_bytes / min(source.caching_bytes, free.least_bytes)
-        lines.append(line("pool", placed.height_bytes, words))
-        lines.append(f"{'':<33}{best:.1%} below the best of the three; {placed.algorithm}; {placed.seconds:.1f} s")
-    if moved is not None and moved.overhead_ms is not None:
-        share = moved.overhead_ms / moved.step_ms if moved.step_ms else 0.0
-        lower = 1 - moved.peak_bytes / moved.peak_live_bytes
-        lines += [
-            line("swapping", moved.peak_bytes, f"{lower:.1%} below the live peak of step {moved.step}, checked"),
-            f"{'':<33}{gib(moved.moved_bytes)} out and in per step over {moved.link.name}, {len(moved.schedule)} blocks",
-            f"{'':<33}{moved.overhead_ms:.1f} ms longer per step, {share:.1%} of {moved.step_ms:.1f} ms ({moved.time_source})",
-        ]
-    elif moved is not None and moved.limit_bytes is not None:
-        words = f"the lowest peak with swapping: above the limit of {gib(moved.limit_bytes)}"
-        lines.append(line("swapping", moved.peak_bytes, words))
-    if hooked is not None:
-        words = f"{1 - hooked.peak_bytes / peak_bytes:.1%} below the peak of live, as traced with its hooks on saved tensors"
-        lines += [
-            line("swapping, by hooks", hooked.peak_bytes, words),
-            f"{'':<33}{gib(hooked.moved_bytes)} out and in per step, {gib(hooked.host_bytes)} of pinned host memory",
-            f"{'':<33}{hooked.overhead_ms:.1f} ms longer per step, by the same times",
-        ]
-        if hooked.kept_bytes:
-            lines.append(f"{'':<33}{gib(hooked.kept_bytes)} stay: the job holds them itself, as it does its logits")
-    return "\n".join(lines)
-
-
 # ------------------------------------------------------------------------------------------------ files
-def _rank_plan(source: _Source, placed: PoolPlan | None, moved: SwapPlan | None, hooked: HookedSwaps | None) -> RankPlan:
-    """Return the part of the plan file for one rank; with hooks, its pool is that of the job with its hooks.
+def _rank_plans(source: _Source, others: list[_Source], answer: PlanAnswer) -> tuple[RankPlan, ...]:
+    """Return the plan file's part of each rank; none if no way stays within a size.
 
-    docs/planning.md describes each key.
+    With hooks, the pool is that of the job with its hooks. docs/planning.md describes each key.
     """
-    if hooked is not None:
-        source, placed = replace(source, trace=hooked.trace), placed and plan_pool(hooked.trace)
-    blocks = Lifetimes.of(source.trace)
-    columns = {
-        "row": blocks.row,
-        "requested_bytes": source.trace.size_bytes[blocks.row],
-        "birth": blocks.birth,
-        "death": blocks.death,
-    }
+    if answer.choice is not None:
+        best = answer.choice.cheapest
+        return () if best is None else (_rank_plan(source.rank, best.trace, best.pool, _swap_part(None, best.swaps)),)
+    trace, pool, hooks = source.trace, answer.pool, answer.hooks
+    if hooks is not None:
+        trace, pool = hooks.trace, pool and plan_pool(hooks.trace)
+    first = _rank_plan(source.rank, trace, pool, _swap_part(answer.swap, hooks))
+    return first, *(_rank_plan(other.rank, other.trace, pool and plan_pool(other.trace), None) for other in others)
+
+
+def _swap_part(swap: SwapPlan | None, hooks: HookedSwaps | None) -> dict[str, Any] | None:
+    if swap is None and hooks is None:
+        return None
+    return (to_plain(swap.to_json()) if swap else {}) | {"hooks": hooks and hooks.to_json()}
+
+
+def _rank_plan(rank: int, trace: Trace, pool: PoolPlan | None, swap: dict[str, Any] | None) -> RankPlan:
+    blocks = Lifetimes.of(trace)
+    columns = {"row": blocks.row, "requested_bytes": trace.size_bytes[blocks.row], "birth": blocks.birth, "death": blocks.death}
     return RankPlan(
-        source.rank,
+        rank,
         blocks.length,
         {name: tuple(column.tolist()) for name, column in columns.items()},
-        None if placed is None else from_plain(PlannedPool, placed.to_dict(), "the pool"),
-        None
-        if moved is None and hooked is None
-        else (to_plain(moved.to_json()) if moved else {}) | {"hooks": _hooks_json(hooked)},
+        None if pool is None else from_plain(PlannedPool, pool.to_dict(), "the pool"),
+        swap,
     )
 
 
-def _draw(path: str, source: _Source, lifetimes: Lifetimes, placed: PoolPlan | None) -> None:
+def _draw(path: str, source: _Source, pool: PoolPlan | None) -> None:
     """Draw the blocks at their addresses in the caching allocator and in the pool."""
     packings = [placement.by_address(source.trace)]
-    if placed is not None:
+    if pool is not None:
         nothing = np.empty((0, 4), np.int64)
-        packings.append(placement.Packing("pool", placed.offset_bytes, placed.height_bytes, nothing))
+        packings.append(placement.Packing("pool", pool.offset_bytes, pool.height_bytes, nothing))
     placement.save(source.trace, packings, path, title=source.title)

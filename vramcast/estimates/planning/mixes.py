@@ -13,14 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from vramcast.core.errors import CannotEstimate
+from vramcast.core.plain import to_plain
 from vramcast.estimates.planning.blocks import Block, blocks_by_worth
 from vramcast.estimates.planning.plans import HookedSwaps, hook_swaps, plan_pool
-from vramcast.simulator.planning.free_options import free_options
+from vramcast.simulator.planning.free_options import FreeOptions, free_options
+from vramcast.simulator.planning.pool import PoolPlan
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.format.trace import Trace
@@ -42,11 +44,13 @@ class Mix:
         recompute_ms: Their forward time in a step, by the roofline.
         swaps: Swaps by hooks; None: none.
         trace: The job this way.
+        pool: Its pool, if the allocator's part is one.
     """
 
     allocator: str
     reserved_bytes: int
     trace: Trace = field(repr=False)
+    pool: PoolPlan | None = field(default=None, repr=False)
     checkpointed: tuple[str, ...] = ()
     recompute_ms: float = 0.0
     swaps: HookedSwaps | None = field(default=None, repr=False)
@@ -66,16 +70,48 @@ class Mix:
         blocks = f"{len(self.checkpointed)} blocks recomputed" if self.checkpointed else ""
         return ", ".join(filter(None, (self.allocator, "swaps" if self.swaps is not None else "", blocks)))
 
+    def to_json(self) -> dict[str, Any]:
+        """Return its sizes and costs as plain JSON."""
+        names = ("allocator", "reserved_bytes", "checkpointed", "longer_ms", "host_bytes")
+        moved_bytes = self.swaps.moved_bytes if self.swaps is not None else 0
+        return {name: to_plain(getattr(self, name)) for name in names} | {"moved_bytes": moved_bytes}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The ways that were traced to stay within a size, in the order of the module's table."""
+
+    to_bytes: int
+    mixes: tuple[Mix, ...]
+
+    @property
+    def cheapest(self) -> Mix | None:
+        """The mix within the size that makes a step longer by the least, the earlier one of equals; None: there is none."""
+        within = (mix for mix in self.mixes if mix.reserved_bytes <= self.to_bytes)
+        return min(within, key=lambda mix: mix.longer_ms, default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the ways as plain JSON."""
+        at = None if self.cheapest is None else self.mixes.index(self.cheapest)
+        return {"bytes": self.to_bytes, "mixes": [mix.to_json() for mix in self.mixes], "cheapest": at}
+
 
 def mixes(
-    watched: Trace, trace_with: TraceWith, to_bytes: int, *, settings: Settings | None = None, link: str = "pcie4"
-) -> list[Mix]:
-    """Return the ways that were traced, in the order of the module's table, up to the first that reaches a size for nothing.
+    watched: Trace,
+    trace_with: TraceWith,
+    to_bytes: int,
+    free: FreeOptions,
+    *,
+    settings: Settings | None = None,
+    link: str = "pcie4",
+) -> Choice:
+    """Return the ways to stay within a size; none is traced behind the first that does it for nothing.
 
     Args:
         watched: Trace with accesses and with hooks that move nothing (`RunOptions(accesses=True, swaps=())`).
         trace_with: Traces the same job with other options.
         to_bytes: The size that reserved memory is to stay within.
+        free: What the watched job takes with settings that need no plan.
         settings: Allocator settings of the job.
         link: Link between host and card.
 
@@ -83,20 +119,15 @@ def mixes(
         CannotEstimate: The checker rejected a plan.
     """
     found: list[Mix] = []
-    for mix in _without_time(watched, trace_with, settings or Settings(), link):
+    for mix in _without_time(watched, trace_with, settings or Settings(), link, free):
         found.append(mix)
         if mix.reserved_bytes <= to_bytes:
-            return found
-    return [*found, *_with_time(watched, trace_with, to_bytes, settings or Settings(), link, found)]
+            return Choice(to_bytes, tuple(found))
+    return Choice(to_bytes, (*found, *_with_time(watched, trace_with, to_bytes, settings or Settings(), link, found)))
 
 
-def cheapest(found: list[Mix], to_bytes: int) -> Mix | None:
-    """Return the mix within a size that makes a step longer by the least; the earlier one of equals. None: there is none."""
-    return min((mix for mix in found if mix.reserved_bytes <= to_bytes), key=lambda mix: mix.longer_ms, default=None)
-
-
-def _without_time(watched: Trace, trace_with: TraceWith, settings: Settings, link: str) -> Iterator[Mix]:
-    yield from _allocated(watched, settings)
+def _without_time(watched: Trace, trace_with: TraceWith, settings: Settings, link: str, free: FreeOptions) -> Iterator[Mix]:
+    yield from _allocated(watched, settings, free)
     if (swapped := _swapped(watched, trace_with, link)) is not None:
         yield swapped
 
@@ -139,13 +170,18 @@ def _forward_ms(blocks: list[Block], watched: Trace) -> float:
     return sum(block.forward_us for block in blocks) / max(steps, 1) / 1000
 
 
-def _allocated(trace: Trace, settings: Settings) -> Iterator[Mix]:
+def _allocated(trace: Trace, settings: Settings, free: FreeOptions | None = None) -> Iterator[Mix]:
     """Yield what a job takes with each allocator, the simplest first."""
     yield Mix("as it is", simulate(trace, settings, columns=False).reserved, trace)
-    free = free_options(trace, settings)
+    free = free or free_options(trace, settings)
     yield Mix("expandable segments", free.expandable_bytes, trace)
     yield Mix("one block first", free.one_block_bytes, trace)
-    yield Mix(POOL, plan_pool(trace).height_bytes, trace)
+    yield _pooled(trace)
+
+
+def _pooled(trace: Trace, swaps: HookedSwaps | None = None) -> Mix:
+    pool = plan_pool(trace)
+    return Mix(POOL, pool.height_bytes, trace, pool, swaps=swaps)
 
 
 def _swapped(watched: Trace, trace_with: TraceWith, link: str, limit_bytes: int | None = None) -> Mix | None:
@@ -153,4 +189,4 @@ def _swapped(watched: Trace, trace_with: TraceWith, link: str, limit_bytes: int 
         swaps = hook_swaps(watched, trace_with, limit_bytes=limit_bytes, link=link)
     except CannotEstimate:
         return None  # hooks can move nothing in time, or not enough
-    return Mix(POOL, plan_pool(swaps.trace).height_bytes, swaps.trace, swaps=swaps)
+    return _pooled(swaps.trace, swaps)

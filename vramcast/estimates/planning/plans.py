@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from vramcast.core.errors import CannotEstimate
+from vramcast.core.plain import to_plain
 from vramcast.core.units import gib
 from vramcast.simulator.planning import pool, pool_checker, repetition, saved_tensors, swap, swap_checker
 from vramcast.simulator.planning.lifetimes import Lifetimes
@@ -110,6 +111,11 @@ class HookedSwaps:
     host_bytes: int
     overhead_ms: float
     kept_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the schedule and its sizes as plain JSON."""
+        names = ("peak_bytes", "moved_bytes", "host_bytes", "overhead_ms", "kept_bytes", "rounds")
+        return {name: to_plain(getattr(self, name)) for name in names}
 
 
 def hook_swaps(
