@@ -145,7 +145,7 @@ def make(name: str) -> Job:
             block.forward = lambda x, forward=block.forward: checkpoint(forward, x, use_reentrant=False)
     optimizer = torch.optim.AdamW([one for one in model.parameters() if one.requires_grad])
     run: Any = model
-    if name == "ranks":
+    if name in DISTRIBUTED:
         run = torch.nn.parallel.DistributedDataParallel(model)
     if name == "compiled":
         run = torch.compile(model)
@@ -164,6 +164,7 @@ def make(name: str) -> Job:
 
 
 LARGE = "large"  # needs more than 4 GiB, unless it follows a plan
+DISTRIBUTED = ("ranks", "one_rank")
 JOBS = (
     "cnn", "transformer", "lora", "amp", "checkpointing", "compiled", "ranks", "lengths", "evaluation", "accumulation",
 )  # fmt: skip
@@ -173,7 +174,7 @@ def measured(name: str, n_steps: int, deviation: str = "") -> dict[str, Any]:
     """Run a job, and return the bytes that the device lost after each step, and what torch says at the end."""
     device: list[int] = []
     error = ""
-    if name == "ranks":
+    if name in DISTRIBUTED:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         torch.distributed.init_process_group("nccl", device_id=torch.device("cuda", torch.cuda.current_device()))
     torch.cuda.current_stream().record_event()

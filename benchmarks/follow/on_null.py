@@ -51,15 +51,16 @@ class Ran:
 
 def command(name: str) -> list[str]:
     """Return the words that start a job, without its steps."""
-    return [*(["torchrun", "--nproc-per-node", "2"] if name == "ranks" else [sys.executable]), str(JOBS), name]
+    n_ranks = {"ranks": 2, "one_rank": 1}.get(name)
+    return [*(["torchrun", "--nproc-per-node", str(n_ranks)] if n_ranks else [sys.executable]), str(JOBS), name]
 
 
-def plan(name: str, folder: Path) -> Path:
+def plan(name: str, folder: Path, *options: str) -> Path:
     """Make the plan of a job, as a user does."""
     from vramcast.cli.main import main
 
     path = folder / f"{name}.json"
-    words = ["plan", "--on", CARD, "--pool", "--steps", str(N_TRACED), "-o", str(path), "--", *command(name), "100"]
+    words = ["plan", "--on", CARD, "--pool", *options, "--steps", str(N_TRACED), "-o", str(path), "--", *command(name), "100"]
     if code := main(words):
         raise RuntimeError(f"{' '.join(words)} ended with {code}")
     return path

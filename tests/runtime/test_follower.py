@@ -88,6 +88,17 @@ def test_job_takes_the_arena_and_nothing_else(plans: Path, name: str) -> None:
     )
 
 
+@pytest.mark.release
+def test_one_rank_of_ddp_follows_its_pool_and_its_hooks(needs_null_gpu: None, tmp_path: Path) -> None:
+    plan = on_null.plan("one_rank", tmp_path, "--swap")
+    swap = PlanFile.read(plan).of_rank(0).swap
+    assert swap is not None
+    assert swap["hooks"]["moved_bytes"] > 50 * MIB
+    ran = on_null.run_script("one_rank", on_null.N_TRACED, plan, tmp_path)
+    assert benchmark.arena(plan) < swap["peak_live"]
+    assert set(ran.device) == {-(-benchmark.arena(plan) // (2 * MIB)) * 2 * MIB}
+
+
 @pytest.mark.integration
 def test_unchanged_script_follows_from_the_command_line(plans: Path) -> None:
     plan = plans / "cnn.json"

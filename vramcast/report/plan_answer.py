@@ -78,11 +78,11 @@ class PlanAnswer:
         yield _line("  expandable", free.expandable_bytes, "expandable_segments:True; needs no plan")
         yield _line("  one block first", free.one_block_bytes, f"{gib(free.first_bytes)} freed before the job; needs no plan")
         if (pool := self.pool) is not None:
-            saved = 1 - pool.height_bytes / caching_bytes
-            words = f"{pool.height_bytes / peak_bytes:.4f} times that, {saved:.1%} below the caching allocator, checked"
+            saved = _against(pool.height_bytes, caching_bytes)
+            best = _against(pool.height_bytes, min(caching_bytes, free.least_bytes))
+            words = f"{pool.height_bytes / peak_bytes:.4f} times that, {saved} the caching allocator, checked"
             yield _line("pool", pool.height_bytes, words)
-            best = 1 - pool.height_bytes / min(caching_bytes, free.least_bytes)
-            yield f"{_INDENT}{best:.1%} below the best of the three; {pool.algorithm}; {pool.seconds:.1f} s"
+            yield f"{_INDENT}{best} the best of the three; {pool.algorithm}; {pool.seconds:.1f} s"
         if self.swap is not None:
             yield from _swap_lines(self.swap)
         if self.hooks is not None:
@@ -91,6 +91,11 @@ class PlanAnswer:
 
 def _line(name: str, size_bytes: int, words: str) -> str:
     return f"{name:<18}{gib(size_bytes):>12}   {words}"
+
+
+def _against(size_bytes: int, other_bytes: int) -> str:
+    change = size_bytes / other_bytes - 1
+    return f"{abs(change):.1%} {'above' if change > 0 else 'below'}"
 
 
 def _swap_lines(swap: SwapPlan) -> Iterator[str]:
