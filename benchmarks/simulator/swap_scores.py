@@ -7,7 +7,7 @@ of the live peak that swapping removes at no predicted overhead:
 
     DOA, AOA, WDOA, SWDOA    blocks in the order of one score (simulator/planning/swap.py)
     ours                     the searched weights, the plan checked by the independent simulator
-    bound                    no plan of this kind does better: linear programming, with parts of blocks, over the same link
+    bound                    no plan of this kind does better: a linear program in which blocks come and go bit by bit
     link x2                  ours over a link twice as fast, or on a card that needs twice the time
     instant                  the bound if copies took no time: the rest is one operator's own blocks and workspace
 
@@ -22,6 +22,7 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from scipy import sparse
 from scipy.optimize import linprog
 
 from benchmarks import tables
@@ -46,20 +47,30 @@ def bounds(trace: Trace, link: Link) -> tuple[int, int]:
     timeline = Timeline.of(trace)
     c = Candidates.of(timeline)
     scheduler = Scheduler(timeline, c, link)
-    place = np.arange(len(timeline))[:, None]
-    absent = ((place < c.needed) | (place > c.ready)) * c.size_bytes
-    # Blocks needed up to a time come in before it, and blocks ready from a time on go out before the peak.
-    needed, ready = np.unique(c.needed), np.unique(c.ready)
-    copies = np.vstack([(c.needed <= needed[:, None]) * scheduler.in_us, (c.ready >= ready[:, None]) * scheduler.out_us])
-    within = np.concatenate([scheduler.starts[needed], scheduler.ends[-1] - scheduler.ends[ready]])
-    peak = np.append(-np.ones(len(absent)), np.zeros(len(copies)))
+    n, m = len(c), len(timeline)
+    sizes, load, durations = c.size_bytes / MIB, scheduler.load / MIB, scheduler.durations / 1e6
+    place = np.arange(m + 1)[:, None]
+    # Unknowns: the moved share of each block; MiB that are back, and MiB that are away, when each operator begins; the peak.
+    moved, none, each = sparse.csr_array(sizes[None, :]), sparse.csr_array, sparse.eye_array(m + 1, format="csr")
+    step = each[1:] - each[:-1]
+    column = sparse.csr_array(np.ones((m, 1)))
+    rows = [
+        (-column @ moved, each[:-1], -each[:-1], -column, -load),
+        ((c.needed <= place) * sizes, -each, None, None, np.zeros(m + 1)),
+        (-((c.ready < place) * sizes), None, each, None, np.zeros(m + 1)),
+        (moved, None, -each[-1:], None, np.zeros(1)),
+        (none((m, n)), step, None, None, durations * link.in_bytes_per_s / MIB),
+        (none((m, n)), None, step, None, durations * link.out_bytes_per_s / MIB),
+        (none((m, n)), -step, None, None, np.zeros(m)),
+        (none((m, n)), None, -step, None, np.zeros(m)),
+    ]
     found = linprog(
-        np.append(np.zeros(len(c)), 1.0),
-        A_ub=np.column_stack([np.vstack([-absent / MIB, copies / 1000]), peak]),
-        b_ub=np.concatenate([-scheduler.load / MIB, within / 1000]),
-        bounds=[*[(0.0, 1.0)] * len(c), (0.0, None)],
+        np.append(np.zeros(n + 2 * (m + 1)), 1.0),
+        A_ub=sparse.block_array([list(row[:4]) for row in rows], format="csr"),
+        b_ub=np.concatenate([row[4] for row in rows]),
+        bounds=[*[(0.0, 1.0)] * n, *[(0.0, 0.0), *[(0.0, None)] * m] * 2, (0.0, None)],
     )
-    return int(found.fun * MIB), int(scheduler.least_load(np.arange(len(c))).max())
+    return int(found.fun * MIB), int(scheduler.least_load(np.arange(n)).max())
 
 
 def job(name: str, card: str) -> Job:
