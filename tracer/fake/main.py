@@ -48,7 +48,7 @@ def run_job(job: Job, options: RunOptions, program: Callable[[], object] | None 
     from vramcast.tracer.rules import composites, tracing
     from vramcast.tracer.rules.autocast import Autocast
     from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
-    from vramcast.tracer.values.follower import Values
+    from vramcast.tracer.values.follower import Values, patched
 
     tracing.go_where(job)
     host_checks.take_as_passed()
@@ -77,7 +77,7 @@ def run_job(job: Job, options: RunOptions, program: Callable[[], object] | None 
             return None
         return model_program.run(job, torch.device("cuda"), model_program.Hooks(build_model=build))
 
-    result = tracing.trace(job, "fake", mode.card, (mode, values), run, cuda=str(torch.version.cuda))
+    result = tracing.trace(job, "fake", mode.card, (mode, patched(values), values), run, cuda=str(torch.version.cuda))
     result.ledger += values.ledger()
     if mode.host_reads:
         result.ledger.append(Entry(Entered.READ, "values read from the card", mode.host_reads))
