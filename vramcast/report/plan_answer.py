@@ -130,7 +130,7 @@ def _choice_lines(choice: Choice) -> Iterator[str]:
     if best.checkpointed:
         yield f"Wrap in torch.utils.checkpoint: {', '.join(best.checkpointed)}."
     if best.allocator == POOL:
-        yield "Write the plan with -o plan.json, and run the job with `vramcast follow plan.json -- COMMAND`."
+        yield "Run the job with `vramcast follow FILE -- COMMAND`, where FILE is the plan that -o FILE writes."
 
 
 def _cost(mix: Mix) -> str:

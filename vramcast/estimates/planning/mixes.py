@@ -67,7 +67,8 @@ class Mix:
 
     def __str__(self) -> str:
         """Return its parts in words."""
-        blocks = f"{len(self.checkpointed)} blocks recomputed" if self.checkpointed else ""
+        n = len(self.checkpointed)
+        blocks = f"{n} block{'' if n == 1 else 's'} recomputed" if n else ""
         return ", ".join(filter(None, (self.allocator, "swaps" if self.swaps is not None else "", blocks)))
 
     def to_json(self) -> dict[str, Any]:
