@@ -38,6 +38,8 @@ PUBLISHED = {
     "mistralai/Mixtral-8x7B-Instruct-v0.1": 46_702_792_704,
     "Qwen/Qwen2.5-0.5B-Instruct": 494_032_768,
     "Qwen/Qwen3-30B-A3B": 30_532_122_624,
+    "Qwen/Qwen1.5-MoE-A2.7B": 14_315_784_192,
+    "ibm-granite/granite-3.3-8b-instruct": 8_170_864_640,
     "google/gemma-2-2b": 2_614_341_888,
     "microsoft/Phi-3-mini-4k-instruct": 3_821_079_552,
     "google/flan-t5-base": 247_577_856,

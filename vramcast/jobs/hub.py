@@ -129,20 +129,24 @@ def hub_config(name: str, library: Library = TRANSFORMERS) -> HubConfig:
     Raises:
         UsageError: it is found nowhere, or its configuration describes no model that can be built.
     """
-    try:
-        path = _cached(name, library.files)
-        source, reason = "cache", ""
-        if path is None:
-            source = "hub"
-            path, reason = _fetched(name, library.files)
-    except ImportError:
-        path, source, reason = None, "", "huggingface_hub is not installed, so the hub was not asked"
+    path, source, reason = config_file(name, library)
     if path is not None:
         return _read(name, path, source, library)
     if (found := table_config(name, library)) is not None:
         return found
     missing = not_in_table(name, library)
     raise UsageError(f"The model '{name}' is not found: the Hugging Face cache lacks it, {reason}, and {missing}")
+
+
+def config_file(name: str, library: Library = TRANSFORMERS) -> tuple[Path | None, str, str]:
+    """Return the config.json of a model by its hub id, and its source; or None, and why there is none. May ask the hub."""
+    try:
+        if (path := _cached(name, library.files)) is not None:
+            return path, "cache", ""
+        path, reason = _fetched(name, library.files)
+    except ImportError:
+        return None, "", "huggingface_hub is not installed, so the hub was not asked"
+    return path, "hub", reason
 
 
 def _cached(name: str, files: Iterable[str]) -> Path | None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-from vramcast.jobs.hub import table_config
+from vramcast.tracer.nullgpu.child import engine_models
 
 _CARDS: Final = {"H100-80GB": "h100"}
 _CACHES: Final = frozenset({"auto", "fp8"})
@@ -41,40 +38,24 @@ class Start:
             return "it failed"
         if self.row["gpu"] not in _CARDS or self.row["dp"] != "1" or self.row["kv_cache_dtype"] not in _CACHES:
             return "card or options"
-        if self.row["quantization"] != "None":
-            return "the configuration of a quantized checkpoint is not at hand"
-        return "" if _config(self.row["model"]) else "no configuration at hand"
+        return "" if engine_models.config(self.row["model"]) else "no configuration at hand"
 
     def number(self, column: str) -> float | None:
         """Return a number of the row; None: unknown."""
         return float(self.row[column]) if self.row[column] else None
 
-    def command(self, models: Path) -> list[str]:
-        """Return the words of `vramcast check` that repeat it; its model's configuration is written below a folder."""
+    def command(self) -> list[str]:
+        """Return the words of `vramcast check` that repeat it."""
         row = self.row
-        folder = models / row["model"].replace("/", "--")
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(_config(row["model"])), encoding="utf-8")
         options = {
             "max-model-len": row["max_model_len"], "dtype": row["dtype"].removeprefix("torch."),
             "kv-cache-dtype": row["kv_cache_dtype"], "gpu-memory-utilization": row["gpu_memory_utilization"],
             "max-num-batched-tokens": row["max_num_batched_tokens"], "tensor-parallel-size": row["tp"],
             "pipeline-parallel-size": row["pp"],
         }  # fmt: skip
-        words = ["vllm", "serve", str(folder), "--no-enable-prefix-caching"]  # spec: the planner's own start
+        words = ["vllm", "serve", row["model"], "--no-enable-prefix-caching"]  # spec: the planner's own start
         card = ["--on", _CARDS[row["gpu"]], "--memory", f"{row['init_total_memory_gib']}GiB"]
         return [*card, "--json", "--", *words, *(word for name, value in options.items() for word in (f"--{name}", value))]
-
-
-def _config(model: str) -> dict[str, object] | None:
-    """Return a model's config.json from the table of vramcast; None: it has none."""
-    found = table_config(model)
-    if found is None or found.model_type not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-        return None
-    architecture = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[found.model_type]
-    values = {key: value for key, value in found.values.items() if key != "dtype"}
-    return {"model_type": found.model_type, "architectures": [architecture], **values,
-            "torch_dtype": found.values.get("dtype", "float32")}  # fmt: skip
 
 
 def starts(path: Path) -> Iterator[Start]:

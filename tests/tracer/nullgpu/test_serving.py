@@ -6,6 +6,7 @@ Modules of a few lines stand for vLLM, with its names of classes and functions.
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -19,8 +20,9 @@ pytest.importorskip("torch")
 
 from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.hardware.engine_memory import engine_memory
+from vramcast.jobs import hub
 from vramcast.jobs.ranks import ALONE, World
-from vramcast.tracer.nullgpu.child import engine_accounts, serving
+from vramcast.tracer.nullgpu.child import engine_accounts, engine_models, serving
 from vramcast.tracer.program.training_loop import Course, Limits, StopJob
 from vramcast.tracer.ranks import engines
 
@@ -30,6 +32,7 @@ FILES = {
     "vllm/engine/arg_utils.py": """
 class EngineArgs:
     distributed_executor_backend, tensor_parallel_size, pipeline_parallel_size, data_parallel_size = None, 1, 1, 1
+    served_model_name = None
     def __init__(self, model, load_format="auto", tokenizer=None, **parallel):
         self.model, self.load_format, self.tokenizer, self.skip_tokenizer_init = model, load_format, tokenizer, False
         vars(self).update(parallel)
@@ -103,6 +106,7 @@ def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Import
             monkeypatch.delitem(sys.modules, name)
 
     forget()
+    monkeypatch.setattr(hub, "config_file", lambda name: (tmp_path, "cache", ""))
     yield importlib.import_module
     forget()
 
@@ -145,6 +149,45 @@ def test_model_or_option_that_engine_rejects_is_wrong_usage(
     monkeypatch.setattr(module.EngineArgs, "create_engine_config", create_engine_config)
     with serving.until_ready(course(), lambda: None), pytest.raises(UsageError, match=re.escape(said)):
         module.EngineArgs("org/name").create_engine_config()
+
+
+@pytest.mark.integration  # imports transformers
+def test_model_of_the_built_in_table_needs_no_network(
+    imported: Import, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(hub, "config_file", lambda name: (None, "", "it is offline"))
+    with serving.until_ready(course(), lambda: None):
+        arguments = imported("vllm.engine.arg_utils").EngineArgs("Qwen/Qwen3-8B")
+        assert arguments.create_engine_config() == ("dummy", True)
+        known = json.loads((Path(arguments.model) / "config.json").read_text())
+        assert (known["architectures"], known["torch_dtype"], known["hidden_size"]) == (["Qwen3ForCausalLM"], "bfloat16", 4096)
+        assert arguments.served_model_name == "Qwen/Qwen3-8B"
+        with pytest.raises(UsageError, match=r"mean Qwen/Qwen3-8B or .* Else give a folder with its config\.json"):
+            imported("vllm.engine.arg_utils").EngineArgs("somebody/Qwen3-8B")
+
+
+def test_model_in_the_hubs_cache_stays_as_named(imported: Import, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(hub, "config_file", lambda name: (tmp_path, "cache", ""))
+    with serving.until_ready(course(), lambda: None):
+        assert imported("vllm.engine.arg_utils").EngineArgs("Qwen/Qwen3-8B").model == "Qwen/Qwen3-8B"
+
+
+@pytest.mark.parametrize(
+    ("name", "form"), [("RedHatAI/Qwen3-8B-FP8-dynamic", "float-quantized"), ("org/qwen3-8b-quantized.w8a8", "int-quantized")]
+)
+def test_name_of_a_quantized_model_tells_its_scheme(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    scheme = SimpleNamespace(model_dump=lambda **_: {"targets": ["Linear"]})
+    made = SimpleNamespace(preset_name_to_scheme=lambda scheme_name, targets: scheme)
+    monkeypatch.setitem(sys.modules, "compressed_tensors", SimpleNamespace(quantization=made))
+    monkeypatch.setitem(sys.modules, "compressed_tensors.quantization", made)
+    values = engine_models.config(name)
+    assert values is not None
+    assert values["hidden_size"] == 4096
+    assert values["quantization_config"]["format"] == form
+    assert values["quantization_config"]["config_groups"] == {"group_0": {"targets": ["Linear"]}}
 
 
 def test_unknown_model_is_wrong_usage(imported: Import) -> None:

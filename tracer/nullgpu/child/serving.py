@@ -1,7 +1,7 @@
 """Serving engines: vLLM loads no weights here, and a job that only serves ends when its engine is ready.
 
 By then the engine has measured its own peak and taken the rest of its share of the card for the KV cache; requests change
-neither. Weights are made on the card by vLLM's own dummy loading, so a folder with a configuration is enough.
+neither. Weights are made on the card by vLLM's own dummy loading, so a model's configuration is enough.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 
 from vramcast.core.errors import UsageError
 from vramcast.tracer.hooks.replacement import replace_when_imported
+from vramcast.tracer.nullgpu.child import engine_models
 from vramcast.tracer.program.training_loop import Course
 
 # spec: vLLM 0.19 to 0.22.
@@ -51,7 +52,7 @@ def until_ready(course: Course, before_stop: Callable[[], None]) -> Iterator[Non
 
     with contextlib.ExitStack() as stack:
         replace_when_imported(stack, _ARGUMENTS, "EngineArgs.create_engine_config", _without_weights)
-        replace_when_imported(stack, _ARGUMENTS, "EngineArgs.__post_init__", _rejecting_in_a_sentence)
+        replace_when_imported(stack, _ARGUMENTS, "EngineArgs.__post_init__", _with_known_model)
         for module, make in _ENGINES.items():
             replace_when_imported(stack, module, make, end_when_made)
         yield
@@ -69,6 +70,18 @@ def _without_weights(create: Callable[..., Any]) -> Callable[..., Any]:
         return create(arguments, *args, **kwargs)
 
     return _rejecting_in_a_sentence(create_engine_config)
+
+
+def _with_known_model(check: Callable[..., None]) -> Callable[..., None]:
+    """Return a check of an engine's arguments that replaces a model's name by a folder if only vramcast knows its sizes."""
+
+    def __post_init__(arguments: Any) -> None:
+        if (folder := engine_models.folder(arguments.model)) is not None:
+            arguments.served_model_name = arguments.served_model_name or arguments.model
+            arguments.model = folder
+        check(arguments)
+
+    return _rejecting_in_a_sentence(__post_init__)
 
 
 def _rejecting_in_a_sentence(call: Callable[..., Any]) -> Callable[..., Any]:
