@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Command, Job, Training
 from vramcast.tracer.format.ledger import Entered, Entry
-from vramcast.tracer.format.trace import COURSE, Action, Category, Phase, Trace
+from vramcast.tracer.format.trace import COURSE, SERVING, Action, Category, Phase, Trace
 from vramcast.tracer.observation import Observation, RecordedTracer
 from vramcast.tracer.protocol.run_options import RunOptions
 
@@ -61,6 +62,14 @@ def test_selects_further_runs(kinds: tuple[Entered, ...], expected: list[str]) -
     assert wanted([Entry(kind, NUMBER, 1) for kind in kinds]) == expected
     _, runs = answered(seen(100, *kinds), dict.fromkeys(("largest", "smallest", "otherwise"), seen(100)))
     assert runs == ["drawn", *expected]
+
+
+def test_engine_that_divided_its_card_runs_once() -> None:
+    first = seen(100, Entered.LARGEST)
+    assert first.trace is not None
+    header = {**first.trace.header, SERVING: {"engine": "vllm", "starts": True}}
+    _, runs = answered(replace(first, trace=replace(first.trace, header=header)), {})
+    assert runs == ["drawn"]
 
 
 def test_bound_covers_other_answers() -> None:

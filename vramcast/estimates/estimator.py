@@ -417,6 +417,8 @@ class Estimator:
         if options.answers == "drawn":
             on_card = on_card.with_smallest_cards()
         found = replace(_estimate(self, job, replace(chosen, on_card=on_card), start_s), growth=growth)
+        if found.serving is not None and found.serving.starts is not None:
+            return found  # its own check decides, and has no other answer for other values or a slow card
         found = self._with_ceiling(found, tracer, options, on_card, deadline)
         return self._with_slow_card(found, tracer, options, deadline)
 
