@@ -52,6 +52,7 @@ from vramcast.simulator.rules import AllocatorRules
 from vramcast.simulator.settings import Settings, UnknownSetting
 from vramcast.tracer.format.ledger import Code, Entered, Entry, words
 from vramcast.tracer.format.rank_facts import world_size_of
+from vramcast.tracer.format.serving import serving_of
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn.libraries import prefers_others
 from vramcast.tracer.observation import Tracer
@@ -411,14 +412,16 @@ class Estimator:
         """Estimate a job from the observations of one tracer, the one of this estimator."""
         chosen, growth = other_plans.observed(tracer, job, options, deadline), None
         on_card, options = chosen.on_card, chosen.options
-        if options.answers == "drawn" and not options.slow:
+        serving = serving_of(on_card.seen.trace)
+        has_divided = serving is not None and serving.starts is not None
+        if options.answers == "drawn" and not options.slow and not has_divided:
             found_loops = watched(tracer, job, options, on_card, deadline)
             on_card, growth = found_loops.on_card, found_loops.growth
         if options.answers == "drawn":
             on_card = on_card.with_smallest_cards()
         found = replace(_estimate(self, job, replace(chosen, on_card=on_card), start_s), growth=growth)
-        if found.serving is not None and found.serving.starts is not None:
-            return found  # its own check decides, and has no other answer for other values or a slow card
+        if has_divided:
+            return found  # the engine's own check decides; steps, other values and a slow card change nothing
         found = self._with_ceiling(found, tracer, options, on_card, deadline)
         return self._with_slow_card(found, tracer, options, deadline)
 
