@@ -45,6 +45,7 @@ def test_compilers_use_job_process_and_own_folder(tmp_path: Path, monkeypatch: p
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "TORCHINDUCTOR_WORKER_START": "fork",
         "TRITON_CACHE_AUTOTUNING": "0",
+        "VLLM_NO_USAGE_STATS": "1",
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled" / "inductor"),
         "TRITON_CACHE_DIR": str(tmp_path / "compiled" / "triton"),
     }

@@ -32,6 +32,7 @@ _CACHES: Final = {
     "TRITON_CACHE_DIR": "triton",
 }  # spec: names; ours: values
 _VLLM: Final = "VLLM_CACHE_ROOT"  # spec: vLLM's environment variables
+_NO_REPORT: Final = "VLLM_NO_USAGE_STATS"  # spec: as above; vLLM reports each start on a card to its makers
 _VLLM_MODELS: Final = "modelinfos"  # spec: vLLM 0.22, registry.py; facts about model classes, which take it 10 s each to find
 
 
@@ -50,6 +51,7 @@ def prepare(environ: MutableMapping[str, str] = os.environ) -> None:
         torch_api.inductor_config.compile_threads = int(threads)
         torch_api.inductor_config.worker_start_method = "fork"
     environ.update(_own_caches())
+    environ[_NO_REPORT] = "1"
     if folder := os.environ.get(LENT):
         environ[_VLLM] = _vllm_folder(folder)
     _when_first_compiled()
