@@ -296,6 +296,16 @@ def test_notes_accounts_of_engine(eager: bool, graphs_bytes: int, imported: Impo
     assert driver == [(known.non_torch_bytes, known.graph_bytes, known.node_bytes)]
 
 
+def test_size_of_graphs_is_unknown_until_they_are_captured(imported: Import, monkeypatch: pytest.MonkeyPatch) -> None:
+    accounts: dict[str, Any] = {}
+    with engine_accounts.noted(accounts, CARD, lambda *_: None):
+        worker = imported("vllm.v1.worker.gpu_worker")
+        monkeypatch.setattr(worker.Runner, "capture_model", lambda runner: 1 // 0)  # as if time were up
+        with pytest.raises(ZeroDivisionError):
+            worker.Worker().compile_or_warm_up_model()
+    assert not {"graphs_bytes", "starts"} & set(accounts)
+
+
 @pytest.mark.parametrize(
     ("available", "least"),
     [(40, {"missing_bytes": 10, "max_context": 81}), (0, {"missing_bytes": 50, "max_context": 1}), (-9, {"missing_bytes": 50})],

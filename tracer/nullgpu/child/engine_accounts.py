@@ -101,7 +101,6 @@ def noted(accounts: dict[str, Any], card: str, set_driver: Callable[[int, int, i
     def captured(warm_up: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def compile_or_warm_up_model(worker: Any) -> Any:
             runner, capture = worker.model_runner, worker.model_runner.capture_model
-            accounts["graphs_bytes"] = 0
 
             def capture_model() -> int:
                 accounts["graphs_bytes"] = int(capture())
@@ -112,6 +111,7 @@ def noted(accounts: dict[str, Any], card: str, set_driver: Callable[[int, int, i
                 result = warm_up(worker)
             finally:
                 del runner.capture_model
+            accounts.setdefault("graphs_bytes", 0)
             accounts["starts"] = True
             return result
 
