@@ -16,7 +16,7 @@ LEAVES: Final = frozenset(
 )
 
 
-_TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter})
+TENSORS: Final = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 def tensors_in(*values: Any) -> list[torch.Tensor]:
@@ -28,7 +28,7 @@ def tensors_in(*values: Any) -> list[torch.Tensor]:
         elif type(value) in LEAVES:
             continue
         elif isinstance(value, (list, tuple)):  # an optimizer's lists have hundreds
-            found += value if _TENSORS.issuperset(map(type, value)) else tensors_in(*value)
+            found += value if TENSORS.issuperset(map(type, value)) else tensors_in(*value)
         elif isinstance(value, dict):
             found += tensors_in(*value.values())
     return found
@@ -48,13 +48,13 @@ def leaves_of(value: Any) -> list[Any]:
     return tree_flatten(value)[0]
 
 
-def map_leaves(change: Callable[[Any], Any], value: Any) -> Any:
-    """Return `value` with each leaf changed."""
+def map_leaves(change: Callable[[Any], Any], value: Any, leaf: type | None = None) -> Any:
+    """Return `value` with each leaf changed; `leaf` is another type of leaves."""
     kind = type(value)
-    if kind in LEAVES:
+    if kind in LEAVES or kind is leaf:
         return change(value)
     if kind is tuple or kind is list:
-        return kind([map_leaves(change, part) for part in value])
+        return kind([map_leaves(change, part, leaf) for part in value])
     if kind is dict:
-        return {key: map_leaves(change, part) for key, part in value.items()}
+        return {key: map_leaves(change, part, leaf) for key, part in value.items()}
     return tree_map(change, value)

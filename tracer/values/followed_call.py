@@ -9,19 +9,19 @@ from typing import Any
 
 import torch
 
-from vramcast.tracer.hooks.tensors import leaves_of, map_leaves
+from vramcast.tracer.hooks.tensors import LEAVES, leaves_of, map_leaves
 from vramcast.tracer.values import unknown_values
+from vramcast.tracer.values.function_kinds import COPIES, FLOATS
 from vramcast.tracer.values.host_reads import ReadLog, count, masks, numbers, raw, repeated, selected
 from vramcast.tracer.values.max_shapes import deciding
 from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Origin, Recipe, Step, drawn_leaf, is_too_much, made
 from vramcast.tracer.values.tensor_values import TensorValues
 
-COPIES = frozenset({"cpu", "to", "tolist", "copy_", "type"})
-FLOATS = frozenset({"__float__", "item", "tolist"})  # calls that hand floats to the host as Python numbers
 MAX_FLOATS = 4096  # arbitrary: per tensor; a program does not inspect more numbers one by one
 # Calls with results that may be larger than the product of their arguments' sizes.
 _SQUARING = frozenset({"block_diag", "combinations", "corrcoef", "cov", "diag", "diag_embed", "diagflat", "vander"})
 _MOVES = frozenset({"clone", "contiguous", "cuda", "detach", "to"})
+_DROPPED = frozenset({"generator", "pin_memory", "non_blocking"})  # arguments without a meaning on the host
 
 
 def _on_host(func: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
@@ -38,6 +38,38 @@ def _again(func: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
         args = (args[0].clone(), *args[1:])
     result = _on_host(func, name, args, kwargs)
     return args[0] if name == "__setitem__" else result
+
+
+def most_elements(arguments: Any, tensors: list[torch.Tensor]) -> float:
+    """Return a size that no result exceeds: each dimension is one of a tensor, or follows from numbers."""
+    numbers = [n for n in leaves_of(arguments) if type(n) is int or (type(n) is float and not tensors)]
+    return math.prod(max(abs(n), 1 / (abs(n) or 1)) for n in numbers) * math.prod(max(t.numel(), 1) for t in tensors)
+
+
+def derivation(values: TensorValues, func: Callable[..., Any], name: str, args: Any, kwargs: Any, tensors: Any) -> Step:
+    """Return a step that repeats a call with usual arguments, among them `tensors`; take it before the call."""
+    recipes = {id(tensor): values.recipe(tensor) for tensor in tensors}
+
+    def with_recipes(value: Any) -> Any:
+        return recipes.get(id(value), value)
+
+    is_flat = LEAVES.issuperset(map(type, args))
+    return Step(
+        name,
+        functools.partial(_again, func, name),
+        tuple(map(with_recipes, args)) if is_flat else map_leaves(with_recipes, args, slice),
+        {key: map_leaves(with_recipes, value) for key, value in kwargs.items() if key not in _DROPPED} if kwargs else {},
+        [recipes[id(tensor)] for tensor in tensors],
+    )
+
+
+def result_recipe(step: Step, place: int, result: torch.Tensor, *, rounds: bool = False) -> Recipe:
+    """Return the recipe of one result of a step; a result that only moves or rounds drawn data is itself drawn."""
+    if rounds or (step.name in _MOVES and result.is_floating_point()):
+        source = step.args[0] if step.args else None
+        if isinstance(source, Recipe) and source.is_drawn and source.shape == result.shape:
+            return drawn_leaf(result.shape, result.dtype)
+    return made(step, place, result)
 
 
 def _n_places(indices: torch.Tensor, shape: torch.Size) -> int:
@@ -142,18 +174,13 @@ class Call:
 
         if self.name == "cuda":
             return int(self.args[0].numel())
-        if self.name not in _SQUARING and (most := self._most_elements()) <= LARGE_ELEMENTS:
+        if self.name not in _SQUARING and (most := most_elements((self.args, self.kwargs), self.tensors)) <= LARGE_ELEMENTS:
             return int(most)  # calls on meta tensors are slow, and the first one imports sympy
         try:
             results = self.func(*map_leaves(meta, self.args), **map_leaves(meta, self.kwargs))
         except Exception:  # the shape depends on values: the result is no larger than its source
             return 0
         return max((t.numel() for t in leaves_of(results) if isinstance(t, torch.Tensor)), default=0)
-
-    def _most_elements(self) -> float:
-        """Return a size that no result exceeds: each dimension is one of a tensor, or follows from numbers."""
-        numbers = [n for n in leaves_of((self.args, self.kwargs)) if type(n) is int or (type(n) is float and not self.tensors)]
-        return math.prod(max(abs(n), 1 / (abs(n) or 1)) for n in numbers) * math.prod(max(t.numel(), 1) for t in self.tensors)
 
     def _arguments(self, host: Callable[[torch.Tensor], Any]) -> tuple[Any, dict[str, Any]]:
         """Return the call's arguments for the host, with each tensor replaced by `host(tensor)`."""
@@ -165,8 +192,7 @@ class Call:
 
         if self.name == "cuda":
             return map_leaves(replaced, self.args[:1]), {}
-        dropped = ("generator", "pin_memory", "non_blocking")
-        kwargs = {key: map_leaves(replaced, value) for key, value in self.kwargs.items() if key not in dropped}
+        kwargs = {key: map_leaves(replaced, value) for key, value in self.kwargs.items() if key not in _DROPPED}
         if isinstance(kwargs.get("device"), int):
             kwargs["device"] = "cpu"
         return map_leaves(replaced, self.args), kwargs
@@ -193,16 +219,18 @@ class Call:
         """Return a step that repeats the call; take it before the call changes anything."""
         if self.name.startswith("_foreach") or unknown_values.is_drawn_afresh(self.name):
             return None
-        args, kwargs = self._arguments(self._values.recipe)
-        return Step(self.name, functools.partial(_again, self.func, self.name), args, kwargs)
+        parts: list[Recipe] = []
+
+        def recipe(tensor: torch.Tensor) -> Recipe:
+            parts.append(self._values.recipe(tensor))
+            return parts[-1]
+
+        args, kwargs = self._arguments(recipe)
+        return Step(self.name, functools.partial(_again, self.func, self.name), args, kwargs, parts)
 
     def recipe(self, step: Step, place: int, result: torch.Tensor) -> Recipe:
-        """Return the recipe of one result; a result that only moves or rounds drawn data is itself drawn."""
-        source = step.args[0] if step.args else None
-        is_same = unknown_values.makes_integers(self.name, self.args) or (self.name in _MOVES and result.is_floating_point())
-        if is_same and isinstance(source, Recipe) and source.is_drawn and source.shape == result.shape:
-            return drawn_leaf(result.shape, result.dtype)
-        return made(step, place, result)
+        """Return the recipe of one result."""
+        return result_recipe(step, place, result, rounds=unknown_values.makes_integers(self.name, self.args))
 
     @property
     def has_selection(self) -> bool:

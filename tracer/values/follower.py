@@ -33,7 +33,7 @@ from torch.overrides import TorchFunctionMode
 
 from vramcast.tracer.format.ledger import Code, Entered, Entry
 from vramcast.tracer.hooks.replacement import Replaced, when_imported
-from vramcast.tracer.hooks.tensors import LEAVES, leaves_of, tensors_in
+from vramcast.tracer.hooks.tensors import LEAVES, leaves_of, map_leaves, tensors_in
 from vramcast.tracer.hooks.torch_api import (
     CHECKS_GRADIENTS,
     COMPILED_AHEAD,
@@ -50,34 +50,29 @@ from vramcast.tracer.hooks.torch_api import (
 from vramcast.tracer.protocol.run_options import Answers
 from vramcast.tracer.ranks.simulated_peers import Absent
 from vramcast.tracer.values import collectives, max_shapes, unknown_values
-from vramcast.tracer.values.followed_call import COPIES, FLOATS, Call
+from vramcast.tracer.values.followed_call import Call, derivation, most_elements, result_recipe
+from vramcast.tracer.values.function_kinds import (
+    BACKWARD,
+    CHECKED,
+    COPIES,
+    FLOATS,
+    PASSED,
+    SCALARS,
+    is_silent,
+    kind_of,
+    usual_tensors,
+)
 from vramcast.tracer.values.host_reads import masks, raw
 from vramcast.tracer.values.host_weights import HostWeights
 from vramcast.tracer.values.read_numbers import LARGE_FLOAT, MAX_PER_STEP, Decisions, Reading, has_number, sizes_in
-from vramcast.tracer.values.recipes import BOUNDED, LARGE_ELEMENTS, Origin, host_only
+from vramcast.tracer.values.recipes import BOUNDED, LARGE_ELEMENTS, Origin, Recipe, Step, host_only
 from vramcast.tracer.values.tensor_values import TensorValues
 
-# Calls that reveal no values, or have no meaning for a copy.
-_PASSED = frozenset({
-    "__get__", "__set__", "__delete__", "__len__", "__repr__", "__format__", "__hash__", "__reduce_ex__", "__deepcopy__",
-    "__dlpack__", "data_ptr", "detach_", "dim", "element_size", "empty", "empty_like", "empty_strided", "get_device",
-    "is_complex", "is_contiguous", "is_floating_point", "is_pinned", "is_shared", "ndimension", "nelement", "new_empty",
-    "numel", "numpy", "pin_memory", "record_stream", "register_hook", "requires_grad_", "retain_grad", "set_",
-    "share_memory_", "size", "storage", "storage_offset", "stride", "untyped_storage",
-})  # fmt: skip
-# Calls with a plain Python result that is a value from the card.
-_SCALARS = frozenset({
-    "item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__complex__", "__contains__", "equal", "allclose",
-    "is_nonzero",
-})  # fmt: skip
-# Calls that first check whether their matrix is finite; it is assumed to be.
-_CHECKED = frozenset({"linalg_eig", "linalg_eigvals"})
 # The commonest optimizers; some others keep numbers on the card.
 _OPTIMIZERS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
 # Modes, and types of tensors, with which a compiler tries out a graph: without storage, with sizes that are no numbers.
 _COMPILING = (DispatchModeKey.FAKE, DispatchModeKey.PROXY, DispatchModeKey.FUNCTIONAL)
 _TRIED = frozenset({"FakeTensor", "FunctionalTensor"})  # their modules may not be loaded
-_BACKWARD = (torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
 _NOTHING = object()  # the host did not make the call
 _MAX_DRAWN_READS = MAX_PER_STEP  # a loop until convergence would never end: from here on it reads zeros
 _DRAWN_ON_HOST = "vramcast_reading"  # an attribute of a host tensor that holds a drawn number
@@ -124,21 +119,81 @@ class Values(TensorValues, TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        name: str = getattr(func, "__name__", "")
-        if name == "__get__":  # the most frequent one: a shape, a gradient
-            return self._passed(func, name, args, kwargs)
+        kind = kind_of(func)
+        if kind.name == "__get__":  # the most frequent one: a shape, a gradient
+            return self._passed(func, kind.name, args, kwargs)
         if n_dispatch_modes() and any(dispatch_mode(key) is not None for key in _COMPILING):
             return func(*args, **kwargs)
+        tensors = usual_tensors(args, kwargs)
+        is_at_length = tensors is None or kind.is_at_length or functorch_level() is not None
+        if tensors is None or is_at_length or (kind.is_constructor and default_device.CURRENT_DEVICE is not None):
+            return self._at_length(func, kind.name, args, kwargs)
+        if kind.is_passed:
+            return self._passed(func, kind.name, args, kwargs)
+        if kind.is_computing:
+            return self._on_host(func, args, kwargs)
+        if not any(map(self.on_card, tensors)):
+            return self._of_host(func, kind.name, args, kwargs, tensors, has_numbers=False)
+        if kind.is_derivation and (kind.name != "__getitem__" or len(tensors) == 1) and not all(map(self.is_known, tensors)):
+            return self._derived(func, kind.name, args, kwargs, tensors)
+        mirrored = self._mirrored(func, kind.name, args, tensors) if is_silent(kind.name, args, kwargs, tensors) else None
+        if mirrored is not None:
+            result = func(*args)
+            with torch.no_grad():
+                self._shadows.keep_all(_pairs(result, mirrored[0]), mirrored[1])
+            return result
+        return self._at_length(func, kind.name, args, kwargs)
+
+    def _mirrored(self, func: Any, name: str, args: Any, tensors: list[torch.Tensor]) -> tuple[Any, Origin] | None:
+        """Return the host's result of a call that reads nothing and changes no argument; None: it needs a closer look."""
+        if most_elements(args, tensors) > LARGE_ELEMENTS:
+            return None
+        known, origin = {}, Origin.KNOWN
+        for tensor in tensors:
+            found = self.value(tensor)
+            if found is None:
+                return None
+            known[id(tensor)], origin = found[0], max(origin, found[1])
+        if origin and name in BOUNDED:
+            return None
+        try:
+            with host_only():
+                return func(*map_leaves(lambda value: known.get(id(value), value), args)), origin
+        except Exception:  # the host may lack what the card supports
+            return None
+
+    def _derived(self, func: Any, name: str, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> Any:
+        """Make a call with unknown arguments, whose code reads nothing from the card, and keep the recipes of its results."""
+        step = None if unknown_values.is_drawn_afresh(name) else derivation(self, func, name, args, kwargs, tensors)
+        outer, self.call = self.call, name
+        try:
+            result = func(*args, **kwargs)
+        finally:
+            self.call = outer
+        if step is not None:
+            self._keep_recipes(step, leaves_of(result), result_recipe)
+        return result
+
+    def _keep_recipes(self, step: Step, results: list[Any], recipe: Callable[[Step, int, torch.Tensor], Recipe]) -> None:
+        """Keep the recipes of a step's results on the card with contents that are not known."""
+        for place, tensor in enumerate(results):
+            if not isinstance(tensor, torch.Tensor) or not self.on_card(tensor) or tensor.layout != torch.strided:
+                continue
+            if self._shadows.find(tensor) is None:
+                self._shadows.keep_recipe(tensor, recipe(step, place, tensor))
+
+    def _at_length(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """Make any other call."""
         if name in ("__getitem__", "__setitem__"):
             args = (args[0], self._with_bounds_read(args[1]), *args[2:])
         has_numbers = self._decisions.are_there and has_number((*args, *kwargs.values()))
         if has_numbers:
             self._decisions.sized(name, sizes_in(name, args, kwargs))
-        if func in _BACKWARD:
+        if func in BACKWARD:
             return self._backward(func, args, kwargs)
         if name == "to" and len(args) == 2 and not kwargs and args[1] == args[0].device:  # as for each norm when one clips them
             return func(*args)
-        if name in _PASSED or functorch_level() is not None:
+        if name in PASSED or functorch_level() is not None:
             result = self._passed(func, name, args, kwargs)
             if name == "__deepcopy__":
                 self.copied(result, args[0])
@@ -146,7 +201,7 @@ class Values(TensorValues, TorchFunctionMode):
         if unknown_values.is_computing(name):
             return (
                 self._answered(Call(self, func, name, args, kwargs, []), [b"\1"])
-                if name in _CHECKED
+                if name in CHECKED
                 else self._on_host(func, args, kwargs)
             )
         default = default_device.CURRENT_DEVICE
@@ -197,7 +252,7 @@ class Values(TensorValues, TorchFunctionMode):
         if not drawn and not has_numbers:
             return result
         has_most = bool(drawn) and all(getattr(t, _DRAWN_ON_HOST) for t in drawn)
-        if name in _SCALARS:
+        if name in SCALARS:
             return self._read(name, result, has_most=has_most)
         if isinstance(result, torch.Tensor) and result.numel() == 1:
             self._mark(result, has_most=has_most and name in BOUNDED)
@@ -330,15 +385,10 @@ class Values(TensorValues, TorchFunctionMode):
         return self._recorded(call)
 
     def _recorded(self, call: Call, reads: list[bytes] | None = None, mirrored: Any = _NOTHING) -> Any:
-        step = call.step() if call.name not in _SCALARS else None
+        step = call.step() if call.name not in SCALARS else None
         result = self._both(call, mirrored, call.selection() if reads is None else reads)
         if step is not None:
-            among = [call.args[0]] if call.name == "__setitem__" else leaves_of(result)
-            for place, tensor in enumerate(among):
-                if not isinstance(tensor, torch.Tensor) or not self.on_card(tensor) or tensor.layout != torch.strided:
-                    continue
-                if self._shadows.find(tensor) is None:
-                    self._shadows.keep_recipe(tensor, call.recipe(step, place, tensor))
+            self._keep_recipes(step, [call.args[0]] if call.name == "__setitem__" else leaves_of(result), call.recipe)
         return result
 
     def _both(self, call: Call, mirrored: Any, reads: list[bytes]) -> Any:
@@ -349,7 +399,8 @@ class Values(TensorValues, TorchFunctionMode):
             reads, mirrored = self._otherwise(call, reads, mirrored, most)
         elif call.origin and reads:
             reads, mirrored = self._another_number(call, reads, mirrored)
-        bounds = call.step() if call.origin and call.name in BOUNDED and call.on_card else None
+        is_bounded = mirrored is not _NOTHING and call.origin and call.name in BOUNDED and call.on_card
+        bounds = call.step() if is_bounded else None
         result = self._answered(call, reads, most is not None)
         if mirrored is _NOTHING:
             return result
@@ -368,7 +419,7 @@ class Values(TensorValues, TorchFunctionMode):
     def _answered(self, call: Call, reads: list[bytes], has_most: bool = False) -> Any:
         outer, self.call = self.call, call.name
         try:
-            is_exhausted = call.origin and call.name in _SCALARS and self._reads_of_step >= _MAX_DRAWN_READS
+            is_exhausted = call.origin and call.name in SCALARS and self._reads_of_step >= _MAX_DRAWN_READS
             if is_exhausted:
                 self._decisions.exhausted()
             if not reads or is_exhausted:
@@ -390,7 +441,7 @@ class Values(TensorValues, TorchFunctionMode):
         return result
 
     def _count(self, call: Call, taken: int, has_most: bool) -> None:
-        is_number = call.name in _SCALARS or _reads_floats(call)
+        is_number = call.name in SCALARS or _reads_floats(call)
         self.reads += taken if is_number else 0
         self._reads_of_step += taken if is_number else 0
         is_shape = call.origin == Origin.LARGE and not _reads_floats(call)
@@ -419,19 +470,14 @@ class Values(TensorValues, TorchFunctionMode):
         self._card.know(reads)
 
     def _settle(self, call: Call, result: Any, mirrored: Any) -> Any:
-        if call.name in _SCALARS:
+        if call.name in SCALARS:
             lasting = not call.origin or self._reads_of_step < _MAX_DRAWN_READS
             value = mirrored if lasting and type(mirrored) is type(result) else result
             is_counted = call.origin == Origin.LARGE and not _reads_floats(call)
             if not call.origin or not lasting or is_counted or max_shapes.is_branch(call.name, call.args[0]):
                 return value
             return self._read(call.name, value, has_most=self._most(call) is not None)
-        ours, theirs = leaves_of(result), leaves_of(mirrored)
-        if len(ours) != len(theirs):
-            return result
-        pairs = [
-            (a, b) for a, b in zip(ours, theirs, strict=True) if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
-        ]
+        pairs = _pairs(result, mirrored)
         with torch.no_grad():
             for tensor, value in pairs:
                 if not self.on_card(tensor) and tensor.shape == value.shape and call.name in COPIES:
@@ -484,7 +530,7 @@ class Values(TensorValues, TorchFunctionMode):
         if each is None:
             return None
         value = torch.full(counted.shape, each, dtype=counted.dtype, device="cpu")
-        return [raw(value)], value.tolist() if call.name in _SCALARS else value
+        return [raw(value)], value.tolist() if call.name in SCALARS else value
 
     def _otherwise(self, call: Call, reads: list[bytes], mirrored: Any, most: Any) -> tuple[list[bytes], Any]:
         """Return the answers to the card's reads, and a substitute for the host's result, in a run with other answers."""
@@ -500,6 +546,13 @@ class Values(TensorValues, TorchFunctionMode):
             other = bytes([not any(reads[0])]) + bytes(len(reads[0]) - 1)
             return [other], _NOTHING if mirrored is _NOTHING else not mirrored
         return reads, mirrored
+
+
+def _pairs(result: Any, mirrored: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return the tensors among a call's results with those among the host's; none if the two differ in number."""
+    ours, theirs = leaves_of(result), leaves_of(mirrored)
+    both = zip(ours, theirs, strict=True) if len(ours) == len(theirs) else ()
+    return [(a, b) for a, b in both if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)]
 
 
 def _like(name: str, value: torch.Tensor, mirrored: Any) -> Any:

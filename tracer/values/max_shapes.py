@@ -20,6 +20,8 @@ _BY_ALL = frozenset({
 _SPARSE = frozenset({"to_sparse", "to_sparse_bsc", "to_sparse_bsr", "to_sparse_coo", "to_sparse_csc", "to_sparse_csr"})
 COPIES = frozenset({"copy_", "cpu", "item", "to", "tolist", "type"})
 NUMBERS = COPIES | {"__index__", "__int__"}  # calls that hand one element or all elements to the host
+# Calls that `deciding` and `most` know.
+READING = _BY_ALL | _SPARSE | COPIES | {"coalesce", "masked_select", "nms", "repeat_interleave", "where"}
 _TRUTHS = frozenset({"__bool__", "__contains__", "allclose", "equal", "is_nonzero"})
 
 

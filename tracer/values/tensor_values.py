@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import torch
 
+from vramcast.tracer.hooks.tensors import TENSORS
 from vramcast.tracer.program.meta_model import BIG_BYTES
 from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Budget, Origin, OverBudget, Recipe, drawn_leaf, work_out
 
@@ -61,8 +62,9 @@ def version(tensor: torch.Tensor) -> int:
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor that owns the storage: a functional collective returns a wrapper that waits on first use."""
-    is_waiting = type(tensor).__name__ == "AsyncCollectiveTensor"  # its module may not be loaded
-    return tensor.elem if is_waiting else tensor  # type: ignore[attr-defined]
+    if type(tensor) in TENSORS or type(tensor).__name__ != "AsyncCollectiveTensor":  # its module may not be loaded
+        return tensor
+    return tensor.elem  # type: ignore[attr-defined]
 
 
 def is_dense_from_start(tensor: torch.Tensor) -> bool:
@@ -83,6 +85,10 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
     return plain(tensor).untyped_storage()
 
 
+def _key(tensor: torch.Tensor) -> int:
+    return plain(tensor).untyped_storage()._cdata
+
+
 class Shadows:
     """All shadows and recipes of one job; each is dropped with its storage."""
 
@@ -92,7 +98,7 @@ class Shadows:
 
     def find(self, tensor: torch.Tensor) -> Shadow | None:
         """Return the shadow under `tensor` if its contents are known."""
-        entry = self._by_storage.get(_storage(tensor)._cdata)
+        entry = self._by_storage.get(_key(tensor))
         if entry is None or version(tensor) != entry[0].version or _end_bytes(tensor) > entry[0].known_bytes:
             return None
         return entry[0]
@@ -100,8 +106,11 @@ class Shadows:
     @staticmethod
     def view(shadow: Shadow, tensor: torch.Tensor) -> torch.Tensor:
         """Return the host tensor over `shadow` with the layout of `tensor` over its own storage."""
-        with torch.inference_mode(False):  # a tensor made in inference mode cannot be changed in place elsewhere
-            seen = torch.empty(0, dtype=tensor.dtype, device="cpu")  # independent of the default device
+        if torch.is_inference_mode_enabled():
+            with torch.inference_mode(False):  # a tensor made in inference mode cannot be changed in place elsewhere
+                seen = torch.empty(0, dtype=tensor.dtype, device="cpu")  # independent of the default device
+        else:
+            seen = torch.empty(0, dtype=tensor.dtype, device="cpu")
         return seen.set_(shadow.storage, tensor.storage_offset(), tensor.shape, tensor.stride())
 
     def later(self, shadow: Shadow, tensor: torch.Tensor) -> Callable[[], torch.Tensor | None]:
@@ -128,7 +137,7 @@ class Shadows:
         parts: dict[int, list[torch.Tensor]] = {}
         for tensor, value in pairs:
             if is_small(tensor) and tensor.shape == value.shape and tensor.dtype == value.dtype:
-                parts.setdefault(_storage(tensor)._cdata, []).append(tensor)
+                parts.setdefault(_key(tensor), []).append(tensor)
         for tensors in parts.values():
             first, size_bytes = tensors[0], sum(tensor.nbytes for tensor in tensors)
             if len(tensors) > 1 and size_bytes == _storage(first).nbytes() and self.find(first) is None:
@@ -151,7 +160,7 @@ class Shadows:
 
     def laid(self, tensor: torch.Tensor) -> None:
         """Record that a tensor was made from a storage: the first such tensor has the contents last written there."""
-        entry = self._by_storage.get(_storage(tensor)._cdata)
+        entry = self._by_storage.get(_key(tensor))
         if entry is not None and entry[0].version == _UNSEEN:
             entry[0].version = version(tensor)
 
@@ -165,7 +174,7 @@ class Shadows:
 
     def changed(self, tensor: torch.Tensor) -> None:
         """Record that the latest in-place change of `tensor` was also made to its shadow."""
-        entry = self._by_storage.get(_storage(tensor)._cdata)
+        entry = self._by_storage.get(_key(tensor))
         if entry is not None:
             entry[0].version = version(tensor)
 
@@ -180,10 +189,8 @@ class Shadows:
 
     def recipe(self, tensor: torch.Tensor) -> Recipe | None:
         """Return the recipe of `tensor`, if there is one."""
-        entry = self._recipes.get(_storage(tensor)._cdata)
-        if entry is None or entry[0].version != version(tensor):
-            return None
-        return entry[0].by_place.get(_place(tensor))
+        entry = self._recipes.get(_key(tensor))
+        return entry[0].by_place.get(_place(tensor)) if entry is not None and entry[0].version == version(tensor) else None
 
     def keep_recipe(self, tensor: torch.Tensor, recipe: Recipe) -> None:
         """Record the recipe of `tensor`."""
@@ -257,6 +264,12 @@ class TensorValues:
         if isinstance(value, str):
             return value.partition(":")[0] in self._devices
         return isinstance(value, torch.device) and value.type in self._devices
+
+    def is_known(self, tensor: torch.Tensor) -> bool:
+        """Return whether the contents of `tensor` are available at once."""
+        if not is_small(tensor):
+            return False
+        return self._shadows.find(tensor) is not None if self.on_card(tensor) else not _is_hollow(tensor)
 
     def value(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Origin] | None:
         """Return a host tensor with the contents of `tensor`, and their origin; None if they are not available at once."""
