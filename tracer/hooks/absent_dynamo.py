@@ -1,11 +1,13 @@
 """A stand-in for torch's compiler front end until a job wants something of it: most jobs compile nothing.
 
 Its import takes about as long as torch's own. PyTorch imports it for every optimizer and dispatch mode, to mark functions
-that are not compiled and to break graphs. The stand-in does both, and imports the module for anything else.
+that are not compiled and to break graphs. The stand-in does both, and imports the module for anything else. A function
+that `torch.compile` decorates is compiled when it is called: bitsandbytes decorates some, and few jobs call them.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from collections.abc import Callable
@@ -15,7 +17,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
-from vramcast.tracer.hooks.torch_api import DYNAMO, DYNAMO_ANSWER, DYNAMO_DISABLED
+from vramcast.tracer.hooks.torch_api import DYNAMO, DYNAMO_ANSWER, DYNAMO_DISABLED, DYNAMO_INLINED
 
 _ATTRIBUTE: Final = DYNAMO.rpartition(".")[2]
 _UTILS: Final = f"{DYNAMO}.utils"  # torchvision takes a function out of it
@@ -85,6 +87,7 @@ def stand_in() -> None:
     sys.modules[DYNAMO] = vars(torch)[_ATTRIBUTE] = place
     sys.modules[_UTILS] = _StandIn(_UTILS, is_compile_supported=lambda kind: _imported().utils.is_compile_supported(kind))
     sys.meta_path.insert(0, _parts)
+    vars(torch)["compile"] = _when_called(torch.compile)
 
 
 def _imported() -> Any:
@@ -98,6 +101,27 @@ def _imported() -> Any:
         for function in _answered:
             vars(function).pop(DYNAMO_ANSWER, None)
     return importlib.import_module(DYNAMO)
+
+
+def _when_called(compile_: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `torch.compile` that waits with a function until it is called, unless the module is imported."""
+
+    @functools.wraps(compile_)
+    def compile_later(model: Any = None, **options: Any) -> Any:
+        if not isinstance(model, FunctionType) or not isinstance(sys.modules.get(DYNAMO), _StandIn):
+            return compile_(model, **options)
+        compiled: list[Callable[..., Any]] = []
+
+        @functools.wraps(model)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not compiled:
+                compiled.append(compile_(model, **options))
+            return compiled[0](*args, **kwargs)
+
+        vars(call)[DYNAMO_INLINED] = model
+        return call
+
+    return compile_later
 
 
 def _not_compiled(function: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:

@@ -60,6 +60,7 @@ DYNAMO_ANSWER: Final = (
 )
 COMPILED_AHEAD: Final = f"{DYNAMO}.aot_compile"
 DYNAMO_DISABLED: Final = "_torchdynamo_disable"  # spec: torch 2.11, torch/_dynamo/eval_frame.py, the same of their wrappers
+DYNAMO_INLINED: Final = "_torchdynamo_inline"  # spec: the same; the function in place of which a compiled one stands
 INDUCTOR: Final = "torch._inductor"
 INDUCTOR_CONFIG: Final = f"{INDUCTOR}.config"
 COMPILE_WORKER: Final = "torch/_inductor/compile_worker"  # part of a command line

@@ -46,12 +46,14 @@ def most_elements(arguments: Any, tensors: list[torch.Tensor]) -> float:
     return math.prod(max(abs(n), 1 / (abs(n) or 1)) for n in numbers) * math.prod(max(t.numel(), 1) for t in tensors)
 
 
-def derivation(values: TensorValues, func: Callable[..., Any], name: str, args: Any, kwargs: Any, tensors: Any) -> Step:
-    """Return a step that repeats a call with usual arguments, among them `tensors`; take it before the call."""
-    recipes = {id(tensor): values.recipe(tensor) for tensor in tensors}
+def derivation(
+    func: Callable[..., Any], name: str, args: Any, kwargs: Any, tensors: list[torch.Tensor], recipes: list[Recipe]
+) -> Step:
+    """Return a step that repeats a call with usual arguments, among them `tensors` with their recipes."""
+    by_id = dict(zip(map(id, tensors), recipes, strict=True))
 
     def with_recipes(value: Any) -> Any:
-        return recipes.get(id(value), value)
+        return by_id.get(id(value), value)
 
     is_flat = LEAVES.issuperset(map(type, args))
     return Step(
@@ -59,7 +61,7 @@ def derivation(values: TensorValues, func: Callable[..., Any], name: str, args: 
         functools.partial(_again, func, name),
         tuple(map(with_recipes, args)) if is_flat else map_leaves(with_recipes, args, slice),
         {key: map_leaves(with_recipes, value) for key, value in kwargs.items() if key not in _DROPPED} if kwargs else {},
-        [recipes[id(tensor)] for tensor in tensors],
+        recipes,
     )
 
 

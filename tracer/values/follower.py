@@ -134,37 +134,36 @@ class Values(TensorValues, TorchFunctionMode):
             return self._on_host(func, args, kwargs)
         if not any(map(self.on_card, tensors)):
             return self._of_host(func, kind.name, args, kwargs, tensors, has_numbers=False)
-        if kind.is_derivation and (kind.name != "__getitem__" or len(tensors) == 1) and not all(map(self.is_known, tensors)):
-            return self._derived(func, kind.name, args, kwargs, tensors)
-        mirrored = self._mirrored(func, kind.name, args, tensors) if is_silent(kind.name, args, kwargs, tensors) else None
-        if mirrored is not None:
-            result = func(*args)
-            with torch.no_grad():
-                self._shadows.keep_all(_pairs(result, mirrored[0]), mirrored[1])
-            return result
+        is_quiet = is_silent(kind.name, args, kwargs, tensors)
+        if is_quiet or (kind.is_derivation and (kind.name != "__getitem__" or len(tensors) == 1)):
+            recipes = [*map(self.recipe, tensors)]
+            if not all(recipe.is_known for recipe in recipes):
+                if kind.is_derivation:
+                    return self._derived(func, kind.name, args, kwargs, tensors, recipes)
+            elif is_quiet and (mirrored := self._mirrored(func, kind.name, args, tensors, recipes)) is not None:
+                result = func(*args)
+                with torch.no_grad():
+                    self._shadows.keep_all(_pairs(result, mirrored[0]), mirrored[1])
+                return result
         return self._at_length(func, kind.name, args, kwargs)
 
-    def _mirrored(self, func: Any, name: str, args: Any, tensors: list[torch.Tensor]) -> tuple[Any, Origin] | None:
+    def _mirrored(
+        self, func: Any, name: str, args: Any, tensors: list[torch.Tensor], recipes: list[Recipe]
+    ) -> tuple[Any, Origin] | None:
         """Return the host's result of a call that reads nothing and changes no argument; None: it needs a closer look."""
-        if most_elements(args, tensors) > LARGE_ELEMENTS:
+        origin = max(recipe.origin for recipe in recipes)
+        if (origin and name in BOUNDED) or most_elements(args, tensors) > LARGE_ELEMENTS:
             return None
-        known, origin = {}, Origin.KNOWN
-        for tensor in tensors:
-            found = self.value(tensor)
-            if found is None:
-                return None
-            known[id(tensor)], origin = found[0], max(origin, found[1])
-        if origin and name in BOUNDED:
-            return None
+        known = {id(tensor): recipe.known() for tensor, recipe in zip(tensors, recipes, strict=True) if recipe.known}
         try:
             with host_only():
-                return func(*map_leaves(lambda value: known.get(id(value), value), args)), origin
+                return func(*map_leaves(lambda value: known.get(id(value), value), args, slice)), origin
         except Exception:  # the host may lack what the card supports
             return None
 
-    def _derived(self, func: Any, name: str, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> Any:
+    def _derived(self, func: Any, name: str, args: Any, kwargs: Any, tensors: list[torch.Tensor], recipes: list[Recipe]) -> Any:
         """Make a call with unknown arguments, whose code reads nothing from the card, and keep the recipes of its results."""
-        step = None if unknown_values.is_drawn_afresh(name) else derivation(self, func, name, args, kwargs, tensors)
+        step = None if unknown_values.is_drawn_afresh(name) else derivation(func, name, args, kwargs, tensors, recipes)
         outer, self.call = self.call, name
         try:
             result = func(*args, **kwargs)

@@ -129,6 +129,11 @@ class Recipe:
         """Return whether it is an unknown leaf."""
         return self.step is None and self.known is None
 
+    @property
+    def is_known(self) -> bool:
+        """Return whether its values are available at once."""
+        return self.known is not None and math.prod(self.shape) <= LARGE_ELEMENTS
+
     def most_counted(self) -> int | None:
         """Return the maximum of each element, if it is a count of ones in a mask or a place in a tensor."""
         of = self.step.args[0] if self.step is not None and self.step.args else None

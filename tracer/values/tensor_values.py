@@ -265,12 +265,6 @@ class TensorValues:
             return value.partition(":")[0] in self._devices
         return isinstance(value, torch.device) and value.type in self._devices
 
-    def is_known(self, tensor: torch.Tensor) -> bool:
-        """Return whether the contents of `tensor` are available at once."""
-        if not is_small(tensor):
-            return False
-        return self._shadows.find(tensor) is not None if self.on_card(tensor) else not _is_hollow(tensor)
-
     def value(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Origin] | None:
         """Return a host tensor with the contents of `tensor`, and their origin; None if they are not available at once."""
         if not is_small(tensor):

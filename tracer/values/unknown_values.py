@@ -48,7 +48,8 @@ def is_drawn_afresh(name: str) -> bool:
 
 def is_deciding(name: str, args: Any) -> bool:
     """Return whether the result of a call on floats is a decision: an order, a comparison, an integer."""
-    return name in _DECIDING or _is_to_integer(name, args)
+    is_of_two = name in ("max", "min") and len(args) > 1 and isinstance(args[1], torch.Tensor)  # floats, one by one
+    return (name in _DECIDING and not is_of_two) or _is_to_integer(name, args)
 
 
 def is_of_finite(name: str) -> bool:

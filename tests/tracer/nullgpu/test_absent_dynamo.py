@@ -42,6 +42,8 @@ optimizer.step()
         "torch._dynamo.config.suppress_errors = True",
         "from torch._dynamo.utils import is_compile_supported as asked; assert asked('cpu')",
         "assert torch.compile(lambda x: x + 1, backend='eager')(torch.zeros(2)).sum() == 2",
+        "twice = torch.compile(backend='eager')(lambda x: 2 * x); assert 'torch._inductor.config' not in sys.modules; "
+        "assert torch.compile(lambda x: twice(x) + 1, backend='eager', fullgraph=True)(torch.ones(2)).sum() == 6",
         "step = torch.compile(optimizer.step, backend='eager'); step(); step()",
         "assert torch._dynamo.disable(lambda x: x)(3) == 3; torch._dynamo.reset()",
     ],
