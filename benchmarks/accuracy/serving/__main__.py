@@ -13,6 +13,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
@@ -30,6 +31,11 @@ _SIZES: Final = {
     "kv_cache_bytes": ("kv_cache_memory_gib", "planner_kv_cache_gib"),
     "graphs_bytes": ("cuda_graph_actual_gib", ""),
 }
+# Our account, the column of the log, its unit, and the most that they may differ with the row's own version and with another.
+_AIMS: Final = (
+    ("weights_bytes", "weights_memory_gib", GIB, 0.02, 0.05), ("activation_bytes", "activation_memory_gib", GIB, 0.02, 0.05),
+    ("kv_cache_tokens", "kv_cache_tokens", 0, 0.005, 0.01), ("graphs_bytes", "cuda_graph_actual_gib", GIB, 0.15, 0.3),
+)  # fmt: skip
 _TITLES: Final = (
     "start", "vLLM logged / here", "weights", "planner", "activation", "planner", "KV cache", "planner", "graphs", "tokens",
     "s", "MiB",
@@ -69,6 +75,21 @@ def _cells(start: Start, answer: dict[str, Any]) -> list[str]:
     return [*cells, f"{(answer['seconds'] or {}).get('total', 0):.0f}", f"{host / MIB:.0f}" if host else "?"]
 
 
+def _within_aims(answers: list[tuple[Start, dict[str, Any]]]) -> Iterator[str]:
+    """Yield how many starts are as near to the log as aimed at: those with the row's own version of vLLM, then the others."""
+    for is_own in (True, False):
+        alike = [(start, said) for start, said in answers if (start.row["vllm"] == said.get("version")) == is_own]
+        for ours, logged, unit, *aims in _AIMS:
+            pairs = [(start.number(logged), said.get(ours)) for start, said in alike]
+            known = [(one, other) for one, other in pairs if one is not None and other is not None]
+            aim = aims[not is_own]
+            # The log has two decimals.
+            near = [
+                abs(round(other / unit, 2) - one) <= aim + 1e-9 if unit else abs(other / one - 1) <= aim for one, other in known
+            ]
+            yield f"{'own' if is_own else 'another'} version, {ours} within {aim}: {sum(near)} of {len(near)}"
+
+
 def _shown(value: float | None) -> str:
     return "?" if value is None else f"{value:.2f}"
 
@@ -85,9 +106,13 @@ def main() -> None:
     print(f"|{'|'.join('---' if at < 2 else '---:' for at in range(len(_TITLES)))}|")
     found = [start for start in starts(options.file) if options.only in start.name]
     left_out = Counter(start.why_not for start in found if start.why_not)
+    answers = []
     for start in [start for start in found if not start.why_not][: options.limit]:
-        print(f"| {' | '.join(_cells(start, _answer(start)))} |", flush=True)
+        answer = _answer(start)
+        answers.append((start, answer["serving"] or {}))
+        print(f"| {' | '.join(_cells(start, answer))} |", flush=True)
     print(f"\nLogged / here in GiB. Left out: {'; '.join(f'{count} ({why})' for why, count in left_out.items()) or 'none'}.")
+    print("\n".join(_within_aims([(start, said) for start, said in answers if said])))
 
 
 if __name__ == "__main__":

@@ -68,23 +68,26 @@ def config(name: str) -> dict[str, Any] | None:
     return {"model_type": found.model_type, "architectures": [architecture], **values, "torch_dtype": weights, **quantization}
 
 
+def quantization(name: str) -> dict[str, Any]:
+    """Return what a model's configuration has besides that of the model it is quantized from, by its name; {}: nothing."""
+    scheme, form = next((_SCHEMES[ending] for ending in _SCHEMES if name.lower().endswith(ending)), ("", ""))
+    if not scheme:
+        return {}
+    from compressed_tensors.quantization import preset_name_to_scheme
+
+    group = preset_name_to_scheme(scheme, ["Linear"]).model_dump(mode="json", exclude_none=True)
+    how = {"quant_method": "compressed-tensors", "format": form, "config_groups": {"group_0": group}, "ignore": ["lm_head"]}
+    return {"quantization_config": how}
+
+
 def _base(name: str) -> tuple[str | None, dict[str, Any]]:
     """Return the id of the table for a model, None if there is none, and what its quantization adds to the configuration."""
     if hub.table_config(name) is not None:
         return name, {}
-    ending = next((ending for ending in _SCHEMES if name.lower().endswith(ending)), None)
-    if ending is None:
-        return None, {}
+    ending = next((ending for ending in _SCHEMES if name.lower().endswith(ending)), "")
     model = name.lower().removesuffix(ending).rpartition("/")[2]
-    base = next((one for one in hub.table_ids() if one.lower().rpartition("/")[2] == model), None)
-    try:
-        from compressed_tensors.quantization import preset_name_to_scheme
-    except ImportError:
-        return None, {}
-    scheme, form = _SCHEMES[ending]
-    group = preset_name_to_scheme(scheme, ["Linear"]).model_dump(mode="json", exclude_none=True)
-    how = {"quant_method": "compressed-tensors", "format": form, "config_groups": {"group_0": group}, "ignore": ["lm_head"]}
-    return base, {"quantization_config": how}
+    base = next((one for one in hub.table_ids() if one.lower().rpartition("/")[2] == model), None) if ending else None
+    return base, {} if base is None else quantization(name)
 
 
 def _architecture(model_type: str) -> str | None:
