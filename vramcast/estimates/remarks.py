@@ -81,7 +81,7 @@ def _of_course(job: Job, on_card: OnCard) -> Iterator[str]:
         )
     if steps == 0 and Category.KV_CACHE not in on_card.trace.category:
         yield "no training step was observed: no optimizer stepped after a backward pass"
-    elif steps < job.training.steps:
+    elif 0 < steps < job.training.steps:
         yield f"the command ended after {steps} of {job.training.steps} training steps"
 
 
