@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin, get
 from vramcast.cli import values, what_if_options
 from vramcast.cli.help_text import ADVANCED, ANSWER, CARD, JOB, group
 from vramcast.cli.streams import answer, say
-from vramcast.cli.terminal import painted, width_of
+from vramcast.cli.terminal import painted, progress, width_of
 from vramcast.core.checks import number, whole
 from vramcast.hardware.cards import DEFAULT, checked_card_bytes, device
 from vramcast.hardware.stack import parse as parse_stack
@@ -217,6 +217,20 @@ def finish(
     else:
         _say_answer(estimate, has_details=options.details)
         answer(text, end="")
+
+
+def finish_advised(options: argparse.Namespace, estimate: Estimate, questions: what_if_options.Questions) -> None:
+    """Finish, with variants of the job if --advise asks for them."""
+    if not options.advise:
+        finish(options, estimate, questions)
+        return
+    from vramcast.estimates.advice import advise  # it imports the planners, which a plain estimate does not need
+
+    with progress("tracing its variants"):
+        advice = advise(estimate)
+    finish(options, estimate, questions, {"advice": advice.to_dict()}, advice)
+    if not options.json:
+        answer(f"\n{advice}")
 
 
 def _say_answer(estimate: Estimate, *, has_details: bool) -> None:

@@ -21,6 +21,7 @@ from vramcast.core.progress import part
 from vramcast.core.units import gib
 from vramcast.estimates.advice_rows import Advice, Row
 from vramcast.estimates.bounds.public import PublicBound
+from vramcast.estimates.engine_advice import advise_engine
 from vramcast.estimates.planning.blocks import blocks_by_worth, forward_us
 from vramcast.estimates.planning.plans import has_reads, plan_pool, plan_swap
 from vramcast.estimates.result import Estimate, Maker
@@ -50,9 +51,11 @@ _WORLDS: Final = tuple(2**n for n in range(1, 11))  # arbitrary: two cards to 1,
 def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
     """Estimate variants of a job, one change at a time: checkpointing, precision, optimizer, batch, sharding and so on.
 
+    Of a command that starts vLLM: an fp8 KV cache, a larger share of the card, a shorter context, more cards.
+
     Args:
-        estimate: An estimate of a model. Each variant of its job is traced with the same tracer, and gets the same kind of
-            bound.
+        estimate: An estimate of a model, or of a `vllm serve` command. Each variant of its job is traced with the same
+            tracer, and gets the same kind of bound.
         timeout_s: Time limit for each variant, in seconds; default: the estimate's own.
 
     Returns:
@@ -68,6 +71,8 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
         [...'half the batch'...]
     """
     job = estimate.job
+    if job.command is not None and estimate.serving is not None:
+        return advise_engine(estimate, estimate.serving, estimate.estimator)
     if job.command is not None:
         raise UsageError(f"'{job.command.program}' is a script, which advice cannot change: give its model as a TARGET.")
     limit = {} if timeout_s is None else {"timeout_s": timeout_s}

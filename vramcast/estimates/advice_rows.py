@@ -33,6 +33,7 @@ class Row:
         fits_card: Whether the variant fits on the job's card at that level.
         fits: Whether it fits at that level, by known device.
         reason: Reason why it could not be traced; None if it was.
+        kv_cache_tokens, max_concurrency: Of a serving engine; None for other jobs, and without a KV cache.
     """
 
     name: str
@@ -42,6 +43,8 @@ class Row:
     fits_card: bool | None = None
     fits: dict[str, bool] | None = None
     reason: str | None = None
+    kv_cache_tokens: int | None = None
+    max_concurrency: float | None = None
 
     @property
     def smallest_device(self) -> str | None:
@@ -83,6 +86,8 @@ class Advice:
         return to_plain(self.rows)  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
+        if any(row.max_concurrency is not None for row in self.rows):
+            return self._of_engine()
         heading = f"{'advice':<{_NAME_WIDTH}} {'reserved':>11} {'bound':>11}   {'card':<5} {'fits from':<{_CARD_WIDTH}} price"
         lines = [heading]
         for row in sorted(self.rows, key=lambda row: not row.price.startswith("none")):  # what costs nothing comes first
@@ -95,6 +100,18 @@ class Advice:
             f"bounds are for {jobs_below(self.level)}; 'card' is the job's own, 'fits from' the smallest known card that fits"
         )
         return "\n".join([*lines, *untraced, *(f"note: {text}" for text in (level, *_NOTES))])
+
+    def _of_engine(self) -> str:
+        lines = [f"{'advice':<{_NAME_WIDTH}} {'tokens':>11} {'requests':>11}   {'card':<5} price"]
+        for row in self.rows:
+            if row.reason is not None:
+                lines.append(f"not traced: {row.name}: {row.reason}")
+                continue
+            tokens = "none" if row.kv_cache_tokens is None else f"{row.kv_cache_tokens:,}"
+            requests = "none" if row.max_concurrency is None else f"{row.max_concurrency:.2f}"
+            fits = "fits" if row.fits_card else "no"
+            lines.append(f"{row.name:<{_NAME_WIDTH}} {tokens:>11} {requests:>11}   {fits:<5} {_cut(row.price)}")
+        return "\n".join([*lines, "note: tokens in the KV cache, and requests of the longest length at once"])
 
 
 def _cut(text: str) -> str:

@@ -135,12 +135,13 @@ def _communicators(estimate: Estimate) -> Table:
 def _advice(advice: Advice) -> Table:
     rows = []
     for row in advice.rows:
-        if row.reserved is None or row.bound is None:
+        if row.reserved is None:
             rows.append((row.name, "not traced", "", "", "", row.reason or ""))
             continue
         fits = "fits" if row.fits_card else "does not fit"
         smallest = DEVICES[row.smallest_device].name.removeprefix("NVIDIA ") if row.smallest_device is not None else "none"
-        rows.append((row.name, gib(row.reserved), gib(row.bound), fits, smallest, row.price))
+        bound = f"{row.kv_cache_tokens or 0:,} tokens" if row.bound is None else gib(row.bound)  # an engine has tokens
+        rows.append((row.name, gib(row.reserved), bound, fits, smallest, row.price))
     columns = ("change", "reserved", "upper bound", "this card", "fits from", "price")
     return Table("Variants of the job", columns, rows, f"Upper bounds are for {jobs_below(advice.level)}.")
 

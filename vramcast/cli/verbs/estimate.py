@@ -13,7 +13,6 @@ import argparse
 from vramcast.cli import options as shared
 from vramcast.cli import what_if_options
 from vramcast.cli.help_text import ANSWER, group
-from vramcast.cli.streams import answer
 from vramcast.cli.terminal import progress
 
 
@@ -37,14 +36,5 @@ def main(options: argparse.Namespace) -> int:
     questions = what_if_options.Questions(options)
     with progress(f"tracing {options.target}"):
         estimate = shared.estimator_of(vars(options)).estimate_job(shared.job_of(options))
-    if not options.advise:
-        shared.finish(options, estimate, questions)
-        return 0
-    from vramcast.estimates.advice import advise  # it imports the planners, which a plain estimate does not need
-
-    with progress("tracing its variants"):
-        advice = advise(estimate)
-    shared.finish(options, estimate, questions, {"advice": advice.to_dict()}, advice)
-    if not options.json:
-        answer(f"\n{advice}")
+    shared.finish_advised(options, estimate, questions)
     return 0

@@ -11,6 +11,7 @@ import argparse
 from vramcast.cli import options as shared
 from vramcast.cli import what_if_options
 from vramcast.cli.checked_job import COMMAND_HELP, RUN_COMMANDS, estimate_of, job_text
+from vramcast.cli.help_text import ANSWER, group
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_output(parser, RUN_COMMANDS)
     shared.add_files(parser)
     shared.add_details(parser)
+    group(parser, ANSWER).add_argument(
+        "--advise", action="store_true", help="also trace variants of a `vllm serve` command: fp8 KV cache, more cards, ..."
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, type=str, metavar="-- COMMAND", help=COMMAND_HELP)
 
 
@@ -29,5 +33,5 @@ def main(options: argparse.Namespace) -> int:
     questions = what_if_options.Questions(options)
     estimator = shared.estimator_of(vars(options))
     estimate = estimate_of(estimator, job_text(options))
-    shared.finish(options, estimate, questions)
+    shared.finish_advised(options, estimate, questions)
     return estimate.verdict.exit_code if estimate.course.is_interrupted else 0

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from vramcast.core.checks import decimal
+from vramcast.jobs.commands.launcher import first_rank
+from vramcast.jobs.job import Command
 from vramcast.jobs.ranks import ALONE, World
 
 _COMMAND: Final = ("vllm", "serve")
@@ -27,8 +30,7 @@ def world_of(words: Sequence[str]) -> World:
         >>> world_of(["/usr/bin/vllm", "serve", "org/name", "-tp", "2", "--pipeline_parallel_size=2"]).size
         4
     """
-    named = (os.path.basename(words[0]), *words[1:2])
-    if named != _COMMAND and words[0] != _MODULE:
+    if not is_server(words):
         return ALONE
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False)
     for name, spellings in _SIZES.items():
@@ -42,6 +44,19 @@ def world_of(words: Sequence[str]) -> World:
     for value in sizes.values():
         size *= decimal(value) or 1
     return World(size) if size > 1 else ALONE
+
+
+def is_server(words: Sequence[str]) -> bool:
+    """Return whether a program and its arguments start an engine that serves."""
+    return (os.path.basename(words[0]), *words[1:2]) == _COMMAND or words[0] == _MODULE
+
+
+def changed(command: Command, *options: str) -> Command:
+    """Return a server's command with other options, which replace equal ones, and with the ranks that it then has."""
+    words = (*command.words, *options)
+    world = world_of(words)
+    environment = dict(command.environment) | (first_rank(world) if world != ALONE else {})
+    return replace(command, words=words, world=world, environment=tuple(environment.items()))
 
 
 def _dashed(word: str) -> str:
