@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from vramcast.core.errors import CannotEstimate
 from vramcast.tracer.nullgpu.child import compiled_samplers
 
 JIT = """
@@ -27,8 +28,10 @@ def test_only_the_sampler_is_not_compiled(tmp_path: Path, monkeypatch: pytest.Mo
     with compiled_samplers.not_compiled():
         spec = importlib.import_module("flashinfer.jit.core").JitSpec
         assert spec("sampling").build_and_load().softmax(1, 2) is None
-        with pytest.raises(RuntimeError, match="no nvcc"):
+        with pytest.raises(CannotEstimate, match="'batch_decode' must be compiled, and that failed here: install the CUDA"):
             spec("batch_decode").build_and_load()
+        with pytest.raises(CannotEstimate, match="--moe-backend triton"):
+            spec("fused_moe_90").build_and_load()
     with pytest.raises(RuntimeError, match="no nvcc"):
         spec("sampling").build_and_load()
     for name in ("flashinfer", "flashinfer.jit", "flashinfer.jit.core"):

@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from vramcast.core.errors import CannotEstimate
 from vramcast.tracer.hooks.replacement import replace_when_imported
 
 _MODULE: Final = "flashinfer.jit.core"
 _SAMPLER: Final = "sampling"  # spec: FlashInfer 0.6, csrc/sampling.cu and renorm.cu: functions that write into their arguments
+
+_EXPERTS: Final = "fused_moe"  # spec: the same, jit/fused_moe.py
 
 
 class _Nothing:
@@ -33,4 +36,15 @@ def not_compiled() -> Iterator[None]:
 
 
 def _unless_sampler(build: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda spec, *args, **kwargs: _Nothing() if spec.name == _SAMPLER else build(spec, *args, **kwargs)
+    def build_and_load(spec: Any, *args: Any, **kwargs: Any) -> Any:
+        if spec.name == _SAMPLER:
+            return _Nothing()
+        try:
+            return build(spec, *args, **kwargs)
+        except RuntimeError as error:  # no nvcc, or an incomplete toolkit
+            others = "choose other kernels of experts (--moe-backend triton), or " if spec.name.startswith(_EXPERTS) else ""
+            raise CannotEstimate(
+                f"FlashInfer's '{spec.name}' must be compiled, and that failed here: {others}install the CUDA toolkit."
+            ) from error
+
+    return build_and_load
