@@ -12,6 +12,7 @@ on the card make the value unknown, never wrong.
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -89,6 +90,14 @@ def _key(tensor: torch.Tensor) -> int:
     return plain(tensor).untyped_storage()._cdata
 
 
+def _copy(to: torch.Tensor, value: torch.Tensor) -> None:
+    """Copy a host tensor; torch's own copy waits for all of its threads, which takes milliseconds on a busy machine."""
+    if to.is_contiguous() and value.is_contiguous() and not value.is_conj() and not value.is_neg():
+        ctypes.memmove(to.data_ptr(), value.data_ptr(), value.nbytes)
+    else:
+        to.copy_(value)
+
+
 class Shadows:
     """All shadows and recipes of one job; each is dropped with its storage."""
 
@@ -129,7 +138,7 @@ class Shadows:
             shadow = self._make(_storage(tensor), version(tensor), origin, tensor.nbytes)
         seen = self.view(shadow, tensor)
         if seen.data_ptr() != value.data_ptr():
-            seen.copy_(value)
+            _copy(seen, value)
         shadow.origin = max(shadow.origin, origin)
 
     def keep_all(self, pairs: Sequence[tuple[torch.Tensor, torch.Tensor]], origin: Origin) -> None:

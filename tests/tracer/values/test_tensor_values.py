@@ -45,3 +45,14 @@ def test_results_on_the_way_to_a_value_are_dropped() -> None:
     expected = 2 * (unknown_values.leaf(shape.shape, shape.dtype) + 10)
     assert torch.allclose(recipes.work_out(twice, recipes.Budget()), expected)
     assert (len(alive), max(alive)) == (10, 1)
+
+
+def test_contents_are_kept_as_they_read() -> None:
+    values = TensorValues(lambda tensor: tensor.is_meta, ("meta",))
+    numbers = torch.tensor([[1 + 2j, 3 - 4j], [5j, 6]])
+    for value in (numbers.real.contiguous(), numbers.T, numbers.conj(), numbers.conj().imag, torch.ones(1, 2).expand(2, 2)):
+        on_card = torch.empty(value.shape, dtype=value.dtype, device="meta")
+        values.holds(on_card, value, Origin.KNOWN)
+        found = values.value(on_card)
+        assert found is not None
+        assert found[0].tolist() == value.tolist()
