@@ -92,7 +92,8 @@ def _key(tensor: torch.Tensor) -> int:
 
 def _copy(to: torch.Tensor, value: torch.Tensor) -> None:
     """Copy a host tensor; torch's own copy waits for all of its threads, which takes milliseconds on a busy machine."""
-    if to.is_contiguous() and value.is_contiguous() and not value.is_conj() and not value.is_neg():
+    has_bytes = value.is_cpu and value.layout is torch.strided and not value.is_conj() and not value.is_neg()
+    if has_bytes and to.is_contiguous() and value.is_contiguous():
         ctypes.memmove(to.data_ptr(), value.data_ptr(), value.nbytes)
     else:
         to.copy_(value)
