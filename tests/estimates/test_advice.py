@@ -404,6 +404,6 @@ def test_json_lists_rows(job: list[str], capsys: pytest.CaptureFixture[str]) -> 
     plain = json.loads(capsys.readouterr().out)
     assert set(said) == set(plain) | {"advice"}
     assert said["peaks"] == plain["peaks"]
-    keys = {"name", "price", "reserved", "bound", "fits_card", "fits", "reason"}
+    keys = {"name", "price", "reserved", "bound", "fits_card", "fits", "reason", "kv_cache_tokens", "max_concurrency"}
     assert all(set(one) == keys for one in said["advice"])
     assert {"as it is", "follow a plan", "SGD without momentum"} <= {one["name"] for one in said["advice"]}
