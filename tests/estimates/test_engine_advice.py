@@ -78,3 +78,12 @@ def test_table_has_tokens_and_requests() -> None:
     text = str(advise_engine(first, first.serving, fails))  # type: ignore[arg-type]
     assert "327,680       40.00   fits" in text
     assert "not traced: fp8 KV cache: 16 heads for 3 ranks" in text
+
+
+def test_uncertain_start_is_neither_yes_nor_no() -> None:
+    first = commanded(WORDS, max_concurrency=1.01)
+    assert first.serving is not None
+    advice = advise_engine(first, first.serving, SimpleNamespace(estimate_job=lambda job: first))  # type: ignore[arg-type]
+    assert first.verdict.value == "uncertain"
+    assert {row.fits_card for row in advice.rows} == {None}
+    assert "1.01   ?     none" in str(advice)

@@ -30,7 +30,7 @@ class Row:
         price: Its known cost in time or exactness.
         reserved: Peak of segments in bytes, or the height of a plan.
         bound: Bound of the process peak in bytes, at the estimate's level.
-        fits_card: Whether the variant fits on the job's card at that level.
+        fits_card: Whether the variant fits on the job's card at that level; None: unknown.
         fits: Whether it fits at that level, by known device.
         reason: Reason why it could not be traced; None if it was.
         kv_cache_tokens, max_concurrency: Of a serving engine; None for other jobs, and without a KV cache.
@@ -109,7 +109,7 @@ class Advice:
                 continue
             tokens = "none" if row.kv_cache_tokens is None else f"{row.kv_cache_tokens:,}"
             requests = "none" if row.max_concurrency is None else f"{row.max_concurrency:.2f}"
-            fits = "fits" if row.fits_card else "no"
+            fits = {True: "fits", False: "no", None: "?"}[row.fits_card]
             lines.append(f"{row.name:<{_NAME_WIDTH}} {tokens:>11} {requests:>11}   {fits:<5} {_cut(row.price)}")
         return "\n".join([*lines, "note: tokens in the KV cache, and requests of the longest length at once"])
 

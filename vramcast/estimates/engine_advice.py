@@ -69,7 +69,6 @@ def _traced(name: str, price: str, estimate: Estimate, command: Command, estimat
 def _row(name: str, price: str, found: Estimate) -> Row:
     serving = found.serving
     tokens, requests = (None, None) if serving is None else (serving.kv_cache_tokens, serving.max_concurrency)
+    starts = None if found.verdict.value == "uncertain" else found.verdict.value == "fits"
     fits = {key: found.fits(key) for key in DEVICES}
-    return Row(
-        name, price, found.reserved, None, found.verdict.value == "fits", fits, kv_cache_tokens=tokens, max_concurrency=requests
-    )
+    return Row(name, price, found.reserved, None, starts, fits, kv_cache_tokens=tokens, max_concurrency=requests)
