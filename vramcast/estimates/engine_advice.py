@@ -17,7 +17,6 @@ from vramcast.tracer.format.serving import Serving
 
 _SHARE: Final = 0.95  # arbitrary: of the card, for the engine
 _RANKS: Final = (2, 4, 8)  # arbitrary: cards of one machine
-_CARDS: Final = "{} cards"
 
 
 def advise_engine(estimate: Estimate, serving: Serving, estimator: Maker) -> Advice:
@@ -35,27 +34,26 @@ def advise_engine(estimate: Estimate, serving: Serving, estimator: Maker) -> Adv
     if command is None or not engines.is_server(command.words):
         raise UsageError("The engine is made by a script, which advice cannot change: ask about a vllm serve command.")
     rows = [_row("as it is", "none", estimate)]
-    for name, price, options in _variants(serving):
-        if not _is_enough(rows[-1]):
-            rows.append(_traced(name, price, estimate, engines.changed(command, *options), estimator))
+    rows += [
+        _traced(name, price, estimate, engines.changed(command, *options), estimator)
+        for name, price, options in _variants(serving)
+    ]
+    for ranks in [ranks for ranks in _RANKS if ranks > (serving.tensor_parallel or 1)]:
+        more = engines.changed(command, "--tensor-parallel-size", str(ranks))
+        rows.append(_traced(f"{ranks} cards", "as many cards", estimate, more, estimator))
+        if rows[-1].fits_card:
+            break
     return Advice(tuple(sorted(rows, key=lambda row: -(row.kv_cache_tokens or 0))), estimate.level)
 
 
 def _variants(serving: Serving) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield the name, the price and the options of each change; more and more cards come last."""
+    """Yield the name, the price and the options of each change that needs no other card."""
     yield "fp8 KV cache", "rounded keys and values", ("--kv-cache-dtype", "fp8")
     if serving.utilization is None or serving.utilization < _SHARE:
         yield f"utilization {_SHARE}", "less room for others", ("--gpu-memory-utilization", str(_SHARE))
     if serving.context_tokens is not None:
         shorter = serving.context_tokens // 2 if serving.starts or not serving.max_context else serving.max_context
         yield f"context of {shorter:,}", "shorter requests", ("--max-model-len", str(shorter))
-    for ranks in _RANKS:
-        if ranks > (serving.tensor_parallel or 1):
-            yield _CARDS.format(ranks), "as many cards", ("--tensor-parallel-size", str(ranks))
-
-
-def _is_enough(row: Row) -> bool:
-    return row.name.endswith(" cards") and row.fits_card is True
 
 
 def _traced(name: str, price: str, estimate: Estimate, command: Command, estimator: Maker) -> Row:
