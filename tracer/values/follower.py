@@ -125,8 +125,8 @@ class Values(TensorValues, TorchFunctionMode):
         if n_dispatch_modes() and any(dispatch_mode(key) is not None for key in _COMPILING):
             return func(*args, **kwargs)
         tensors = usual_tensors(args, kwargs)
-        is_at_length = tensors is None or kind.is_at_length or functorch_level() is not None
-        if tensors is None or is_at_length or (kind.is_constructor and default_device.CURRENT_DEVICE is not None):
+        is_at_length = kind.is_at_length or (kind.is_constructor and default_device.CURRENT_DEVICE is not None)
+        if tensors is None or is_at_length or functorch_level() is not None:
             return self._at_length(func, kind.name, args, kwargs)
         if kind.is_passed:
             return self._passed(func, kind.name, args, kwargs)
