@@ -87,3 +87,11 @@ def test_uncertain_start_is_neither_yes_nor_no() -> None:
     assert first.verdict.value == "uncertain"
     assert {row.fits_card for row in advice.rows} == {None}
     assert "1.01   ?     none" in str(advice)
+
+
+def test_engine_that_never_starts_keeps_its_table() -> None:
+    first = without("kv_cache_tokens", without("max_concurrency", commanded(WORDS, starts=False)))
+    assert first.serving is not None
+    advice = advise_engine(first, first.serving, SimpleNamespace(estimate_job=lambda job: first))  # type: ignore[arg-type]
+    row = ["as", "it", "is", "none", "none", "no", "none"]
+    assert row in [line.split() for line in str(advice).splitlines()]

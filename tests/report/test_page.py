@@ -132,6 +132,17 @@ def test_optional_tables_appear_when_needed(make: Make) -> None:
     assert COURSE not in plain.trace.header
 
 
+def test_advice_for_an_engine_has_tokens_or_none(make: Make) -> None:
+    rows = (
+        Row("2 cards", "as many cards", 300 * MIB, None, None, {"t4": False}, kv_cache_tokens=2000),
+        Row("as it is", "none", 300 * MIB, None, False, {"t4": False}),
+    )
+    words = Page(draw_page(make(), advice=Advice(rows, 0.99, is_of_engine=True))).words("tr")
+    assert "change reserved tokens this card fits from price" in words
+    assert "2 cards 300.0 MiB 2,000 unknown none as many cards" in words
+    assert "as it is 300.0 MiB none does not fit none none" in words
+
+
 @pytest.mark.parametrize("has_context", [False, True])
 def test_trace_without_blocks_has_a_page(make: Make, has_context: bool) -> None:
     trace = Trace.build({"action": [], "size_bytes": [], "block": []})

@@ -63,6 +63,7 @@ class Advice:
             `reserved` and `bound` in bytes, `fits_card`, `fits` by device, `smallest_device`, and `reason` if it could not be
             traced.
         level: Confidence level of the bounds, in (0, 1).
+        is_of_engine: Whether the job is a serving engine, whose rows have tokens and no bounds; the most tokens come first.
 
     Example:
         >>> bounds = [row.bound for row in advice.rows if row.bound is not None]
@@ -72,6 +73,7 @@ class Advice:
 
     rows: tuple[Row, ...]
     level: float
+    is_of_engine: bool = False
 
     def to_dict(self) -> list[dict[str, Any]]:
         """Return the rows as JSON values.
@@ -86,7 +88,7 @@ class Advice:
         return to_plain(self.rows)  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
-        if any(row.max_concurrency is not None for row in self.rows):
+        if self.is_of_engine:
             return self._of_engine()
         heading = f"{'advice':<{_NAME_WIDTH}} {'reserved':>11} {'bound':>11}   {'card':<5} {'fits from':<{_CARD_WIDTH}} price"
         lines = [heading]

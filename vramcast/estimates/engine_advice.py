@@ -43,7 +43,7 @@ def advise_engine(estimate: Estimate, serving: Serving, estimator: Maker) -> Adv
         rows.append(_traced(f"{ranks} cards", "as many cards", estimate, more, estimator))
         if rows[-1].fits_card:
             break
-    return Advice(tuple(sorted(rows, key=lambda row: -(row.kv_cache_tokens or 0))), estimate.level)
+    return Advice(tuple(sorted(rows, key=lambda row: -(row.kv_cache_tokens or 0))), estimate.level, is_of_engine=True)
 
 
 def _variants(serving: Serving) -> Iterator[tuple[str, str, tuple[str, ...]]]:

@@ -135,15 +135,18 @@ def _communicators(estimate: Estimate) -> Table:
 def _advice(advice: Advice) -> Table:
     rows = []
     for row in advice.rows:
-        if row.reserved is None:
+        if row.reserved is None or (row.bound is None and not advice.is_of_engine):
             rows.append((row.name, "not traced", "", "", "", row.reason or ""))
             continue
-        fits = "fits" if row.fits_card else "does not fit"
+        fits = {True: "fits", False: "does not fit", None: "unknown"}[row.fits_card]
         smallest = DEVICES[row.smallest_device].name.removeprefix("NVIDIA ") if row.smallest_device is not None else "none"
-        bound = f"{row.kv_cache_tokens or 0:,} tokens" if row.bound is None else gib(row.bound)  # an engine has tokens
-        rows.append((row.name, gib(row.reserved), bound, fits, smallest, row.price))
-    columns = ("change", "reserved", "upper bound", "this card", "fits from", "price")
-    return Table("Variants of the job", columns, rows, f"Upper bounds are for {jobs_below(advice.level)}.")
+        tokens = "none" if row.kv_cache_tokens is None else f"{row.kv_cache_tokens:,}"
+        size = tokens if row.bound is None else gib(row.bound)
+        rows.append((row.name, gib(row.reserved), size, fits, smallest, row.price))
+    size, note = "upper bound", f"Upper bounds are for {jobs_below(advice.level)}."
+    if advice.is_of_engine:
+        size, note = "tokens", "Tokens are those in the KV cache."
+    return Table("Variants of the job", ("change", "reserved", size, "this card", "fits from", "price"), rows, note)
 
 
 def assumed(estimate: Estimate) -> list[str]:
