@@ -132,10 +132,13 @@ def _convolutions(trace: Trace) -> str:
 def _steps_vary(trace: Trace) -> bool:
     """Return whether its forward passes keep different sizes.
 
-    One smaller size among equal ones is ignored: an epoch's last batch is smaller because it has the remaining samples.
+    One smaller size among equal ones is ignored: an epoch's last batch is smaller because it has the remaining samples. A
+    step without its end (the budget's time was up) or an evaluation after the last one is ignored too.
     """
     rows = (trace.action == Action.ALLOC) & (trace.phase == Phase.FORWARD) & (trace.step >= 0)
     rows &= trace.category == Category.ACTIVATION
+    if len(stepped := np.flatnonzero(trace.phase == Phase.OPTIMIZER)):
+        rows[stepped[-1] :] = False
     sums = np.bincount(trace.step[rows], weights=trace.size_bytes[rows])
     sums = sums[sums > 0]
     if not len(sums):

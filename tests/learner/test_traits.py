@@ -43,6 +43,20 @@ def steps(*sizes_mib: int) -> Trace:
     return Trace.build(columns, ops=["aten::mm"])
 
 
+def stopped_within_step() -> Trace:
+    """Return a job that was stopped in its third step: the rows after the last end of a step belong to that step."""
+    columns = {
+        "action": [Action.ALLOC] * 6,
+        "size_bytes": [30 * MIB, MIB, 30 * MIB, MIB, 30 * MIB, 10 * MIB],
+        "block": list(range(6)),
+        "step": [0, 0, 1, 1, 1, 1],
+        "phase": [Phase.FORWARD, Phase.OPTIMIZER, Phase.FORWARD, Phase.OPTIMIZER, Phase.FORWARD, Phase.FORWARD],
+        "op": [0] * 6,
+        "category": [Category.ACTIVATION] * 6,
+    }
+    return Trace.build(columns, ops=["aten::mm"])
+
+
 def traits(trace: Trace, **changes: Any) -> dict[str, str]:
     """Return the traits of a job that torch 2.8 ran with its own cuDNN."""
     known: dict[str, Any] = {
@@ -92,6 +106,7 @@ def test_every_trait_has_value_and_meaning() -> None:
         (steps(30, 30, 30), {}, "batches", "alike"),
         (steps(90, 30, 30), {}, "batches", "alike"),  # the first one also keeps memory that later ones reuse
         (steps(30, 30, 20, 30), {}, "batches", "alike"),  # the rest of an epoch
+        (stopped_within_step(), {}, "batches", "alike"),
         (steps(20, 30, 30), {}, "batches", "vary"),
         (steps(30, 25, 20), {}, "batches", "vary"),
         (job(), {"ranks": 8}, "ranks", "several"),
