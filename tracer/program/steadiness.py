@@ -29,11 +29,12 @@ from vramcast.tracer.program.loop_lengths import (
     steps_around,
     value_of,
 )
-from vramcast.tracer.protocol.run_options import LEAST_WATCHED
+from vramcast.tracer.protocol.run_options import LEAST_WATCHED, WATCHED_EVENTS
 
 _SETTINGS: Final = ("args", "arguments", "config", "options")  # arbitrary: parts of the names of their classes
 _PLAIN: Final = (ast.Name, ast.Attribute, ast.Constant, ast.BinOp, ast.UnaryOp)
 _SAFE_CALLS: Final = ("hasattr", "isinstance")
+_LEAST_EQUAL: Final = 8  # arbitrary: of steps with thousands of events each, such as those that accumulate gradients
 _Loop = ast.For | ast.While
 
 
@@ -58,7 +59,8 @@ class Steadiness:
         this = (events - self._before[0], requested - self._before[1], live, reserved)
         self.equal = self.equal + 1 if this == self._last else 0
         self._before, self._last = (events, requested), this
-        return self.equal > 0 and self.equal % LEAST_WATCHED == 0
+        wanted = min(max(WATCHED_EVENTS // max(this[0], 1), _LEAST_EQUAL), LEAST_WATCHED)
+        return self.equal > 0 and self.equal % wanted == 0
 
 
 def next_change(frame: FrameType | None, done: int) -> float | None:

@@ -11,6 +11,7 @@ from vramcast.hardware.stack import Stack
 from vramcast.tracer.protocol.swap_rounds import SavedRound
 
 Answers = Literal["drawn", "largest", "smallest", "otherwise"]
+WATCHED_EVENTS: Final = 60_000  # arbitrary: requests and frees for which a loop is watched, some seconds
 LEAST_WATCHED: Final = 32  # arbitrary: steps of a watched loop; a quarter is for allocations of the first steps
 MOST_WATCHED: Final = 128  # arbitrary: buffers and windows of limited size have filled up by then
 

@@ -26,10 +26,9 @@ from vramcast.core.errors import TraceFileError
 from vramcast.core.text import printable
 from vramcast.core.units import MIB, gib
 from vramcast.tracer.format.trace import LOOPS, Action, Trace
-from vramcast.tracer.protocol.run_options import LEAST_WATCHED, MOST_WATCHED, LoopWatch
+from vramcast.tracer.protocol.run_options import LEAST_WATCHED, MOST_WATCHED, WATCHED_EVENTS, LoopWatch
 
 _SHOWN: Final = 28  # arbitrary: the end of a path that leaves the first line of an answer whole up to it
-_EVENTS: Final = 60_000  # arbitrary: requests and frees for which a loop is watched, some seconds
 _WARM_SHARE: Final = 4  # arbitrary: the first 1 / _WARM_SHARE of the steps may make blocks that are kept for good
 _PARTS: Final = 4  # arbitrary: the loop must grow in each of this many parts of the other steps
 _EVEN: Final = 2  # arbitrary: the largest ratio between the growth of two parts
@@ -245,7 +244,7 @@ def to_watch(trace: Trace) -> list[LoopWatch]:
     for loop in loops_of(trace):
         so_far = may_grow(trace, loop.ends) if loop.is_open else 0
         events = max((loop.ends[-1] - loop.ends[0]) // (len(loop.ends) - 1), 1)
-        steps = min(max(_EVENTS // events, LEAST_WATCHED), MOST_WATCHED)
+        steps = min(max(WATCHED_EVENTS // events, LEAST_WATCHED), MOST_WATCHED)
         if not so_far or (len(loop.ends) >= steps and kept_by(trace, loop.ends[:steps]) is None):
             continue
         trains = loop.phase == "training"

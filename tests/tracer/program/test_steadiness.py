@@ -78,10 +78,11 @@ def test_next_change(source: str, expected: float | None) -> None:
     assert found[0] == (None if expected is None else pytest.approx(expected, abs=12))
 
 
-def test_steps_are_compared_by_events_and_bytes() -> None:
-    totals = iter([(10 * n, 100 * n, 7, 20) for n in range(1, LEAST_WATCHED + 2)] + [(10_000, 9_000, 7, 20)])
+@pytest.mark.parametrize(("events", "wanted"), [(10, LEAST_WATCHED), (3_000, 20), (30_000, 8)])
+def test_steps_are_compared_by_events_and_bytes(events: int, wanted: int) -> None:
+    totals = iter([(events * n, 100 * n, 7, 20) for n in range(1, wanted + 2)] + [(10**6, 9_000, 7, 20)])
     steadiness = Steadiness(lambda: next(totals))
-    asked = [steadiness.step() for _ in range(LEAST_WATCHED + 1)]
-    assert (asked.count(True), asked[-1], steadiness.equal) == (1, True, LEAST_WATCHED)
+    asked = [steadiness.step() for _ in range(wanted + 1)]
+    assert (asked.count(True), asked[-1], steadiness.equal) == (1, True, wanted)
     assert not steadiness.step()
     assert steadiness.equal == 0
