@@ -19,6 +19,7 @@ import numpy as np
 from vramcast.core.units import GIB, MIB
 from vramcast.hardware.stack import Stack, same_minor
 from vramcast.tracer.format.ledger import Entered
+from vramcast.tracer.format.loops import loops_of
 from vramcast.tracer.format.operators import Kind
 from vramcast.tracer.format.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
 
@@ -137,8 +138,8 @@ def _steps_vary(trace: Trace) -> bool:
     """
     rows = (trace.action == Action.ALLOC) & (trace.phase == Phase.FORWARD) & (trace.step >= 0)
     rows &= trace.category == Category.ACTIVATION
-    if len(stepped := np.flatnonzero(trace.phase == Phase.OPTIMIZER)):
-        rows[stepped[-1] :] = False
+    if ends := [loop.ends[-1] for loop in loops_of(trace) if loop.phase == "training"]:
+        rows[max(ends) :] = False
     sums = np.bincount(trace.step[rows], weights=trace.size_bytes[rows])
     sums = sums[sums > 0]
     if not len(sums):

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.core.errors import TraceFileError
-from vramcast.estimates.growth import Growth, grows, kept_by, kept_so_far, loops_of, place_of, to_watch
+from vramcast.estimates.growth import Growth, grows, kept_by, kept_so_far, place_of, to_watch
 from vramcast.simulator.repeated_steps import RepeatedSteps
 from vramcast.simulator.settings import Settings
+from vramcast.tracer.format.loops import loops_of
 from vramcast.tracer.format.trace import LOOPS, Action, Trace
 
 KIB, MIB = 2**10, 2**20

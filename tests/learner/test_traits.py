@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from vramcast.hardware.stack import Stack
 from vramcast.learner.traits import MEANINGS, NO_WORSE, traits_of
 from vramcast.tracer.format.ledger import Code, Entered, Entry
-from vramcast.tracer.format.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
+from vramcast.tracer.format.trace import CIRCUMSTANCES, LOOPS, Action, Category, Phase, Trace
 
 MIB = 1 << 20
 STACK = Stack("2.8.0", "12.8", "9.10.2.21")
@@ -45,16 +47,8 @@ def steps(*sizes_mib: int) -> Trace:
 
 def stopped_within_step() -> Trace:
     """Return a job that was stopped in its third step: the rows after the last end of a step belong to that step."""
-    columns = {
-        "action": [Action.ALLOC] * 6,
-        "size_bytes": [30 * MIB, MIB, 30 * MIB, MIB, 30 * MIB, 10 * MIB],
-        "block": list(range(6)),
-        "step": [0, 0, 1, 1, 1, 1],
-        "phase": [Phase.FORWARD, Phase.OPTIMIZER, Phase.FORWARD, Phase.OPTIMIZER, Phase.FORWARD, Phase.FORWARD],
-        "op": [0] * 6,
-        "category": [Category.ACTIVATION] * 6,
-    }
-    return Trace.build(columns, ops=["aten::mm"])
+    loop = {"number": 0, "phase": "training", "ends": [1, 2], "length": None, "is_open": True}
+    return replace(steps(30, 30, 30, 10), step=np.array([0, 1, 1, 1], np.int32), header={LOOPS: {"all": [loop], "kept": []}})
 
 
 def traits(trace: Trace, **changes: Any) -> dict[str, str]:

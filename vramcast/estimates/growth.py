@@ -13,18 +13,17 @@ varying size, which leave nothing behind, neither hide growth nor look like it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from vramcast.core.brief import brief
-from vramcast.core.errors import TraceFileError
 from vramcast.core.text import printable
 from vramcast.core.units import MIB, gib
+from vramcast.tracer.format.loops import loops_of
 from vramcast.tracer.format.trace import LOOPS, Action, Trace
 from vramcast.tracer.protocol.run_options import LEAST_WATCHED, MOST_WATCHED, WATCHED_EVENTS, LoopWatch
 
@@ -99,50 +98,6 @@ class Kept:
 
     bytes_per_step: int
     rows: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SeenLoop:
-    """A loop recorded in a trace's header.
-
-    Attributes:
-        number: Number of the loop, from 0 in order of first step.
-        phase: training, evaluation or generation.
-        ends: For each step, the row after its last one.
-        length: Number of steps, if known.
-        is_open: Whether the loop continues after the observed part.
-    """
-
-    number: int
-    phase: str
-    ends: tuple[int, ...]
-    length: int | None
-    is_open: bool
-
-
-def loops_of(trace: Trace) -> list[SeenLoop]:
-    """Return the loops recorded in a trace's header.
-
-    Raises:
-        TraceFileError: The header is damaged.
-    """
-    said = trace.header.get(LOOPS)
-    if not said:
-        return []
-    try:
-        return [_loop(one, len(trace)) for one in said["all"]]
-    except (TypeError, KeyError, ValueError) as error:  # a trace may come from anywhere
-        raise TraceFileError(f"The trace's loops are damaged ({type(error).__name__}: {error}): record it again.") from None
-
-
-def _loop(said: Mapping[str, Any], n_rows: int) -> SeenLoop:
-    ends = tuple(map(int, said["ends"]))
-    if len(ends) < 2 or any(not 0 <= row <= n_rows for row in ends) or any(b < a for a, b in pairwise(ends)):
-        raise ValueError(f"steps end at rows {ends[:5]}")
-    length = said["length"]
-    return SeenLoop(
-        int(said["number"]), str(said["phase"]), ends, None if length is None else int(length), bool(said["is_open"])
-    )
 
 
 # ------------------------------------------------------------------------------------------------ the rule

@@ -10,13 +10,14 @@ from typing import Final
 
 from vramcast.core.deadline import Deadline
 from vramcast.core.errors import CannotEstimate, UsageError
-from vramcast.estimates.growth import Growth, SeenLoop, kept_by, kept_so_far, loops_of, place_of, to_watch
+from vramcast.estimates.growth import Growth, kept_by, kept_so_far, place_of, to_watch
 from vramcast.estimates.phases import course_of
 from vramcast.estimates.run_on_card import OnCard, observed_on_card, settings_of
 from vramcast.jobs.job import Job
 from vramcast.jobs.text import BUDGET_S
 from vramcast.simulator.repeated_steps import RepeatedSteps
 from vramcast.simulator.settings import Settings
+from vramcast.tracer.format.loops import SeenLoop, loops_of
 from vramcast.tracer.format.trace import COURSE
 from vramcast.tracer.observation import Tracer
 from vramcast.tracer.protocol.run_options import LEAST_WATCHED, LoopWatch, RunOptions
