@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import json
 import os
 import signal
@@ -140,16 +141,18 @@ def forked(work: Callable[[], dict[str, Any]], limit_s: float) -> dict[str, Any]
 def main() -> None:
     """Run the command each way."""
     card, steps, limit_s, words = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4:]
-    import torch  # noqa: F401  as in the worker, so that no way pays for it
+    import torch  # noqa: F401  as in the worker, so that no way pays for it, nor for looks at what was imported
 
     from vramcast.tracer.hooks import absent_dynamo
     from vramcast.tracer.nullgpu.child import main as child  # noqa: F401
     from vramcast.tracer.program import model_program  # noqa: F401
     from vramcast.tracer.recording import recorder, watcher  # noqa: F401
-    from vramcast.tracer.values import follower  # noqa: F401
+    from vramcast.tracer.values import follower, gate  # noqa: F401
 
     absent_dynamo.stand_in()
     watcher.load(os.environ.get(watcher.LIBRARY, ""))
+    gate.load()
+    gc.freeze()
     calls = 0
     for way in WAYS:
         found = forked(functools.partial(run, way, words, card, steps, calls), limit_s)

@@ -37,7 +37,7 @@ def tensors_in(*values: Any) -> list[torch.Tensor]:
 def leaves_of(value: Any) -> list[Any]:
     """Return the leaves of `value`, in the order of PyTorch's pytree."""
     kind = type(value)
-    if kind in LEAVES:
+    if kind in LEAVES or kind is slice:
         return [value]
     if kind is tuple or kind is list:
         if LEAVES.issuperset(map(type, value)):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 from vramcast.tracer.hooks.tensors import LEAVES, leaves_of, map_leaves
 from vramcast.tracer.values import unknown_values
-from vramcast.tracer.values.function_kinds import COPIES, FLOATS
+from vramcast.tracer.values.function_kinds import COPIES, FLOATS, reads_nothing
 from vramcast.tracer.values.host_reads import ReadLog, count, masks, numbers, raw, repeated, selected
 from vramcast.tracer.values.max_shapes import deciding
 from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Origin, Recipe, Step, drawn_leaf, is_too_much, made
@@ -208,9 +209,9 @@ class Call:
             return known.clone() if writes and not self._values.on_card(tensor) else known
 
         args, kwargs = self._arguments(host)
-        with ReadLog() as log:
+        reads: list[bytes] = []
+        with nullcontext() if reads_nothing(self.name, self.args, self.kwargs, self.tensors) else ReadLog(reads):
             result = _on_host(self.func, self.name, args, kwargs)
-        reads = log.reads
         if self.name == "one_hot":  # the host also checks the range of the numbers
             reads = reads[-1:] if self.kwargs.get("num_classes", self.args[1] if len(self.args) > 1 else -1) == -1 else []
         if self.name in COPIES:

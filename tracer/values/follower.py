@@ -49,7 +49,7 @@ from vramcast.tracer.hooks.torch_api import (
 )
 from vramcast.tracer.protocol.run_options import Answers
 from vramcast.tracer.ranks.simulated_peers import Absent
-from vramcast.tracer.values import collectives, max_shapes, unknown_values
+from vramcast.tracer.values import collectives, gate, max_shapes, unknown_values
 from vramcast.tracer.values.followed_call import Call, derivation, most_elements, result_recipe
 from vramcast.tracer.values.function_kinds import (
     BACKWARD,
@@ -116,6 +116,8 @@ class Values(TensorValues, TorchFunctionMode):
         self._compiles = False  # the job compiles code
         self._decisions = Decisions(answers)
         self._is_on_host = False  # whether any host tensor holds a drawn number
+        if on_card is None and host_weights is None:
+            vars(self).update(gate.before(self))
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -140,24 +142,24 @@ class Values(TensorValues, TorchFunctionMode):
             if not all(recipe.is_known for recipe in recipes):
                 if kind.is_derivation:
                     return self._derived(func, kind.name, args, kwargs, tensors, recipes)
-            elif is_quiet and (mirrored := self._mirrored(func, kind.name, args, tensors, recipes)) is not None:
-                result = func(*args)
+            elif is_quiet and (mirrored := self._mirrored(func, kind.name, args, kwargs, tensors, recipes)) is not None:
+                result = func(*args, **kwargs)
                 with torch.no_grad():
                     self._shadows.keep_all(_pairs(result, mirrored[0]), mirrored[1])
                 return result
         return self._at_length(func, kind.name, args, kwargs)
 
     def _mirrored(
-        self, func: Any, name: str, args: Any, tensors: list[torch.Tensor], recipes: list[Recipe]
+        self, func: Any, name: str, args: Any, kwargs: Any, tensors: list[torch.Tensor], recipes: list[Recipe]
     ) -> tuple[Any, Origin] | None:
         """Return the host's result of a call that reads nothing and changes no argument; None: it needs a closer look."""
         origin = max(recipe.origin for recipe in recipes)
-        if (origin and name in BOUNDED) or most_elements(args, tensors) > LARGE_ELEMENTS:
+        if (origin and name in BOUNDED) or most_elements((args, kwargs), tensors) > LARGE_ELEMENTS:
             return None
         known = {id(tensor): recipe.known() for tensor, recipe in zip(tensors, recipes, strict=True) if recipe.known}
         try:
             with host_only():
-                return func(*map_leaves(lambda value: known.get(id(value), value), args, slice)), origin
+                return func(*map_leaves(lambda value: known.get(id(value), value), args, slice), **kwargs), origin
         except Exception:  # the host may lack what the card supports
             return None
 
@@ -260,6 +262,7 @@ class Values(TensorValues, TorchFunctionMode):
     def _mark(self, tensor: torch.Tensor, *, has_most: bool) -> None:
         """Note that a host tensor holds a drawn number."""
         self._is_on_host = True
+        vars(self).pop("__torch_function__", None)  # no call on the host passes from now on
         setattr(tensor, _DRAWN_ON_HOST, has_most)
 
     def _finite(self, func: Any, args: Any, kwargs: Any) -> Any:

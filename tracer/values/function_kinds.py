@@ -41,10 +41,15 @@ _SILENT_WITH_MORE: Final = frozenset({
     "__rsub__", "abs", "add", "cat", "clone", "detach", "div", "eq", "ge", "gt", "le", "logical_and", "logical_not",
     "logical_or", "lt", "mul", "ne", "neg", "ones_like", "stack", "sub", "zeros_like",
 })  # fmt: skip
+_MOVING: Final = frozenset({"cpu", "cuda", "to"})
+_MAKING: Final = frozenset({"arange", "full", "ones", "tensor", "zeros"})  # tensors among their arguments are read
 _AT_LENGTH: Final = CHECKED | {"__deepcopy__", "cuda", CHECKS_GRADIENTS}
 _READING: Final = COPIES | SCALARS | max_shapes.READING | {"__setitem__", "_grouped_mm"}
 _PLACES: Final = frozenset({str, torch.device})  # they may name the card
-_PLAIN: Final = LEAVES - _PLACES - TENSORS
+PLAIN: Final = LEAVES - _PLACES - TENSORS
+# When a call is the function's own, by function (csrc/gate.c): always; with usual arguments; with such ones on the host; and if
+# there is no default device.
+PASSING: Final[dict[Callable[..., Any], int]] = {}
 
 
 @dataclass(slots=True)
@@ -74,7 +79,7 @@ def kind_of(func: Callable[..., Any]) -> Kind:
     name: str = getattr(func, "__name__", "")
     is_operator = type(func).__module__ == OPERATORS
     reads = name in _READING or unknown_values.is_deciding(name, ()) or unknown_values.is_of_finite(name)
-    return Kind(
+    kind = Kind(
         name,
         is_passed=name in PASSED,
         is_computing=unknown_values.is_computing(name),
@@ -82,11 +87,24 @@ def kind_of(func: Callable[..., Any]) -> Kind:
         is_constructor=func in device_constructors(),
         is_at_length=name in _AT_LENGTH or func in BACKWARD or is_operator or name.startswith("_foreach"),
     )
+    if name == "__get__":
+        PASSING[func] = 0
+    elif not kind.is_at_length:
+        PASSING[func] = 1 if kind.is_passed or kind.is_computing else 3 if kind.is_constructor else 2
+    return kind
 
 
 def is_silent(name: str, args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> bool:
-    """Return whether the code of a call surely reads nothing from the card."""
-    return not kwargs and (name in _SILENT_WITH_MORE or (name in _SILENT and len(tensors) == 1 and tensors[0] is args[0]))
+    """Return whether the code of a call surely reads nothing from the card, and writes to no tensor."""
+    is_first = name in _SILENT and len(tensors) == 1 and tensors[0] is args[0]
+    return (is_first or name in _SILENT_WITH_MORE) and (not kwargs or PLAIN.issuperset(map(type, kwargs.values())))
+
+
+def reads_nothing(name: str, args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> bool:
+    """Return whether the operators of a call surely read nothing from the card, but for a copy's own data."""
+    if name == "__setitem__":
+        return not any(tensor is not args[0] and tensor is not args[2] for tensor in tensors)
+    return name in _MOVING or (name in _MAKING and not tensors) or is_silent(name, args, kwargs, tensors)
 
 
 def usual_tensors(args: Iterable[Any], kwargs: dict[str, Any]) -> list[torch.Tensor] | None:
@@ -107,14 +125,14 @@ def _are_usual(values: Iterable[Any], found: list[torch.Tensor]) -> bool:
         kind = type(value)
         if kind in TENSORS:
             found.append(value)
-        elif kind in _PLAIN:
+        elif kind in PLAIN:
             continue
         elif kind is tuple or kind is list or kind is torch.Size:
             kinds = {*map(type, value)}
             if kinds <= TENSORS:
                 found += value
-            elif not kinds <= _PLAIN and not _are_usual(value, found):
+            elif not kinds <= PLAIN and not _are_usual(value, found):
                 return False
-        elif kind is not slice or not {type(value.start), type(value.stop), type(value.step)} <= _PLAIN:
+        elif kind is not slice or not {type(value.start), type(value.stop), type(value.step)} <= PLAIN:
             return False
     return True

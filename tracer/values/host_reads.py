@@ -80,9 +80,9 @@ _READS: dict[Any, Callable[[Any, Any], list[bytes]]] = {
 class ReadLog(TorchDispatchMode):
     """A mode that records in `reads` what the same operators would read from the card."""
 
-    def __init__(self) -> None:
+    def __init__(self, reads: list[bytes]) -> None:
         super().__init__()
-        self.reads: list[bytes] = []
+        self.reads = reads
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))

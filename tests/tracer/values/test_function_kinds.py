@@ -21,7 +21,8 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "joined": lambda x, u: torch.cat([x, x]), "parts": lambda x, u: x.view(2, -1).chunk(2), "cast": lambda x, u: x.float(),
     "derived": lambda x, u: (u * 10 + x).transpose(0, 1)[0], "of unknown": lambda x, u: (u.reshape(-1) * 3).split(4),
     "moved": lambda x, u: u.clone().mul_(2), "softmax": lambda x, u: u.softmax(-1) * 2, "rounded": lambda x, u: (u * 9).long(),
-    "expanded": lambda x, u: x[:, None].expand(4, 2, 3),
+    "expanded": lambda x, u: x[:, None].expand(4, 2, 3), "of rows": lambda x, u: x.sum(dim=1, keepdim=True),
+    "joined rows": lambda x, u: torch.cat([x, x], dim=1), "largest": lambda x, u: torch.topk(x, k=2, dim=-1),
 }  # fmt: skip
 
 
