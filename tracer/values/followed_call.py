@@ -56,14 +56,10 @@ def derivation(
     def with_recipes(value: Any) -> Any:
         return by_id.get(id(value), value)
 
-    is_flat = LEAVES.issuperset(map(type, args))
-    return Step(
-        name,
-        functools.partial(_again, func, name),
-        tuple(map(with_recipes, args)) if is_flat else map_leaves(with_recipes, args, slice),
-        {key: map_leaves(with_recipes, value) for key, value in kwargs.items() if key not in _DROPPED} if kwargs else {},
-        recipes,
-    )
+    is_flat = LEAVES.issuperset(map(type, args))  # as most are; then without a call for each
+    made_of = tuple([by_id.get(id(value), value) for value in args]) if is_flat else map_leaves(with_recipes, args, slice)
+    named = {key: map_leaves(with_recipes, value) for key, value in kwargs.items() if key not in _DROPPED} if kwargs else {}
+    return Step(name, functools.partial(_again, func, name), made_of, named, recipes)
 
 
 def result_recipe(step: Step, place: int, result: torch.Tensor, *, rounds: bool = False) -> Recipe:

@@ -13,6 +13,7 @@ are unknown.
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections import Counter
@@ -155,6 +156,7 @@ def is_too_much(name: str, tensor: torch.Tensor | Recipe, kwargs: dict[str, Any]
     return math.prod(tensor.shape) > (_MAX_SORTED if name in _SORTING else _MAX_ELEMENTS)
 
 
+@functools.lru_cache(maxsize=1024)  # arbitrary: more shapes than a step has; a leaf has no state
 def drawn_leaf(shape: torch.Size, dtype: torch.dtype) -> Recipe:
     """Return the recipe of an unknown tensor."""
     return Recipe(shape, dtype, Origin.LARGE if math.prod(shape) > LARGE_ELEMENTS else Origin.DRAWN)
@@ -200,12 +202,17 @@ def _count(recipe: Recipe, left: Counter[int]) -> None:
 @contextmanager
 def host_only() -> Iterator[None]:
     """Run PyTorch without any active mode."""
-    with torch.no_grad(), DisableTorchFunction():
-        if n_dispatch_modes() or torch.is_inference_mode_enabled():
-            with disable_current_modes(), torch.inference_mode(False), torch.no_grad():  # the second enables gradients
+    has_grad = torch.is_grad_enabled()
+    torch.set_grad_enabled(False)  # takes half as long as `no_grad`
+    try:
+        with DisableTorchFunction():
+            if n_dispatch_modes() or torch.is_inference_mode_enabled():
+                with disable_current_modes(), torch.inference_mode(False), torch.no_grad():  # the second enables gradients
+                    yield
+            else:  # without the two managers, which take longer than most calls
                 yield
-        else:  # without the two managers, which take longer than most calls
-            yield
+    finally:
+        torch.set_grad_enabled(has_grad)
 
 
 def _result(recipe: Recipe, done: dict[int, list[Any]], left: Counter[int], budget: Budget) -> torch.Tensor:

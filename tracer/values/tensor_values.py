@@ -1,6 +1,6 @@
 """The contents of a job's tensors, as far as they are known, drawn, or can be worked out on the host.
 
-Host copies of card tensors are kept by storage, so that views of one tensor stay views:
+Host copies of card tensors are attributes of their storages, so that views of one tensor stay views, and go with the storage:
 
     card:  storage 800 B <- ids (10 x 10 int64) <- ids[0], ids.T
     host:  the same 800 B, the same views over them             a shadow: small, and worked out at once
@@ -13,7 +13,6 @@ on the card make the value unknown, never wrong.
 from __future__ import annotations
 
 import ctypes
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Budget, Origin, OverB
 _LARGE_BYTES: Final = 8 * LARGE_ELEMENTS  # in the widest integers
 _MOST_WORKED: Final = 4  # arbitrary: large contents kept; a few tensors in a row are indexed by one mask
 _UNSEEN: Final = -2  # arbitrary: not a version of any tensor
+_SHADOW, _RECIPES = "vramcast_shadow", "vramcast_recipes"  # attributes of storages
 
 
 @dataclass(slots=True)
@@ -86,10 +86,6 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
     return plain(tensor).untyped_storage()
 
 
-def _key(tensor: torch.Tensor) -> int:
-    return plain(tensor).untyped_storage()._cdata
-
-
 def _copy(to: torch.Tensor, value: torch.Tensor) -> None:
     """Copy a host tensor; torch's own copy waits for all of its threads, which takes milliseconds on a busy machine."""
     has_bytes = value.is_cpu and value.layout is torch.strided and not value.is_conj() and not value.is_neg()
@@ -100,18 +96,15 @@ def _copy(to: torch.Tensor, value: torch.Tensor) -> None:
 
 
 class Shadows:
-    """All shadows and recipes of one job; each is dropped with its storage."""
+    """The shadows and recipes of a job's storages."""
 
-    def __init__(self) -> None:
-        self._by_storage: dict[int, tuple[Shadow, weakref.ref[torch.UntypedStorage]]] = {}
-        self._recipes: dict[int, tuple[_Recipes, weakref.ref[torch.UntypedStorage]]] = {}
-
-    def find(self, tensor: torch.Tensor) -> Shadow | None:
+    @staticmethod
+    def find(tensor: torch.Tensor) -> Shadow | None:
         """Return the shadow under `tensor` if its contents are known."""
-        entry = self._by_storage.get(_key(tensor))
-        if entry is None or version(tensor) != entry[0].version or _end_bytes(tensor) > entry[0].known_bytes:
+        shadow: Shadow | None = getattr(_storage(tensor), _SHADOW, None)
+        if shadow is None or version(tensor) != shadow.version or _end_bytes(tensor) > shadow.known_bytes:
             return None
-        return entry[0]
+        return shadow
 
     @staticmethod
     def view(shadow: Shadow, tensor: torch.Tensor) -> torch.Tensor:
@@ -147,7 +140,7 @@ class Shadows:
         parts: dict[int, list[torch.Tensor]] = {}
         for tensor, value in pairs:
             if is_small(tensor) and tensor.shape == value.shape and tensor.dtype == value.dtype:
-                parts.setdefault(_key(tensor), []).append(tensor)
+                parts.setdefault(_storage(tensor)._cdata, []).append(tensor)
         for tensors in parts.values():
             first, size_bytes = tensors[0], sum(tensor.nbytes for tensor in tensors)
             if len(tensors) > 1 and size_bytes == _storage(first).nbytes() and self.find(first) is None:
@@ -170,23 +163,22 @@ class Shadows:
 
     def laid(self, tensor: torch.Tensor) -> None:
         """Record that a tensor was made from a storage: the first such tensor has the contents last written there."""
-        entry = self._by_storage.get(_key(tensor))
-        if entry is not None and entry[0].version == _UNSEEN:
-            entry[0].version = version(tensor)
+        shadow = getattr(_storage(tensor), _SHADOW, None)
+        if shadow is not None and shadow.version == _UNSEEN:
+            shadow.version = version(tensor)
 
-    def _make(self, storage: torch.UntypedStorage, at_version: int, origin: Origin, known_bytes: int) -> Shadow:
+    @staticmethod
+    def _make(storage: torch.UntypedStorage, at_version: int, origin: Origin, known_bytes: int) -> Shadow:
         """Return a new shadow under a storage, with bytes still to be written."""
         shadow = Shadow(torch.UntypedStorage(known_bytes, device="cpu"), at_version, origin, known_bytes)
-        key = storage._cdata
-        gone = weakref.ref(storage, lambda _: self._by_storage.pop(key, None))
-        self._by_storage[key] = (shadow, gone)
+        setattr(storage, _SHADOW, shadow)
         return shadow
 
     def changed(self, tensor: torch.Tensor) -> None:
         """Record that the latest in-place change of `tensor` was also made to its shadow."""
-        entry = self._by_storage.get(_key(tensor))
-        if entry is not None:
-            entry[0].version = version(tensor)
+        shadow = getattr(_storage(tensor), _SHADOW, None)
+        if shadow is not None:
+            shadow.version = version(tensor)
 
     def forget(self, tensor: torch.Tensor) -> None:
         """Record that the contents of `tensor` are now unknown."""
@@ -194,26 +186,23 @@ class Shadows:
 
     def forget_storage(self, storage: torch.UntypedStorage) -> None:
         """Record that the contents of a storage are now unknown."""
-        self._by_storage.pop(storage._cdata, None)
-        self._recipes.pop(storage._cdata, None)
+        setattr(storage, _SHADOW, None)
+        setattr(storage, _RECIPES, None)
 
-    def recipe(self, tensor: torch.Tensor) -> Recipe | None:
+    @staticmethod
+    def recipe(tensor: torch.Tensor) -> Recipe | None:
         """Return the recipe of `tensor`, if there is one."""
-        entry = self._recipes.get(_key(tensor))
-        return entry[0].by_place.get(_place(tensor)) if entry is not None and entry[0].version == version(tensor) else None
+        recipes: _Recipes | None = getattr(_storage(tensor), _RECIPES, None)
+        return recipes.by_place.get(_place(tensor)) if recipes is not None and recipes.version == version(tensor) else None
 
-    def keep_recipe(self, tensor: torch.Tensor, recipe: Recipe) -> None:
+    @staticmethod
+    def keep_recipe(tensor: torch.Tensor, recipe: Recipe) -> None:
         """Record the recipe of `tensor`."""
-        storage = _storage(tensor)
-        key = storage._cdata
-        entry = self._recipes.get(key)
-        if entry is None:
-            gone = weakref.ref(storage, lambda _: self._recipes.pop(key, None))
-            entry = self._recipes[key] = (_Recipes(version(tensor)), gone)
-        recipes = entry[0]
-        if recipes.version != version(tensor):
-            recipes.version = version(tensor)
-            recipes.by_place.clear()
+        storage, at = _storage(tensor), version(tensor)
+        recipes: _Recipes | None = getattr(storage, _RECIPES, None)
+        if recipes is None or recipes.version != at:
+            recipes = _Recipes(at)
+            setattr(storage, _RECIPES, recipes)
         recipes.by_place[_place(tensor)] = recipe
 
 
