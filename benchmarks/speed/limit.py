@@ -2,9 +2,9 @@
 
     python -m benchmarks.speed.limit --sources FOLDER [--data FOLDER] [--only TEXT] [--steps 10] [--limit-s 90] [--fresh]
 
-The scripts are those of docs/scripts.md (`benchmarks/scripts`), each three ways (`ways.py`); CPU times include the processes
-that a script waits for, so another load on the machine matters little. Answers are kept in build/speed/limit.jsonl. Host
-memory is the largest sum of the resident memory of a run's processes. The exit code is 1 while an aim is missed.
+The scripts are those of docs/scripts.md (`benchmarks/scripts`) and some more of their repositories, each three ways
+(`ways.py`). CPU times include the processes that a script waits for. Answers are kept in build/speed/limit.jsonl. Host memory
+is the largest sum of the resident memory of a run's processes. The exit code is 1 while an aim is missed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from benchmarks.accuracy.runner import ROOT
 from benchmarks.scripts.entry import Entry
 from benchmarks.scripts.survey import prepared
 from benchmarks.scripts.table import ENTRIES
+from benchmarks.speed.more_scripts import MORE
 from benchmarks.speed.ways import STAGES, WAYS
 from vramcast.core.units import GIB
 
@@ -116,7 +117,7 @@ def main() -> int:
         _KEPT.unlink(missing_ok=True)
     lines = _KEPT.read_text(encoding="utf-8").splitlines() if _KEPT.exists() else []
     stored: dict[str, Found] = dict(json.loads(line) for line in lines)
-    entries = [entry for entry in ENTRIES if options.only in f"{entry.name} {entry.repository}"]
+    entries = [entry for entry in (*ENTRIES, *MORE) if options.only in f"{entry.name} {entry.repository}"]
     for entry in entries:
         if "missing" not in stored.get(entry.name, {"missing": ""}):
             continue

@@ -6,7 +6,8 @@ bare      on the null GPU, nothing watched; stopped after as many calls of optim
 recorder  with the recorder: history, operators, modules
 follower  the same, and the values followed on the host, as `vramcast run` does
 
-Only the steps are followed: `--until steps`. A stage's CPU time is that of the process and of the processes it waited for.
+Only the steps are followed: `--until steps`. Short scripts run several times, and the fastest run of each way counts, as other
+programs make runs longer. A stage's CPU time is that of the process and of the processes it waited for.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from vramcast.tracer.protocol.messages import LENT
 from vramcast.tracer.protocol.run_options import RunOptions
 
 WAYS: Final = ("follower", "recorder", "bare")
+_REPEATED_S: Final = 30.0  # arbitrary: CPU seconds in which a script is run again: other programs make a run longer
 STAGES: Final = ("start", "steps", "end")  # up to the first call of an optimizer, to the last one, and the processing
 
 
@@ -109,6 +111,10 @@ def run(way: str, words: list[str], card: str, steps: int, calls: int) -> dict[s
     }  # fmt: skip
 
 
+def _total_s(found: dict[str, Any]) -> float:
+    return sum(float(found[stage]) for stage in STAGES)
+
+
 def forked(work: Callable[[], dict[str, Any]], limit_s: float) -> dict[str, Any]:
     """Return the result of `work` in a fork, with its output on stderr; "status" says why there is none."""
     source, sink = os.pipe()
@@ -153,13 +159,18 @@ def main() -> None:
     watcher.load(os.environ.get(watcher.LIBRARY, ""))
     gate.load()
     gc.freeze()
-    calls = 0
+    calls, best, left_s = 0, dict[str, dict[str, Any]](), _REPEATED_S
+    while not best or left_s > 0:
+        for way in WAYS:
+            found = forked(functools.partial(run, way, words, card, steps, calls), limit_s)
+            calls = calls or found.get("calls", 0)
+            if found["status"] != "ok":
+                print(json.dumps({"way": way, **found}), flush=True)
+                return
+            left_s -= _total_s(found)
+            best[way] = min(best.get(way, found), found, key=_total_s)
     for way in WAYS:
-        found = forked(functools.partial(run, way, words, card, steps, calls), limit_s)
-        calls = calls or found.get("calls", 0)
-        print(json.dumps({"way": way, **found}), flush=True)
-        if found["status"] != "ok":
-            break
+        print(json.dumps({"way": way, **best[way]}), flush=True)
 
 
 if __name__ == "__main__":
