@@ -47,6 +47,9 @@ def test_compiles_without_warnings(needs_null_gpu: None, monkeypatch: pytest.Mon
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
     shared_library(compiled.SOURCE)
     shared_library(packing.SOURCE)
+    from vramcast.tracer.values import gate
+
+    shared_library(gate.SOURCE, options=gate.OPTIONS)
     build()
     assert build_watcher(find_torch()) is not None or shutil.which("g++") is None
     cudnn = find_torch().site / "nvidia" / "cudnn" / "lib"

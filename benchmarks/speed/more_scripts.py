@@ -16,6 +16,13 @@ def _imagenet(model: str, batch: int) -> Entry:
     )  # fmt: skip
 
 
+def _cleanrl(name: str, options: str) -> Entry:
+    return Entry(
+        f"cleanrl {name}", "vwxyzjn/cleanrl", f"cleanrl/{name}.py{options}", environment=("PYTHONPATH=.",),
+        packages=("gymnasium", "tyro", "tensorboard"),
+    )  # fmt: skip
+
+
 def _timm(model: str, batch: int) -> Entry:
     words = (
         f"train.py --data-dir {{data:images}} --model {model} -b {batch} --amp --num-classes 8 --epochs 1 -j 2 --output {{out}}"
@@ -25,14 +32,11 @@ def _timm(model: str, batch: int) -> Entry:
 
 MORE: Final[tuple[Entry, ...]] = (
     Entry("siamese network", "pytorch/examples", "main.py --epochs 1", "siamese_network", linked=_MNIST),
-    Entry("forward forward", "pytorch/examples", "main.py --epochs 20", "mnist_forward_forward", linked=(("mnist", "data"),)),
     _imagenet("resnet18", 64), _imagenet("mobilenet_v2", 64), _imagenet("vit_b_16", 32), _imagenet("densenet121", 32),
     _timm("resnet50", 64), _timm("convnext_tiny", 32), _timm("swin_tiny_patch4_window7_224", 32), _timm("efficientnet_b0", 64),
     Entry("nanoGPT char, eager", "karpathy/nanoGPT", "train.py config/train_shakespeare_char.py --compile=False",
           linked=(("chars", "data/shakespeare_char"),)),
-    Entry("cleanrl dqn", "vwxyzjn/cleanrl", "cleanrl/dqn.py --learning-starts 1000", packages=("gymnasium", "tyro")),
-    Entry("cleanrl c51", "vwxyzjn/cleanrl", "cleanrl/c51.py --learning-starts 1000", packages=("gymnasium", "tyro")),
-    Entry("cleanrl pqn", "vwxyzjn/cleanrl", "cleanrl/pqn.py", packages=("gymnasium", "tyro")),
+    _cleanrl("dqn", " --learning-starts 1000"), _cleanrl("c51", " --learning-starts 1000"), _cleanrl("pqn", ""),
     Entry(
         "open_clip RN50, synthetic", "mlfoundations/open_clip",
         "python -m open_clip_train.main --dataset-type synthetic --train-num-samples 2048 --batch-size 64 --precision amp_bf16 "

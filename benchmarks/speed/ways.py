@@ -36,7 +36,7 @@ from vramcast.tracer.protocol.messages import LENT
 from vramcast.tracer.protocol.run_options import RunOptions
 
 WAYS: Final = ("follower", "recorder", "bare")
-_REPEATED_S: Final = 30.0  # arbitrary: CPU seconds in which a script is run again: other programs make a run longer
+_REPEATED_S: Final = 10.0  # arbitrary: CPU seconds in which a script is run again: other programs make a run longer
 STAGES: Final = ("start", "steps", "end")  # up to the first call of an optimizer, to the last one, and the processing
 
 

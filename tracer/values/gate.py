@@ -17,6 +17,7 @@ from vramcast.tracer.hooks.torch_api import default_device
 from vramcast.tracer.values.function_kinds import PASSING, PLAIN
 
 SOURCE: Final = Path(__file__).with_name("csrc") / "gate.c"
+OPTIONS: Final = ("-isystem", sysconfig.get_path("include"))
 _TYPES: Final = dict.fromkeys(PLAIN, 0) | dict.fromkeys(TENSORS, 1) | dict.fromkeys((tuple, list, torch.Size), 2) | {slice: 3}
 
 
@@ -27,7 +28,7 @@ def load() -> Any:
     There may be no compiler, or no headers of Python.
     """
     try:
-        gate: Any = ctypes.PyDLL(str(shared_library(SOURCE, options=["-isystem", sysconfig.get_path("include")]))).gate
+        gate: Any = ctypes.PyDLL(str(shared_library(SOURCE, options=OPTIONS))).gate
     except (OSError, VramcastError):
         return None
     gate.restype, gate.argtypes = ctypes.py_object, [ctypes.py_object] * 4
