@@ -59,6 +59,7 @@ from vramcast.tracer.values.function_kinds import (
     PASSED,
     SCALARS,
     is_silent,
+    is_view,
     kind_of,
     usual_tensors,
 )
@@ -142,6 +143,8 @@ class Values(TensorValues, TorchFunctionMode):
             if not all(recipe.is_known for recipe in recipes):
                 if kind.is_derivation:
                     return self._derived(func, kind.name, args, kwargs, tensors, recipes)
+            elif is_quiet and not recipes[0].origin and is_view(kind.name, args):
+                return func(*args, **kwargs)  # the host's copy lies under it, too
             elif is_quiet and (mirrored := self._mirrored(func, kind.name, args, kwargs, tensors, recipes)) is not None:
                 result = func(*args, **kwargs)
                 with torch.no_grad():

@@ -43,6 +43,8 @@ _SILENT_WITH_MORE: Final = frozenset({
 })  # fmt: skip
 _MOVING: Final = frozenset({"cpu", "cuda", "to"})
 _MAKING: Final = frozenset({"arange", "full", "ones", "tensor", "zeros"})  # tensors among their arguments are read
+_VIEWS: Final = frozenset({"detach", "permute", "squeeze", "t", "transpose", "unsqueeze", "view"})
+_BASIC: Final = frozenset({int, slice, type(None), type(Ellipsis)})  # indices with which a row or a part is a view
 _AT_LENGTH: Final = CHECKED | {"__deepcopy__", "cuda", CHECKS_GRADIENTS}
 _READING: Final = COPIES | SCALARS | max_shapes.READING | {"__setitem__", "_grouped_mm"}
 _PLACES: Final = frozenset({str, torch.device})  # they may name the card
@@ -98,6 +100,13 @@ def is_silent(name: str, args: Any, kwargs: dict[str, Any], tensors: list[torch.
     """Return whether the code of a call surely reads nothing from the card, and writes to no tensor."""
     is_first = name in _SILENT and len(tensors) == 1 and tensors[0] is args[0]
     return (is_first or name in _SILENT_WITH_MORE) and (not kwargs or PLAIN.issuperset(map(type, kwargs.values())))
+
+
+def is_view(name: str, args: Any) -> bool:
+    """Return whether a silent call surely returns a view of its first argument, no larger than that."""
+    if name == "__getitem__":
+        return type(args[1]) in _BASIC or (type(args[1]) is tuple and _BASIC.issuperset(map(type, args[1])))
+    return name in _VIEWS
 
 
 def reads_nothing(name: str, args: Any, kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> bool:

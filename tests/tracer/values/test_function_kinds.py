@@ -23,6 +23,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "moved": lambda x, u: u.clone().mul_(2), "softmax": lambda x, u: u.softmax(-1) * 2, "rounded": lambda x, u: (u * 9).long(),
     "expanded": lambda x, u: x[:, None].expand(4, 2, 3), "of rows": lambda x, u: x.sum(dim=1, keepdim=True),
     "joined rows": lambda x, u: torch.cat([x, x], dim=1), "largest": lambda x, u: torch.topk(x, k=2, dim=-1),
+    "views": lambda x, u: (x.t()[1].unsqueeze(0).view(-1), x[[0, 2]], x.clone()[1, ..., None].add_(1), x.detach()[True]),
 }  # fmt: skip
 
 
