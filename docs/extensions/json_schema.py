@@ -58,9 +58,8 @@ def _fields(schema: dict[str, Any], place: str = "") -> Iterator[tuple[list[node
 def _type(part: dict[str, Any]) -> str:
     """Return the type of a field in words."""
     if "$ref" in part:
-        return {"bytes": "bytes", "bytes_or_null": "bytes or null", "figures": "these figures"}.get(
-            part["$ref"].split("/")[-1], "estimate"
-        )
+        named = {"bytes": "bytes", "bytes_or_null": "bytes or null", "figures": "these figures", "serving": "accounts"}
+        return named.get(part["$ref"].split("/")[-1], "estimate")
     if "const" in part:
         return json.dumps(part["const"])
     if "enum" in part:

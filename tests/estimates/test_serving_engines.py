@@ -150,6 +150,16 @@ def test_ranks_of_an_engine_fit_together(starts: bool, fits: bool) -> None:
     assert [one["fits"] for one in found] == [fits, fits]
 
 
+def test_each_stage_has_its_own_accounts() -> None:
+    estimate = divided(activation_bytes=2 * GIB)
+    first = {**estimate.trace.header[SERVING], "activation_bytes": GIB}
+    ranks = {"world_size": 2, "fullest": 1, "peaks": [[0, GIB, 57 * GIB], [1, GIB, 58 * GIB]], "serving": {"0": first}}
+    found = replace(estimate, trace=replace(estimate.trace, header={**estimate.trace.header, RANKS: ranks}))
+    accounts = [one["serving"] for one in found.to_dict()["ranks"]]
+    assert (accounts[0]["activation_bytes"], accounts[1]) == (GIB, None)
+    assert "1.00 GiB allocated; weights 15.00 GiB, peak activation 1.00 GiB" in " ".join(found.details().split())
+
+
 def test_refused_context_comes_with_the_longest_that_starts() -> None:
     estimate = without("kv_cache", served(starts=False, max_context=2048))
     assert "serves   vllm 0.22.1: it reached no KV cache; it starts with --max-model-len 2048" in str(estimate)

@@ -10,7 +10,7 @@ from vramcast.core.brief import brief
 from vramcast.core.errors import TraceFileError
 from vramcast.core.text import printable
 from vramcast.core.units import gib
-from vramcast.tracer.format.trace import SERVING, Trace
+from vramcast.tracer.format.trace import RANKS, SERVING, Trace
 
 _LONGEST: Final = 1000  # arbitrary: characters of a text; an engine's error has some 400
 
@@ -115,7 +115,21 @@ def serving_of(trace: Trace) -> Serving | None:
     Raises:
         TraceFileError: The header is damaged.
     """
-    said = trace.header.get(SERVING)
+    return _read(trace.header.get(SERVING))
+
+
+def servings_of(trace: Trace) -> dict[str, Serving | None]:
+    """Return the accounts of each traced rank by its number; empty for a job of one rank, and for one without an engine.
+
+    Raises:
+        TraceFileError: The header is damaged.
+    """
+    ranks = trace.header.get(RANKS)
+    said = ranks.get("serving") if isinstance(ranks, dict) else None
+    return {number: _read(accounts) for number, accounts in said.items()} if isinstance(said, dict) else {}
+
+
+def _read(said: Any) -> Serving | None:
     if not said:
         return None
     try:

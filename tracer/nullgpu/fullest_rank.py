@@ -10,7 +10,7 @@ from vramcast.core.errors import CannotEstimate
 from vramcast.jobs.ranks import World
 from vramcast.tracer.format.ledger import Code, Entered, Entry
 from vramcast.tracer.format.serving import scarcity
-from vramcast.tracer.format.trace import COURSE, RANKS
+from vramcast.tracer.format.trace import COURSE, RANKS, SERVING
 from vramcast.tracer.protocol.job_result import Result
 
 
@@ -38,9 +38,11 @@ def fullest_rank(results: Mapping[int, Result], world: World) -> Result:
     number, most = max((full or results).items(), key=lambda item: (scarcity(item[1].trace), reserved_bytes(item[1])))
     if most.trace is None:
         return most
-    peaks = [[one, *(result.trace.header["peaks"][name] for name in ("allocated", "reserved"))]
-             for one, result in results.items() if result.trace is not None]  # fmt: skip
+    traces = {one: result.trace for one, result in results.items() if result.trace is not None}
+    peaks = [[one, *(trace.header["peaks"][name] for name in ("allocated", "reserved"))] for one, trace in traces.items()]
     facts = {"world_size": world.size, "per_node": world.local_size, "fullest": number, "peaks": peaks}
+    if most.trace.header.get(SERVING):
+        facts["serving"] = {str(one): trace.header.get(SERVING) for one, trace in traces.items()}
     strangers = _strangers(results, world)
     if strangers and number % world.local_size == 0:
         facts["strangers"] = strangers
@@ -60,7 +62,7 @@ def fullest_rank(results: Mapping[int, Result], world: World) -> Result:
         )
     guessed = sum((Counter(result.answers) for result in results.values()), Counter[str]())
     assumed = [Entry.of(Entered.ASSUMED, Code.ABSENT, hits, name=what) for what, hits in sorted(guessed.items())]
-    others = [(one, result.trace) for one, result in results.items() if one != number and result.trace is not None]
+    others = [(one, trace) for one, trace in traces.items() if one != number]
     beside = min(others, key=lambda other: reserved_bytes(results[other[0]]), default=None)
     return replace(most, trace=trace, notes=tuple(notes), ledger=[*most.ledger, *assumed], beside=beside)
 

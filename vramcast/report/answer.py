@@ -81,7 +81,7 @@ def lines(estimate: Estimate, elsewhere: str = ": --details") -> tuple[Line, ...
     found = (
         ("peak", _peak(estimate)),
         ("bound", _bound(estimate)) if estimate.serving is None else ("serves", str(estimate.serving)),
-        ("holds", _holds(estimate) if estimate.serving is None else _divides(estimate.serving)),
+        ("holds", _holds(estimate) if estimate.serving is None else divides(estimate.serving)),
         ("where", _where(estimate)),
         ("assumes", _assumes(estimate, elsewhere)),
     )
@@ -108,7 +108,8 @@ def _holds(estimate: Estimate) -> str:
     return ", ".join(f"{PARTS[name].name} {gib(parts[name])}" for name in largest) or "nothing"
 
 
-def _divides(serving: Serving) -> str:
+def divides(serving: Serving) -> str:
+    """Return what an engine's share of the card holds besides the KV cache."""
     parts = {
         "weights": serving.weights_bytes, "peak activation": serving.activation_bytes, "graphs": serving.graphs_bytes,
         "outside PyTorch": serving.non_torch_bytes,

@@ -14,6 +14,7 @@ from vramcast.jobs.job import Job, Record, TensorSpec
 from vramcast.jobs.sizes import SIZES
 from vramcast.jobs.targets import as_typed
 from vramcast.tracer.format.rank_facts import RankPeaks, beside_bytes
+from vramcast.tracer.format.serving import servings_of
 
 SCHEMA: Final = 1
 _QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
@@ -131,7 +132,7 @@ def _sizes(estimate: Estimate) -> dict[str, Any]:
 
 
 def _ranks(estimate: Estimate) -> dict[str, Any]:
-    job, streams = estimate.job, estimate.streams
+    job, streams, servings = estimate.job, estimate.streams, servings_of(estimate.trace)
     # Room for the rank's segments, without context and margin. The ranks of an engine start together, or none of them does.
     room_bytes = job.total_bytes - (estimate.upper_bound - estimate.reserved)
     is_engine = estimate.serving is not None and estimate.serving.starts is not None
@@ -144,6 +145,7 @@ def _ranks(estimate: Estimate) -> dict[str, Any]:
                 "rank": one.number,
                 "peaks": _peaks(one),
                 "fits": engine_fits if is_engine else not estimate.doubts and one.reserved <= room_bytes,
+                "serving": None if (serving := servings.get(str(one.number))) is None else serving.to_dict(),
             }
             for one in estimate.ranks
         ],

@@ -12,9 +12,10 @@ from typing import Final, Literal, TypeAlias
 from vramcast.core.units import gib
 from vramcast.estimates.result import Estimate
 from vramcast.estimates.verdict import Value
-from vramcast.report.answer import NAME, WIDTH, headline, lines, step_words
+from vramcast.report.answer import NAME, WIDTH, divides, headline, lines, step_words
 from vramcast.report.card_bar import PARTS
 from vramcast.tracer.format.rank_facts import Held, beside_bytes
+from vramcast.tracer.format.serving import servings_of
 
 Colour: TypeAlias = Literal["green", "yellow", "red", "dim"]
 Paint: TypeAlias = Callable[[str, Colour], str]
@@ -139,9 +140,12 @@ def _parts(estimate: Estimate) -> Iterator[str]:
     for phase in estimate.course.phases:
         if phase.reached:
             yield _sized(phase.name, gib(phase.reserved or 0), f"reserved, {gib(phase.allocated or 0)} allocated")
+    servings = servings_of(estimate.trace)
     for one in estimate.ranks:
         name = f"rank {one.number} of {estimate.world_size}"
-        yield _sized(name, gib(one.reserved), f"reserved, {gib(one.allocated)} allocated")
+        serving = servings.get(str(one.number))
+        divided = f"; {divides(serving)}" if serving is not None else ""
+        yield _sized(name, gib(one.reserved), f"reserved, {gib(one.allocated)} allocated{divided}")
     for process in estimate.processes:
         with_others = "with the others" if process.is_at_once else "before or after these"
         yield _sized("a process", gib(process.reserved), f"reserved, {with_others}: {process.command}")

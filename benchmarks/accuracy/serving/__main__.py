@@ -51,7 +51,7 @@ def _answer(start: Start) -> dict[str, Any]:
         command = [sys.executable, "-m", "vramcast", "check", "--timeout", str(_LIMIT_S), *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         said = json.loads(done.stdout or "{}")
-        kept = {key: said.get(key) for key in ("serving", "seconds", "host_peak_bytes", "verdict")}
+        kept = {key: said.get(key) for key in ("serving", "seconds", "host_peak_bytes", "verdict", "ranks")}
         if (kept["serving"] or {}).get("starts") is None:
             print(f"{start.name}: {done.stderr[-300:]}", file=sys.stderr)
             return kept
@@ -60,8 +60,15 @@ def _answer(start: Start) -> dict[str, Any]:
     return answer
 
 
-def _cells(start: Start, answer: dict[str, Any]) -> list[str]:
+def _said(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the accounts as a log shows them: the sizes of the first rank, and the tokens of the one with the least room."""
     said = answer["serving"] or {}
+    first = next((one["serving"] or {} for one in answer.get("ranks") or [] if one["rank"] == 0), {})
+    return {**said, **{name: first[name] for name in _SIZES if name in first}}
+
+
+def _cells(start: Start, answer: dict[str, Any]) -> list[str]:
+    said = _said(answer)
     cells = [start.name, f"{start.row['vllm']} / {said.get('version', '?')}"]
     for ours, (logged, planned) in _SIZES.items():
         known, size = start.number(logged), said.get(ours)
@@ -109,7 +116,7 @@ def main() -> None:
     answers = []
     for start in [start for start in found if not start.why_not][: options.limit]:
         answer = _answer(start)
-        answers.append((start, answer["serving"] or {}))
+        answers.append((start, _said(answer)))
         print(f"| {' | '.join(_cells(start, answer))} |", flush=True)
     print(f"\nLogged / here in GiB. Left out: {'; '.join(f'{count} ({why})' for why, count in left_out.items()) or 'none'}.")
     print("\n".join(_within_aims([(start, said) for start, said in answers if said])))

@@ -9,6 +9,7 @@ import pytest
 
 from vramcast.jobs.ranks import ALONE, World
 from vramcast.tracer.format.ledger import Code, Entered, Entry
+from vramcast.tracer.format.serving import servings_of
 from vramcast.tracer.format.trace import COURSE, RANKS, SERVING, Trace
 from vramcast.tracer.nullgpu.child.subprocesses import Process, Shared
 from vramcast.tracer.nullgpu.fullest_rank import fullest_rank
@@ -107,3 +108,9 @@ def test_rank_of_engine_that_did_not_start_stands_for_all() -> None:
     unready = fullest_rank({0: engine(40, reserved=300), 1: engine(50, reserved=200, starts=False)}, World(2)).trace
     assert unready is not None
     assert "starts" not in unready.header[SERVING]
+
+
+def test_each_rank_of_engine_has_its_own_accounts() -> None:
+    found = fullest_rank({0: engine(50, reserved=300), 1: engine(40, reserved=200)}, World(2)).trace
+    assert found is not None
+    assert {number: one and one.kv_cache_tokens for number, one in servings_of(found).items()} == {"0": 50, "1": 40}
