@@ -16,7 +16,7 @@ from vramcast.tracer.values.function_kinds import COPIES, FLOATS, reads_nothing
 from vramcast.tracer.values.host_reads import ReadLog, count, masks, numbers, raw, repeated, selected
 from vramcast.tracer.values.max_shapes import deciding
 from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Origin, Recipe, Step, drawn_leaf, is_too_much, made
-from vramcast.tracer.values.tensor_values import TensorValues
+from vramcast.tracer.values.tensor_values import TensorValues, host_tensor, is_dense_from_start, is_small
 
 MAX_FLOATS = 4096  # arbitrary: per tensor; a program does not inspect more numbers one by one
 # Calls with results that may be larger than the product of their arguments' sizes.
@@ -85,6 +85,7 @@ class Call:
     Attributes:
         origin: Origin of the values known here.
         known: Whether all values are known.
+        overwritten: A tensor with unknown contents that the call copies to; None: there is none.
     """
 
     def __init__(self, values: TensorValues, func: Any, name: str, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> None:
@@ -97,11 +98,14 @@ class Call:
         self._values = values
         self._host: dict[int, torch.Tensor] = {}
         self.on_card = [t for t in tensors if values.on_card(t)]
+        self.overwritten = self._overwritten() if name == "copy_" else None
         floats = unknown_values.is_deciding(name, args)
         unknown = []
         for tensor in tensors:
             found = values.value(tensor)
-            if found is None:
+            if tensor is self.overwritten:
+                self._take(tensor, host_tensor(tensor.shape, tensor.dtype), Origin.KNOWN)
+            elif found is None:
                 unknown.append(tensor)
             else:
                 self._take(tensor, *found)
@@ -112,6 +116,13 @@ class Call:
         self.known = all(id(t) in self._host for t in tensors)
         if self.known and unknown_values.is_of_finite(name):
             self.origin = Origin.KNOWN
+
+    def _overwritten(self) -> torch.Tensor | None:
+        """Return a copy's target if it has integers whose new contents can be kept, and unknown ones so far."""
+        tensor = self.args[0]
+        is_kept = self._values.on_card(tensor) and not tensor.is_floating_point() and is_small(tensor)
+        is_kept = is_kept and is_dense_from_start(tensor) and self._values.value(tensor) is None
+        return tensor if is_kept else None
 
     def draw_float(self) -> bool:
         """Draw an unknown float that the call hands to the host, and return whether there is one."""

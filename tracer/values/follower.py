@@ -410,7 +410,8 @@ class Values(TensorValues, TorchFunctionMode):
         if mirrored is _NOTHING:
             return result
         for tensor in call.on_card:
-            self._shadows.changed(tensor)
+            if tensor is not call.overwritten:
+                self._shadows.changed(tensor)
         if bounds is not None:
             self._keep_bounds(call, bounds, result)
         return self._settle(call, result, mirrored)

@@ -51,6 +51,14 @@ class _Recipes:
     by_place: dict[Any, Recipe] = field(default_factory=dict)
 
 
+def host_tensor(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Return a host tensor that may be changed in place; one that is made in inference mode may not, elsewhere."""
+    if torch.is_inference_mode_enabled():
+        with torch.inference_mode(False):
+            return torch.empty(shape, dtype=dtype, device="cpu")  # independent of the default device
+    return torch.empty(shape, dtype=dtype, device="cpu")
+
+
 def is_small(tensor: torch.Tensor) -> bool:
     """Return whether a tensor's values, if known, are worked out at once."""
     return tensor.layout == torch.strided and tensor.numel() <= LARGE_ELEMENTS
@@ -109,11 +117,7 @@ class Shadows:
     @staticmethod
     def view(shadow: Shadow, tensor: torch.Tensor) -> torch.Tensor:
         """Return the host tensor over `shadow` with the layout of `tensor` over its own storage."""
-        if torch.is_inference_mode_enabled():
-            with torch.inference_mode(False):  # a tensor made in inference mode cannot be changed in place elsewhere
-                seen = torch.empty(0, dtype=tensor.dtype, device="cpu")  # independent of the default device
-        else:
-            seen = torch.empty(0, dtype=tensor.dtype, device="cpu")
+        seen = host_tensor((0,), tensor.dtype)
         return seen.set_(shadow.storage, tensor.storage_offset(), tensor.shape, tensor.stride())
 
     def later(self, shadow: Shadow, tensor: torch.Tensor) -> Callable[[], torch.Tensor | None]:

@@ -67,6 +67,8 @@ sorted | ints(D).sort().values.tolist()
 histogram of integers | torch.histc(ints(D).float() if D == "cpu" else ints(D).int(), bins=3, min=1, max=9).tolist()
 lists of an expert | [torch.where(hit)[0] for hit in torch.nn.functional.one_hot(ints(D) % 4, 4).T.bool()]
 a copy | copy.deepcopy(ints(D)).tolist()
+beginning of a buffer | changed(buffer(D), lambda x: x[:10].copy_(ints(D)))[:10].unique()
+beginning of a buffer, in inference mode | torch.inference_mode()(lambda x: (x[:10].copy_(ints(D)), x[:10].unique()))(buffer(D))
 in inference mode | torch.inference_mode()(lambda: (ints(D) > 2).nonzero())()
 summed in inference mode | torch.inference_mode()(lambda total: total.add_(ints(D).sum()))(torch.zeros((), device=D)).item()
 """
@@ -78,6 +80,7 @@ import torch
 def ints(D): return torch.tensor([3, 1, 4, 1, 5, 9, 2, 6, 5, 3]).to(D)
 def ones(D): return torch.ones(4, dtype=torch.bool, device=D)
 def rows(D): return torch.zeros(10, 10, device=D)
+def buffer(D): return torch.empty(20, dtype=torch.int64, device=D)
 def large(D): return torch.empty(10, 200_000, device=D)
 
 def boxes(D):

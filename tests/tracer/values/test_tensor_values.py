@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
+from tests.tracer.values.test_host_weights import UnreadCard
 from vramcast.tracer.values import recipes, unknown_values
+from vramcast.tracer.values.follower import Values
 from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Origin, Recipe, Step
 from vramcast.tracer.values.tensor_values import TensorValues
 
@@ -45,6 +47,24 @@ def test_results_on_the_way_to_a_value_are_dropped() -> None:
     expected = 2 * (unknown_values.leaf(shape.shape, shape.dtype) + 10)
     assert torch.allclose(recipes.work_out(twice, recipes.Budget()), expected)
     assert (len(alive), max(alive)) == (10, 1)
+
+
+def test_buffer_is_known_as_far_as_it_was_last_written_from_its_start() -> None:
+    values = Values(UnreadCard(), on_card=lambda tensor: tensor.is_meta, devices=("meta",))
+    with values:
+        buffer = torch.empty(20, dtype=torch.int64, device="meta")
+        buffer[:10].copy_(torch.arange(10))
+        first, both = buffer[:10], buffer[:12]
+        known = values.value(first)
+        assert known is not None
+        assert known[0].tolist() == list(range(10))
+        assert values.value(both) is None
+        buffer[5:15].fill_(7)
+        assert values.value(first) is None
+        buffer[:12].copy_(torch.zeros(12, dtype=torch.int64))
+        known = values.value(both)
+        assert known is not None
+        assert known[0].tolist() == [0] * 12
 
 
 def test_contents_are_kept_as_they_read() -> None:
