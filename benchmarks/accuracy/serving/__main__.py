@@ -2,8 +2,9 @@
 
     python -m benchmarks.accuracy.serving FILE [--only TEXT] [--limit N]
 
-FILE has the columns of the planner's rows (github.com/llm-d-incubation/llm-d-planner, accuracy/results). An answer is kept in
-build/serving, so a later call goes on where an earlier one ended. The table says which version of vLLM answered.
+FILE has the columns of the planner's rows (github.com/llm-d-incubation/llm-d-planner, accuracy/results), or those of a list of
+public logs (starts.py names them). An answer is kept in build/serving, so a later call goes on where an earlier one ended. The
+table says which version of vLLM answered.
 """
 
 from __future__ import annotations
