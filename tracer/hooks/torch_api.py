@@ -186,6 +186,8 @@ NAMES: Final[dict[str, Name]] = {
     "FileSystemReader": Name(("torch.distributed.checkpoint.filesystem:FileSystemReader",), _RANKS),
     "DistWrapper": Name(("torch.distributed.checkpoint.utils:_DistWrapper",), _RANKS),
     **_of("torch._inductor", "jobs that compile: no cached choice of a benchmark", inductor_config="config"),
+    **_of("torch._functorch.config", "jobs that compile: a graph that is not kept is compiled again", functorch_config=""),
+    **_of("torch._dynamo.config", "jobs that compile: a graph that is not kept is compiled again", dynamo_config=""),
     "triton_ir": Name(("triton._C.libtriton:ir",), _BARE, cuda=True),
     "triton_backends": Name(("triton.backends:backends",), _BARE, cuda=True),
 }  # fmt: skip
@@ -221,6 +223,7 @@ REPLACED: Final[dict[str, tuple[str, ...]]] = {
     "inductor_read_choices": ("torch._inductor.codecache:CacheBase.get_local_cache",),
     "inductor_write_choices": ("torch._inductor.codecache:CacheBase.update_local_cache",),
     "inductor_save_graph": ("torch._inductor.codecache:FxGraphCache._save_graph",),
+    "load_kept_graph": ("torch._functorch._aot_autograd.autograd_cache:AOTAutogradCache.try_load",),
     "tune_by_descent": ("torch._inductor.runtime.coordinate_descent_tuner:CoordescTuner.autotune",),
     "has_global_hooks": ("torch.nn.modules.module:_has_any_global_hook",),  # since 2.9
 }

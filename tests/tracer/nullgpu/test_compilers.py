@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from vramcast.core import cache
+from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.nullgpu.child import bare_kernels, compilers
 from vramcast.tracer.protocol.messages import LENT
 
@@ -361,3 +362,13 @@ def test_keeps_body_in_user_cache(probe: Probe, tmp_path: Path) -> None:
     sorts = [text for name, text in _kernels(noted["folder"]).items() if "sort" in name]
     assert sorts
     assert all("tt.store" in text and text.count("\n") > 100 for text in sorts)
+
+
+@pytest.mark.integration  # the import of torch._dynamo takes seconds
+def test_graph_that_was_not_kept_is_compiled_again() -> None:
+    def load() -> tuple[bool, bool]:
+        return torch_api.functorch_config.strict_autograd_cache, torch_api.dynamo_config.strict_precompile
+
+    with torch_api.functorch_config.patch(strict_autograd_cache=True):
+        assert compilers._compiled_if_absent(load)() == (False, False)
+        assert load()[0]

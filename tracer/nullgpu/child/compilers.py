@@ -16,7 +16,7 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, Final
 
 from vramcast.core import cache
@@ -140,8 +140,21 @@ def _keep_no_choices() -> None:
 
         setattr(owner, name, staticmethod(save_unless_chosen))
 
+    for owner, name in torch_api.places("load_kept_graph"):
+        setattr(owner, name, staticmethod(_compiled_if_absent(getattr(owner, name))))
     for owner, name in torch_api.places("tune_by_descent"):
         setattr(owner, name, _first_configuration)
+
+
+def _compiled_if_absent(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a load of a kept graph that also compiles it if its code was not kept: with vLLM, torch raises an error then."""
+
+    def load_or_compile(*args: Any, **kwargs: Any) -> Any:
+        lenient = torch_api.functorch_config.patch(strict_autograd_cache=False)
+        with lenient, torch_api.dynamo_config.patch(strict_precompile=False):
+            return load(*args, **kwargs)
+
+    return load_or_compile
 
 
 def _first_configuration(self: Any, func: Any, baseline_config: Any, baseline_timing: float | None = None) -> Any:
