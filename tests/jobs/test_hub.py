@@ -39,6 +39,7 @@ PUBLISHED = {
     "Qwen/Qwen2.5-0.5B-Instruct": 494_032_768,
     "Qwen/Qwen3-30B-A3B": 30_532_122_624,
     "Qwen/Qwen1.5-MoE-A2.7B": 14_315_784_192,
+    "openai/gpt-oss-20b": 20_914_757_184,
     "ibm-granite/granite-3.3-8b-instruct": 8_170_864_640,
     "google/gemma-2-2b": 2_614_341_888,
     "microsoft/Phi-3-mini-4k-instruct": 3_821_079_552,

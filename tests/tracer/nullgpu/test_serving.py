@@ -190,6 +190,14 @@ def test_name_of_a_quantized_model_tells_its_scheme(name: str, form: str, monkey
     assert values["quantization_config"]["config_groups"] == {"group_0": {"targets": ["Linear"]}}
 
 
+@pytest.mark.integration  # imports transformers
+def test_model_is_served_as_it_is_published() -> None:
+    pytest.importorskip("transformers")
+    values = engine_models.config("openai/gpt-oss-20b")
+    assert values is not None
+    assert (values["num_hidden_layers"], values["quantization_config"]["quant_method"]) == (24, "mxfp4")
+
+
 def test_unknown_model_is_wrong_usage(imported: Import) -> None:
     with serving.until_ready(course(), lambda: None), pytest.raises(UsageError, match="'no/such-model' has no configuration"):
         imported("vllm.engine.arg_utils").EngineArgs("no/such-model")

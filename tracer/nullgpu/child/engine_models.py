@@ -15,6 +15,13 @@ _SCHEMES: Final = {
     "-fp8-dynamic": ("FP8_DYNAMIC", "float-quantized"), "-fp8": ("FP8", "float-quantized"),
     "-quantized.w8a8": ("W8A8", "int-quantized"), "-quantized.w4a16": ("W4A16", "pack-quantized"),
 }  # fmt: skip
+# spec: checkpoints of these types are published quantized.
+_QUANTIZED: Final = {
+    "gpt_oss": {
+        "quant_method": "mxfp4",
+        "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"],
+    },
+}
 _TASKS: Final = ("CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "SEQ_TO_SEQ_CAUSAL_LM")  # what engines serve; in transformers' own words
 
 
@@ -64,6 +71,8 @@ def config(name: str) -> dict[str, Any] | None:
     if found is None or architecture is None:
         return None
     values = {key: value for key, value in found.values.items() if key != "dtype"}
+    if (published := _QUANTIZED.get(found.model_type)) is not None:
+        values["quantization_config"] = published
     weights = found.values.get("dtype", "float32")
     return {"model_type": found.model_type, "architectures": [architecture], **values, "torch_dtype": weights, **quantization}
 
