@@ -29,9 +29,11 @@ def main(libraries: Path, fd: int) -> NoReturn:
         from vramcast.tracer.nullgpu.child import main as child
         from vramcast.tracer.program import model_program  # noqa: F401
         from vramcast.tracer.recording import watcher
+        from vramcast.tracer.values import gate
 
         absent_dynamo.stand_in()
         watcher.load(os.environ.get(watcher.LIBRARY, ""))
+        gate.load()
         release = cuda_guard.hold()
 
         def run(job: Any, options: RunOptions = AS_USUAL) -> Any:
