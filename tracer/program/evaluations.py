@@ -55,12 +55,12 @@ def evaluates_within(frame: FrameType | None) -> bool:
         function = function_of(one.f_code)
         around = [] if function is None else statements_around(function, one.f_lineno)
         loops = [statement for statement in around if isinstance(statement, (ast.For, ast.While))]
-        if any(_is_evaluation(node) for loop in loops for node in nodes_of(loop.body, None) if isinstance(node, ast.If)):
+        if any(is_evaluation(node) for loop in loops for node in nodes_of(loop.body, None) if isinstance(node, ast.If)):
             return True
     return False
 
 
-def _is_evaluation(condition: ast.If) -> bool:
+def is_evaluation(condition: ast.If) -> bool:
     """Return whether a condition, or a call that depends on it, has a word for an evaluation in its name."""
     calls = [node.func for node in nodes_of([*condition.body, *condition.orelse], None) if isinstance(node, ast.Call)]
     nodes = [node for part in (condition.test, *calls) for node in ast.walk(part)]

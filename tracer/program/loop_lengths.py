@@ -33,16 +33,18 @@ _CONTAINERS: Final = ("list", "dict", "set", "deque", "defaultdict", "OrderedDic
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.Module | ast.ClassDef
 
 
-def steps_around(frame: FrameType | None, done: int) -> int | None:
+def steps_around(frame: FrameType | None, done: int, *, is_cut: bool = False) -> int | None:
     """Return the total number of training steps of the loops around a frame; None if unknown.
 
     Args:
         frame: Frame in which the last step ended.
         done: Number of steps made.
+        is_cut: Whether passes over the data are ended early: the steps of the whole loops are extrapolated from the place
+            reached, and a `break` is no obstacle, because its condition is examined (`steadiness`).
     """
     frames = list(job_frames(frame))
-    said = next(filter(None, map(steps_of, frames)), None)
-    return said if said is not None else _steps(frames, done)
+    said = None if is_cut else next(filter(None, map(steps_of, frames)), None)
+    return said if said is not None else _steps(frames, done, is_cut)
 
 
 def job_frames(frame: FrameType | None) -> Iterator[FrameType]:
@@ -55,7 +57,7 @@ def job_frames(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _steps(frames: list[FrameType], done: int) -> int | None:
+def _steps(frames: list[FrameType], done: int, is_cut: bool) -> int | None:
     total, at = 1, 0  # total iterations of all loops, and those begun before this one
     is_found = is_reset = False
     used: set[str] = set()  # names in the innermost loop examined so far
@@ -71,7 +73,7 @@ def _steps(frames: list[FrameType], done: int) -> int | None:
             if not isinstance(statement, ast.For) or is_reset:
                 continue
             length = _length(statement.iter, frame)
-            if length is None or _may_break(statement):
+            if length is None or (not is_cut and _may_break(statement)):
                 return None
             index = _index(statement, frame)
             is_found, is_placed = True, is_placed and index is not None
@@ -88,7 +90,7 @@ def _steps(frames: list[FrameType], done: int) -> int | None:
     if is_placed and not is_reset:  # steps and iterations differ in number
         per_step, per_iteration = round((at + 1) / done), round(done / (at + 1))
         return total // per_step if per_step else total * per_iteration
-    return total if is_plain else None
+    return total if is_plain and not is_cut else None
 
 
 @functools.cache

@@ -8,6 +8,9 @@
 Conditions in functions that have returned are not examined; equal steps in a row stand for those. A condition on a value that
 the loop changes otherwise than by counting, or that a call returns, is unknown: then nothing is said. Conditions inside
 `if it % 2_000 == 0` have no turn before that one, and a choice between two numbers changes no memory.
+
+Once passes over the data are cut short, each is to show an evaluation at its end. Then whole passes are compared, and only the
+conditions that lead to an evaluation or out of a loop are examined, in the job's own files.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType
 from typing import Any, Final
 
+from vramcast.tracer.program.evaluations import is_evaluation
 from vramcast.tracer.program.loop_lengths import (
     function_of,
     inside,
@@ -30,6 +34,7 @@ from vramcast.tracer.program.loop_lengths import (
     value_of,
 )
 from vramcast.tracer.protocol.run_options import LEAST_WATCHED, WATCHED_EVENTS
+from vramcast.tracer.protocol.source_places import is_library
 
 _SETTINGS: Final = ("args", "arguments", "config", "options")  # arbitrary: parts of the names of their classes
 _PLAIN: Final = (ast.Name, ast.Attribute, ast.Constant, ast.BinOp, ast.UnaryOp)
@@ -39,7 +44,7 @@ _Loop = ast.For | ast.While
 
 
 class Steadiness:
-    """The number of equal training steps in a row.
+    """The number of equal training steps, or passes over the data, in a row.
 
     Args:
         totals: Returns the allocator's sums of events and bytes, then the live and the reserved bytes.
@@ -63,14 +68,15 @@ class Steadiness:
         return self.equal > 0 and self.equal % wanted == 0
 
 
-def next_change(frame: FrameType | None, done: int) -> float | None:
+def next_change(frame: FrameType | None, done: int, *, is_cut: bool = False) -> float | None:
     """Return the number of steps after which the loops around a step may do something new; None: unknown.
 
     Args:
         frame: Frame in which the last step ended.
         done: Number of steps made.
+        is_cut: Whether passes over the data are cut short.
     """
-    total = steps_around(frame, done)
+    total = steps_around(frame, done, is_cut=is_cut)
     nearest = math.inf if total is None else total - done
     is_inside = False
     for one in reversed([*job_frames(frame)]):
@@ -81,12 +87,27 @@ def next_change(frame: FrameType | None, done: int) -> float | None:
             continue
         if function is None or (total is None and any(isinstance(loop, ast.For) for loop in loops)):
             return None
-        nearest = min(nearest, _turn([*loops[:1]] or [*function.body], one, done))
+        if is_cut and is_library(one.f_code.co_filename):
+            if loops:
+                return None
+            continue
+        nearest = min(nearest, _turn([*loops[:1]] or [*function.body], one, done, _leads_on if is_cut else _is_condition))
     return nearest if is_inside and nearest > 0 else None
 
 
-def _turn(body: list[ast.stmt], frame: FrameType, done: int) -> float:
-    """Return the number of steps after which all conditions in some statements have had their turn; 0: unknown."""
+def _is_condition(node: ast.AST) -> bool:
+    return isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp, ast.Match))
+
+
+def _leads_on(node: ast.AST) -> bool:
+    """Return whether a condition leads to an evaluation or out of a loop."""
+    if isinstance(node, ast.If):
+        return is_evaluation(node) or any(isinstance(one, (ast.Break, ast.Return)) for one in nodes_of(node.body, None))
+    return isinstance(node, (ast.While, ast.Match))
+
+
+def _turn(body: list[ast.stmt], frame: FrameType, done: int, matters: Callable[[ast.AST], bool]) -> float:
+    """Return the number of steps after which all conditions in some statements that matter have had their turn; 0: unknown."""
     nodes = [*nodes_of(body, None)]
     counters = {ast.unparse(n.target) for n in nodes if isinstance(n, ast.AugAssign) and isinstance(n.op, ast.Add)}
     counters |= {name.id for n in nodes if isinstance(n, ast.For) for name in ast.walk(n.target) if isinstance(name, ast.Name)}
@@ -97,10 +118,10 @@ def _turn(body: list[ast.stmt], frame: FrameType, done: int) -> float:
     while waiting:
         node = waiting.pop()
         waiting += inside(node)
-        if isinstance(node, ast.Match):
-            return 0
-        if not isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp)) or _chooses_a_number(node, frame):
+        if not matters(node) or _chooses_a_number(node, frame):
             continue
+        if not isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp)):
+            return 0
         tests = node.values[:-1] if isinstance(node, ast.BoolOp) else [node.test]
         try:
             numbers = [number for test in tests for number in _numbers(test, frame, counters, stored)]

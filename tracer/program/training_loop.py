@@ -132,6 +132,8 @@ class Course:
         self._is_shortened = False  # a pass over the training data was ended early
         has_end = limits is not None and limits.until == "evaluation" and limits.budget_s is not None
         self._steadiness = Steadiness(totals) if totals is not None and has_end else None
+        self._passes_alike = Steadiness(totals) if totals is not None and has_end else None
+        self._asks_at_step = False  # whether the passes over the data, which are cut short, have been alike
         self._is_cut = False  # the budget ended inside an evaluation
         self.stopped_by = ""
         self.is_stopped = self._is_ours = False
@@ -239,7 +241,8 @@ class Course:
             self._is_shortened |= not limit
             return False
         known.batches += 1
-        self._steadiness = None  # the loops over a loader end early, so their lengths say nothing
+        if known.batches == 1:
+            self._pass_begins(known)
         return True
 
     @contextmanager
@@ -376,14 +379,22 @@ class Course:
     def _step_ended(self) -> None:
         self.loops.trained()
         self.is_stopped |= self.loops.is_over and self.is_limited
-        if self._steadiness is not None and self._steadiness.step() and self._enough_at is not None:
+        is_due = self._steadiness is not None and self._steadiness.step()
+        if self._enough_at is not None and (is_due or self._asks_at_step):
             self.is_stopped |= self._goes_on_alike(time.monotonic() - self._enough_at)
+            self._asks_at_step = False
+
+    def _pass_begins(self, loader: _Loader) -> None:
+        """Compare whole passes over the data: as they are cut short, the lengths of their loops say nothing."""
+        self._steadiness = None
+        if loader.is_late and self._passes_alike is not None:
+            self._asks_at_step |= self._passes_alike.step()
 
     def _goes_on_alike(self, spent_s: float) -> bool:
         """Return whether the budget, of which some is spent, ends before the loops of the training can do anything new."""
         if self._limits is None or self._limits.budget_s is None:
             return False
-        left = next_change(sys._getframe(1), self.steps)
+        left = next_change(sys._getframe(1), self.steps, is_cut=self._steadiness is None)
         step_s = spent_s / max(self.steps - self._limits.steps, 1)
         return left is not None and left * step_s > _MARGIN * (self._limits.budget_s - spent_s)
 

@@ -8,11 +8,13 @@ import linecache
 import math
 import sys
 import threading
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from vramcast.tracer.program import steadiness
 from vramcast.tracer.program.steadiness import Steadiness, next_change
 from vramcast.tracer.protocol.run_options import LEAST_WATCHED
 
@@ -50,9 +52,47 @@ CASES: list[tuple[str, str, float | None]] = [
     ("no loop", "[step() for i in range(5000)]", None),
 ]
 
+# Each pass over a loader of 400 batches ends after the third one, with a step each; `loader` says so on its own.
+_PASSES = "for epoch in range(90):\n    for i, x in enumerate(loader):\n        step()\n"
+CUT_CASES: list[tuple[str, str, float | None]] = [
+    ("no condition", _PASSES, 170),
+    ("a flag without an evaluation", _PASSES + "        if state.syncs:\n            due()", 170),
+    ("an evaluation that came", _PASSES + "    if epoch % 5 == 0:\n        evaluate()", 170),
+    ("an evaluation ahead", _PASSES + "    if epoch % 40 == 0:\n        evaluate()", 27),
+    ("a setting that is off", _PASSES + "    if args.prompts is not None and epoch % 5 == 0:\n        validate()", 170),
+    ("an unknown evaluation", _PASSES + "    if due():\n        evaluate()", None),
+    ("an end ahead", _PASSES + "        if made() > 120:\n            break", None),
+    ("an end by counting", "made = 0\n" + _PASSES + "        made += 1\n        if made > 150:\n            break", 52),
+    ("a place that no variable shows", _PASSES.replace("i, x in enumerate(loader)", "x in loader"), None),
+]
+
 
 @pytest.mark.parametrize(("source", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 def test_next_change(source: str, expected: float | None) -> None:
+    _check(source, expected, is_cut=False)
+
+
+@pytest.mark.parametrize(("source", "expected"), [case[1:] for case in CUT_CASES], ids=[case[0] for case in CUT_CASES])
+def test_next_change_of_passes_that_are_cut_short(source: str, expected: float | None) -> None:
+    _check(source, expected, is_cut=True)
+
+
+def test_cut_passes_of_a_library_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steadiness, "is_library", lambda file: True)
+    _check(_PASSES, None, is_cut=True)
+
+
+class _Loader:
+    """A data loader whose passes are cut short."""
+
+    def __len__(self) -> int:
+        return 400
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
+
+
+def _check(source: str, expected: float | None, *, is_cut: bool) -> None:
     found: list[float | None] = []
     made = 0
 
@@ -60,13 +100,14 @@ def test_next_change(source: str, expected: float | None) -> None:
         nonlocal made
         made += 1
         if made == _DONE:
-            found.append(next_change(sys._getframe(1), _DONE))
+            found.append(next_change(sys._getframe(1), _DONE, is_cut=is_cut))
             raise KeyboardInterrupt
 
-    name = f"<{id(source)}>"
+    name = f"program-{id(source)}.py"
     linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
-    names: dict[str, Any] = {"step": step, "args": argparse.Namespace(every=1000), "flag": False, "done": False}
-    names |= {"f": lambda: None, "due": lambda: False, "state": SimpleNamespace(step=3), "print": lambda: None}
+    names: dict[str, Any] = {"step": step, "args": argparse.Namespace(every=1000, prompts=None), "flag": False, "done": False}
+    names |= {"f": lambda: None, "due": lambda: False, "state": SimpleNamespace(step=3, syncs=True), "print": lambda: None}
+    names |= {"loader": _Loader(), "evaluate": lambda: None, "made": lambda: 3}
 
     def run() -> None:
         with contextlib.suppress(KeyboardInterrupt):
@@ -81,8 +122,8 @@ def test_next_change(source: str, expected: float | None) -> None:
 @pytest.mark.parametrize(("events", "wanted"), [(10, LEAST_WATCHED), (3_000, 20), (30_000, 8)])
 def test_steps_are_compared_by_events_and_bytes(events: int, wanted: int) -> None:
     totals = iter([(events * n, 100 * n, 7, 20) for n in range(1, wanted + 2)] + [(10**6, 9_000, 7, 20)])
-    steadiness = Steadiness(lambda: next(totals))
-    asked = [steadiness.step() for _ in range(wanted + 1)]
-    assert (asked.count(True), asked[-1], steadiness.equal) == (1, True, wanted)
-    assert not steadiness.step()
-    assert steadiness.equal == 0
+    compared = Steadiness(lambda: next(totals))
+    asked = [compared.step() for _ in range(wanted + 1)]
+    assert (asked.count(True), asked[-1], compared.equal) == (1, True, wanted)
+    assert not compared.step()
+    assert compared.equal == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -18,9 +20,12 @@ from vramcast.tracer.protocol.run_options import LoopWatch
 class Job:
     """A job in few calls, with its parameters on the card."""
 
-    def __init__(self, limits: Limits | None, watch: LoopWatch | None = None) -> None:
+    def __init__(
+        self, limits: Limits | None, watch: LoopWatch | None = None,
+        totals: Callable[[], tuple[int, int, int, int]] | None = None,
+    ) -> None:  # fmt: skip
         self.at = 0
-        self.course = Course(limits, lambda: self.at, watch)
+        self.course = Course(limits, lambda: self.at, watch, totals)
 
     def optimizer(self, n_parameters: int = 1) -> Any:
         parameter = _Parameter(n_parameters)
@@ -233,6 +238,18 @@ def test_loaders_end_early_after_enough_steps() -> None:
     assert [job.course.gives(later, has_grad=True) for _ in range(5)] == [True] * 3 + [False] * 2
     job.course.begins(later)  # persistent workers have one iterator for all passes
     assert job.course.gives(later, has_grad=True)
+
+
+@pytest.mark.parametrize(("left", "most"), [(math.inf, 2 + 3 * 9 + 1), (30.0, 2 + 3 * 40)])
+def test_alike_passes_end_a_job_unless_something_can_change(monkeypatch: pytest.MonkeyPatch, left: float, most: int) -> None:
+    monkeypatch.setattr(training_loop, "next_change", lambda frame, done, is_cut: left if is_cut else None)
+    job = Job(Limits(steps=2, until="evaluation", budget_s=100.0), totals=lambda: (job.at * 9_000, job.at * 100, 7, 20))
+    optimizer, loaders = job.optimizer(), [_Iterator() for _ in range(41)]
+    with contextlib.suppress(StopJob):
+        for loader in loaders:
+            while job.course.gives(loader, has_grad=True):
+                job.train(optimizer)
+    assert (job.course.steps, job.course.is_stopped) == (most, left == math.inf)
 
 
 @pytest.mark.parametrize("evaluates", [False, True])
