@@ -264,8 +264,8 @@ class Recorder:
         if torch.compiler.is_compiling():
             return
         stack = self._local.__dict__.setdefault("stack", [])
-        if all(key != id(module) for key, *_ in stack):  # a foreign hook raised before ours
-            return
+        if (not stack or stack[-1][0] != id(module)) and all(key != id(module) for key, *_ in stack):
+            return  # a foreign hook raised before ours
         # A module ended by a BaseException never arrives here: its entries are dropped when an outer one ends.
         while stack:
             key, scope, _ = stack.pop()
