@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from benchmarks.accuracy.runner import ROOT
 from benchmarks.scripts.entry import Entry
 
+_GPT: Final = ROOT / "tests" / "golden" / "scripts" / "gpt.py"
 _MNIST: Final = (("mnist", "../data"),)
 
 
@@ -31,6 +33,8 @@ def _timm(model: str, batch: int) -> Entry:
 
 
 MORE: Final[tuple[Entry, ...]] = (
+    Entry("small GPT", "", f"{_GPT} --steps 200", device="a100-40gb"),
+    Entry("GPT of 124M's size", "", f"{_GPT} --dim 768 --layers 12 --steps 20", device="a100-40gb"),
     Entry("siamese network", "pytorch/examples", "main.py --epochs 1", "siamese_network", linked=_MNIST),
     _imagenet("resnet18", 64), _imagenet("mobilenet_v2", 64), _imagenet("vit_b_16", 32), _imagenet("densenet121", 32),
     _timm("resnet50", 64), _timm("convnext_tiny", 32), _timm("swin_tiny_patch4_window7_224", 32), _timm("efficientnet_b0", 64),

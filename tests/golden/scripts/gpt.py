@@ -8,7 +8,10 @@ from torch.nn import functional
 
 options = argparse.ArgumentParser()
 options.add_argument("--dim", type=int, default=256)
-dim = options.parse_args().dim
+options.add_argument("--layers", type=int, default=4)
+options.add_argument("--steps", type=int, default=10)
+given = options.parse_args()
+dim = given.dim
 vocabulary, length, batch, heads = 4096, 256, 8, 8
 
 
@@ -31,7 +34,7 @@ class Gpt(nn.Module):
     def __init__(self):
         super().__init__()
         self.tokens, self.places = nn.Embedding(vocabulary, dim), nn.Embedding(length, dim)
-        self.blocks = nn.ModuleList(Block() for _ in range(4))
+        self.blocks = nn.ModuleList(Block() for _ in range(given.layers))
         self.norm, self.head = nn.LayerNorm(dim), nn.Linear(dim, vocabulary, bias=False)
         self.head.weight = self.tokens.weight
 
@@ -47,7 +50,7 @@ model = Gpt().cuda()
 decayed = [p for p in model.parameters() if p.dim() > 1]
 others = [p for p in model.parameters() if p.dim() <= 1]
 optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}], lr=1e-3)
-for _step in range(10):
+for _step in range(given.steps):
     for _micro in range(2):
         ids = torch.randint(vocabulary, (batch, length + 1)).cuda()
         with torch.autocast("cuda", torch.bfloat16):
