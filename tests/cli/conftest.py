@@ -19,6 +19,7 @@ OF_VERB = {
     "estimate": "estimate",
     "run": "estimate",
     "sweep": "sweep",
+    "largest": "largest",
     "plan": "plan",
     "replay": "replay",
     "evaluate": "evaluate",

@@ -1,4 +1,4 @@
-"""`check -- COMMAND`, `run -- COMMAND` and `estimate_command`: one answer, as exit codes and in Python."""
+"""`check -- COMMAND`, `run -- COMMAND`, `estimate_command`: one answer, as exit codes and in Python; `largest -- COMMAND`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,9 @@ for _ in range(3):
         (("check", "--on", "t4", "--tracer", "cpu", "--", "train.py"), "--tracer cpu works for models"),
         (("run", "--tracer", "cpu", "--", "train.py"), "invalid choice: 'cpu'"),
         (("check", "--on", "t4", "--", "absent.py"), "no script or command 'absent.py'"),
+        (("largest", "--on", "t4"), "No command is given"),
+        (("largest", "--", "generate.py"), "No card is given"),
+        (("largest", "--axis", "batch", "--on", "t4", "--", "generate.py"), "invalid choice: 'batch'"),
     ],
 )
 def test_reports_wrong_usage_before_running(call: Call, words: tuple[str, ...], said: str) -> None:
@@ -104,3 +108,62 @@ def test_terminal_shows_only_script_output(verb: tuple[str, ...], tmp_path: Path
     assert done.returncode == 0, shown
     lines = [line.removeprefix("\x1b[K") for line in shown.splitlines()]  # in place of the line of progress
     assert [line for line in lines if "my step" in line] == [f"my step {step}" for step in range(3)]
+
+
+# ------------------------------------------------------------------------------------------------ largest
+GENERATOR = """
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel as Model
+model = Model(GPT2Config(n_embd=256, n_layer=2, n_head=4, vocab_size=4096, n_positions={positions},
+                         bos_token_id=None, eos_token_id=None)).cuda().bfloat16().eval()
+prompt = torch.randint(1, 4096, (1, {tokens}), device="cuda")
+model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=4, do_sample=False, eos_token_id=None,
+               pad_token_id=0)
+"""
+
+
+@pytest.fixture
+def generator(tmp_path: Path, tracer: Any, need: Callable[[str], Any]) -> Callable[..., str]:
+    """Return a function that writes a script which generates with a small GPT-2, and returns its path."""
+    need("transformers")
+
+    def write(tokens: int, positions: int) -> str:
+        path = tmp_path / f"generate{tokens}.py"
+        path.write_text(GENERATOR.format(tokens=tokens, positions=positions))
+        return str(path)
+
+    return write
+
+
+@pytest.mark.integration
+def test_model_limits_prompt(call: Call, generator: Callable[..., str]) -> None:
+    command = ("--on", "t4", "--", generator(24, 32))
+    code, out, err = call("largest", "--axis", "seq", "--json", *command)
+    said = json.loads(out)
+    assert (code, said["value"], said["next"], said["limit"]) == (0, 28, None, "the model's 32 positions, 4 of them new"), err
+    assert [(row["value"], row["verdict"]) for row in said["traced"]] == [(24, "fits"), (28, "fits")]
+
+
+@pytest.mark.integration
+def test_card_limits_prompt(call: Call, generator: Callable[..., str]) -> None:
+    card = ("--on", "t4", "--memory", "400MiB")
+    code, out, err = call("largest", *card, "--json", "--", generator(8192, 1 << 16))
+    said = json.loads(out)
+    rows = {row["value"]: row for row in said["traced"]}
+    assert (code, rows[said["value"]]["verdict"]) == (0, "fits"), err
+    assert rows[said["next"]]["verdict"] != "fits"
+    assert 1 < said["next"] / said["value"] <= 1.011
+    code, out, err = call("check", *card, "--json", "--", generator(said["value"], 1 << 16))
+    assert code == 0, err
+    peaks, row = json.loads(out)["peaks"], rows[said["value"]]
+    assert abs(peaks["process"] - row["process_bytes"]) <= 2 << 20  # a page more for the script's own prompt
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("tracer")
+def test_command_without_prompt_is_refused(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "forward.py"
+    path.write_text("import torch\nprint(torch.nn.Linear(8, 8).cuda()(torch.ones(2, 8, device='cuda')).sum())\n")
+    code, _, err = call("largest", "--on", "t4", "--", str(path))
+    assert code == 3
+    assert "passes no prompt of tokens to `generate`" in err

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from vramcast.estimates.sweep import MOST, Tried, search
 
 
-def searched(largest: int, *, refuses_one: bool = False) -> tuple[int, list[int]]:
+def searched(largest: int, *args: int, refuses_one: bool = False) -> tuple[int, list[int]]:
     """Return the result of a search and the sizes it tried, if sizes up to `largest` fit."""
-    sizes, tried = search(), []
+    sizes, tried = search(*args), []
     size, _ = next(sizes)
     while True:
         tried.append(size)
@@ -38,3 +38,12 @@ def test_refused_batch_of_one_is_not_too_large() -> None:
 
 def test_ends_at_largest_size_of_search() -> None:
     assert searched(10 * MOST)[0] == MOST
+
+
+@given(st.integers(0, 5000), st.integers(1, 4000))
+def test_search_from_another_size_is_exact_to_a_part_and_goes_down_too(largest: int, first: int) -> None:
+    found, tried = searched(largest, first, 4000, 100)
+    assert found <= largest
+    assert min(largest, 4000) - found <= found / 100
+    assert (tried[0], max(tried) <= 4000, found in (0, *tried)) == (first, True, True)
+    assert len(tried) == len(set(tried))

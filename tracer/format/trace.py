@@ -49,6 +49,7 @@ SAVED: Final = "saved"  # in the header: calls of the hooks on saved tensors (`R
 RANKS: Final = "ranks"  # in the header: the traced ranks of a job with several, and their peaks
 PROCESSES: Final = "processes"  # in the header: the memory of each process, if several share the card (`rank_facts.py`)
 SERVING: Final = "serving"  # in the header: the accounts of a serving engine (`engine_accounts.py`)
+PROMPT: Final = "prompt"  # in the header: the longest prompt of a job that generates text (`prompt.py`)
 SHARDING: Final = "sharding"  # in the header: a rank's part of each module, if there are several ranks (`rank_facts.py`)
 CIRCUMSTANCES: Final = "circumstances"  # in the header: facts from `tracer/recording/job_context.py`
 

@@ -81,6 +81,7 @@ class RunOptions:
         swaps: Moves of saved tensors to the host, which the job makes in the null GPU; empty: the trace says which tensors
             are saved, and nothing is moved; None: neither.
         checkpointed: Paths of modules that the job recomputes in the backward pass, in the null GPU.
+        prompt_tokens: Length of each prompt that transformers' `generate` gets in place of the job's own; 0: its own.
         cudnn: Version of the cuDNN that chooses plans instead of that of the job's stack; "": the stack decides.
 
     Example:
@@ -103,6 +104,7 @@ class RunOptions:
     watch: LoopWatch | None = None
     swaps: tuple[SavedRound, ...] | None = None
     checkpointed: tuple[str, ...] = ()
+    prompt_tokens: int = 0
     cudnn: str = ""
 
     def stack_of_plans(self, stack: Stack | None) -> Stack | None:

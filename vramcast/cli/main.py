@@ -32,6 +32,7 @@ VERBS: Final = {
     "estimate": "Estimate the memory of a training job.",
     "check": "Check whether a job fits on a card: exit code 0 fits, 1 does not fit, 4 uncertain.",
     "sweep": "Estimate a job over batch sizes or numbers of ranks, or find the largest batch that fits.",
+    "largest": "Find the longest prompt that fits on a card, for a command that generates text with transformers.",
     "run": (
         "Run an unmodified training command on the null GPU for --steps training steps and an evaluation, and estimate "
         "its memory."
@@ -54,14 +55,14 @@ VERBS: Final = {
     "stub-checkpoint": "Write a checkpoint with real shapes and no weights, for scripts that call from_pretrained.",
 }
 _GROUPS: Final = {
-    "estimate": ("estimate", "check", "run", "sweep", "plan", "follow", "replay"),
+    "estimate": ("estimate", "check", "run", "sweep", "largest", "plan", "follow", "replay"),
     "your history": ("adopt", "import", "measure", "train", "calibrate", "evaluate"),
     "cluster": ("serve",),
     "tools": ("devices", "models", "doctor", "stub-checkpoint"),
 }
 _WITHOUT_JSON = ("serve", "follow")
-_BEFORE_COMMAND = ("check", "plan", "follow")  # the verbs that take a COMMAND after `--` instead of a TARGET
-_TRACING = ("estimate", "check", "sweep", "run")  # the verbs that use the null GPU, unless another tracer is given
+_BEFORE_COMMAND = ("check", "largest", "plan", "follow")  # the verbs that take a COMMAND after `--` instead of a TARGET
+_TRACING = ("estimate", "check", "sweep", "largest", "run")  # the verbs that use the null GPU, unless another tracer is given
 _LONGEST_LINE = 2_000  # arbitrary: characters that a person may still read
 _LONGEST_MESSAGE = 10_000  # arbitrary: in the JSON object; a program may need the end of a longer message too
 _LEAST_MEMORY_BYTES = 512 * MIB  # measured: imports fail below 0.2 GB, 2 cores, 2026-11; OpenBLAS needs more with more cores

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from vramcast.core.errors import CannotEstimate, UsageError
+from vramcast.core.errors import CannotEstimate, DoesNotFit, UsageError
 from vramcast.estimates.result import Estimate
 
 if TYPE_CHECKING:
@@ -74,28 +74,60 @@ def _row(size: int, one: Estimate | CannotEstimate) -> dict[str, Any]:
     return dict(zip(_COLUMNS, (size, *known, None if isinstance(one, Estimate) else str(one)), strict=True))
 
 
-def search() -> Generator[tuple[int, int], Tried, int]:
+def search(first: int = 1, most: int = MOST, parts: int = 0) -> Generator[tuple[int, int], Tried, int]:
     """Yield sizes, each with the size needed next if it fits; return the largest that fits, by doubling and bisection.
 
     Assumes that a larger batch never needs less memory, which workspaces can violate slightly: the answer fits, and the
     next larger size tried did not. A model may refuse a batch of one and accept two; any other refused size counts as too
     large.
 
+    Args:
+        first: The first size.
+        most: The largest size.
+        parts: The search ends once the answer is known to one part in this many; 0: exactly.
+
     Returns:
         The size; 0 if none fits.
     """
-    fits, size = 0, 1
-    tried = yield 1, 2
-    if tried == "refused":
-        size = 2
+    least, size = 0, first
+    tried = yield size, min(2 * size, most)
+    if tried == "refused" and size == 1:
+        least, size = 1, 2
         tried = yield 2, 4
+    fits = least
     while tried == "fits":
-        fits, size = size, 2 * size
-        if size > MOST:
+        fits = size
+        if size == most:
             return fits
-        tried = yield size, min(2 * size, MOST)
-    while fits and size - fits > 1:
+        size = min(2 * size, most)
+        tried = yield size, min(2 * size, most)
+    while size - fits > max(1, fits // parts if parts else 1):
         middle = (fits + size) // 2
         tried = yield middle, (middle + size) // 2
         fits, size = (middle, size) if tried == "fits" else (fits, middle)
-    return fits
+    return fits if fits > least else 0
+
+
+def largest(
+    estimate: Callable[[int, int], Estimate | CannotEstimate], sizes: Generator[tuple[int, int], Tried, int] | None = None
+) -> int:
+    """Return the largest size that fits, or 0.
+
+    Args:
+        estimate: Returns the estimate of a size; its second argument is the size needed next if the first fits.
+        sizes: The search; None: for a batch.
+    """
+    sizes = search() if sizes is None else sizes
+    wanted = next(sizes)
+    while True:
+        tried = _tried(estimate(*wanted))
+        try:
+            wanted = sizes.send(tried)
+        except StopIteration as end:
+            return int(end.value)
+
+
+def _tried(answer: Estimate | CannotEstimate) -> Tried:
+    if isinstance(answer, CannotEstimate):
+        return "too large" if isinstance(answer, DoesNotFit) else "refused"
+    return "fits" if answer.fits() else "too large"

@@ -27,7 +27,7 @@ from vramcast.jobs.job import Job
 from vramcast.jobs.ranks import Rank
 from vramcast.tracer.format.ledger import Entered
 from vramcast.tracer.format.nccl_calls import sized
-from vramcast.tracer.format.trace import CIRCUMSTANCES, COURSE, LOOPS, SAVED, SERVING, SHARDING, Trace
+from vramcast.tracer.format.trace import CIRCUMSTANCES, COURSE, LOOPS, PROMPT, SAVED, SERVING, SHARDING, Trace
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.replacement import Replaced
 from vramcast.tracer.nullgpu.child import compilers, lifetimes
@@ -89,6 +89,7 @@ class Watched:
         self._claim: Claim | None = None
         self._touched_s = 0.0
         self._accounts: dict[str, Any] = {}  # of a serving engine
+        self._prompt: dict[str, Any] = {}  # the longest that `generate` got
         self._before: frozenset[int] = frozenset()  # processes that had not been waited for when this one began
         self._finishing = threading.Lock()
         self._ended = ""
@@ -143,7 +144,7 @@ class Watched:
             before_stop: Called before the job ends by a limit, or at its user's request.
         """
         from vramcast.tracer.nullgpu.child import checkpoints, engine_accounts, serving
-        from vramcast.tracer.recording import kv_caches
+        from vramcast.tracer.recording import kv_caches, prompts
 
         self.recorder.start()
         self._around.enter_context(self._observer)
@@ -160,6 +161,7 @@ class Watched:
             self._around.enter_context(checkpoints.kept_apart())
             self._around.enter_context(engine_accounts.noted(self._accounts, self._job.device.name, self._gpu.set_driver))
             self._around.enter_context(kv_caches.noted(self.recorder.note_kv_cache))
+            self._around.enter_context(prompts.lengthened(self._options.prompt_tokens, self._prompt))
             self._around.enter_context(serving.until_ready(self.recorder.course, before_stop))
             self._let_stop(before_stop)
 
@@ -199,6 +201,8 @@ class Watched:
             header[SHARDING] = self.recorder.holdings.to_header()
         if self._accounts:
             header[SERVING] = self._accounts
+        if self._prompt:
+            header[PROMPT] = self._prompt
         trace = self.recorder.stop(header=header, workspace_sizes=sizes)
         is_command = self._job.command is not None
         loops = self.recorder.loops(trace, is_whole=is_whole and is_command)  # a model's job stands for a longer one

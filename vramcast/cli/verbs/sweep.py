@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -25,10 +24,10 @@ from vramcast.cli import values, what_if_options
 from vramcast.cli.help_text import JOB, group
 from vramcast.cli.streams import answer
 from vramcast.cli.terminal import progress
-from vramcast.core.errors import CannotEstimate, DoesNotFit, UsageError, VramcastError
+from vramcast.core.errors import CannotEstimate, UsageError, VramcastError
 from vramcast.core.progress import part
 from vramcast.core.units import gib
-from vramcast.estimates.sweep import Tried, search
+from vramcast.estimates.sweep import largest as largest_fitting
 from vramcast.hardware.device import Device
 from vramcast.jobs.job import Job
 from vramcast.jobs.targets import as_typed
@@ -128,7 +127,7 @@ def main(options: argparse.Namespace) -> int:
     if not options.json:
         card = job.device.name if has_card else f"as on {job.device.name}: --on CARD adds verdicts"
         answer(f"{heading:>8} {'allocated':>12} {'reserved':>12} {'process':>12} {'bound':>12}   {card}")
-    largest = _search(estimate) if options.max_batch else None
+    largest = largest_fitting(estimate) if options.max_batch else None
     running = in_parallel(run, list(sized))
     for size in sized:
         with progress("sweeping"):
@@ -178,28 +177,6 @@ def _of_worlds(options: argparse.Namespace, card: Device) -> dict[int, Job]:
         return replace(text, world_size=size, nproc_per_node=None if per_node is None else min(size, per_node)).job(card)
 
     return {size: of(size) for size in sizes}
-
-
-def _search(estimate: Callable[[int, int], Estimate | CannotEstimate]) -> int:
-    """Return the largest batch size that fits, or 0.
-
-    Args:
-        estimate: Returns the estimate of a size; its second argument is the size needed next if the first fits.
-    """
-    sizes = search()
-    wanted = next(sizes)
-    while True:
-        tried = _tried(estimate(*wanted))
-        try:
-            wanted = sizes.send(tried)
-        except StopIteration as end:
-            return int(end.value)
-
-
-def _tried(answer: Estimate | CannotEstimate) -> Tried:
-    if isinstance(answer, CannotEstimate):
-        return "too large" if isinstance(answer, DoesNotFit) else "refused"
-    return "fits" if answer.fits() else "too large"
 
 
 def _as_json(answer: Estimate | CannotEstimate) -> dict[str, object]:
