@@ -188,6 +188,9 @@ NAMES: Final[dict[str, Name]] = {
     **_of("torch._inductor", "jobs that compile: no cached choice of a benchmark", inductor_config="config"),
     **_of("torch._functorch.config", "jobs that compile: a graph that is not kept is compiled again", functorch_config=""),
     **_of("torch._dynamo.config", "jobs that compile: a graph that is not kept is compiled again", dynamo_config=""),
+    "compiled_artifacts": Name(
+        ("torch.compiler._cache:CacheArtifactManager",), "jobs that compile: one result of each compilation", since=(2, 9)
+    ),
     "triton_ir": Name(("triton._C.libtriton:ir",), _BARE, cuda=True),
     "triton_backends": Name(("triton.backends:backends",), _BARE, cuda=True),
 }  # fmt: skip

@@ -372,3 +372,19 @@ def test_graph_that_was_not_kept_is_compiled_again() -> None:
     with torch_api.functorch_config.patch(strict_autograd_cache=True):
         assert compilers._compiled_if_absent(load)() == (False, False)
         assert load()[0]
+
+
+@pytest.mark.integration  # as above
+@pytest.mark.parametrize("found", [None, "compiled"])
+def test_description_without_code_is_no_result(found: str | None) -> None:
+    """vLLM 0.19 raises 'The compiled artifact is not serializable' if a compilation has two results."""
+    pytest.importorskip("torch._functorch._aot_autograd.autograd_cache")  # it defines the kind of result
+    artifacts = torch_api.compiled_artifacts
+
+    def load() -> str | None:
+        artifacts.record_artifact("aot_autograd", "a graph", b"its description")
+        return found
+
+    with artifacts.with_fresh_cache():
+        assert compilers._compiled_if_absent(load)() == found
+        assert artifacts.need_serialize() == (found is not None)

@@ -147,12 +147,18 @@ def _keep_no_choices() -> None:
 
 
 def _compiled_if_absent(load: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a load of a kept graph that also compiles it if its code was not kept: with vLLM, torch raises an error then."""
+    """Return a load of a kept graph that also compiles it if its code was not kept: with vLLM, torch raises an error then.
+
+    torch has noted the graph's description as a result by then, and vLLM 0.19 expects one from each compilation.
+    """
 
     def load_or_compile(*args: Any, **kwargs: Any) -> Any:
         lenient = torch_api.functorch_config.patch(strict_autograd_cache=False)
         with lenient, torch_api.dynamo_config.patch(strict_precompile=False):
-            return load(*args, **kwargs)
+            found = load(*args, **kwargs)
+        if found is None and torch_api.has("compiled_artifacts"):
+            torch_api.compiled_artifacts.clear()
+        return found
 
     return load_or_compile
 
