@@ -73,6 +73,28 @@ def engine_memory(version: str, card: str, *, tensor: int = 1, pipeline: int = 1
     )
 
 
+def stack_bytes(card: Device, vocabulary: int) -> int:
+    """Return what the driver takes once vLLM's kernel of top-k and top-p has run: the stack of all resident threads grows.
+
+    An even vocabulary leaves it within the driver's default. Rows of an odd one are not aligned, and registers spill.
+
+    Args:
+        card: The card.
+        vocabulary: Length of a row.
+
+    Example:
+        >>> from vramcast.hardware.cards import DEVICES
+        >>> stack_bytes(DEVICES["h100"], 128_256), round(stack_bytes(DEVICES["h100"], 49_155) / 2**30, 2)
+        (0, 0.22)
+    """
+    if vocabulary % 2 == 0:
+        return 0
+    table = _table()["stack"]
+    known = [row for row in table["seen"] if tuple(row["capability"]) <= card.compute_capability] or table["seen"]
+    more_bytes = int(known[-1]["bytes"]) - int(table["initial"])
+    return max(0, more_bytes) * card.sm_count * card.threads_per_sm
+
+
 def runs_alike(one: Device, other: Device) -> bool:
     """Return whether vLLM's weights and activations are equal on two cards: the same kernels, and the same default batches.
 

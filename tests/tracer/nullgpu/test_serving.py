@@ -19,7 +19,8 @@ import pytest
 pytest.importorskip("torch")
 
 from vramcast.core.errors import CannotEstimate, UsageError
-from vramcast.hardware.engine_memory import engine_memory
+from vramcast.hardware.cards import DEVICES
+from vramcast.hardware.engine_memory import engine_memory, stack_bytes
 from vramcast.jobs import hub
 from vramcast.jobs.ranks import ALONE, World
 from vramcast.tracer.nullgpu.child import engine_accounts, engine_models, serving
@@ -65,6 +66,12 @@ def get_kv_cache_configs(config, specs, available):
     if available[0] < 64:
         raise ValueError("No available memory for the cache blocks.")
     return [Some(num_blocks=10, kv_cache_tensors=[Some(size=40), Some(size=24)])]
+""",
+    "vllm/v1/sample/__init__.py": "",
+    "vllm/v1/sample/ops/__init__.py": "",
+    "vllm/v1/sample/ops/topk_topp_sampler.py": """
+def apply_top_k_top_p_triton(logits, k, p): return logits
+def apply_top_k_top_p(logits, k, p): return apply_top_k_top_p_triton(logits, k, p)
 """,
     "vllm/v1/worker/__init__.py": "",
     "vllm/v1/worker/gpu_worker.py": """
@@ -277,7 +284,7 @@ def test_engine_alone_is_left_alone(imported: Import) -> None:
     assert arguments.distributed_executor_backend is None
 
 
-CARD = "NVIDIA H100 80GB HBM3"
+CARD = DEVICES["h100"]
 UNLIMITED = 1 << 40
 FULL = {"a layer": UNLIMITED}  # the stand-in takes half a byte for each token, up to that many tokens
 CONFIG = SimpleNamespace(model_config=SimpleNamespace(max_model_len=100))
@@ -287,7 +294,7 @@ CONFIG = SimpleNamespace(model_config=SimpleNamespace(max_model_len=100))
 def test_notes_accounts_of_engine(eager: bool, graphs_bytes: int, imported: Import) -> None:
     accounts: dict[str, Any] = {}
     driver: list[tuple[int, ...]] = []
-    known = engine_memory("0.22.1", CARD)
+    known = engine_memory("0.22.1", CARD.name)
     with engine_accounts.noted(accounts, CARD, lambda *sizes: driver.append(sizes)):
         worker = imported("vllm.v1.worker.gpu_worker").Worker(eager)
         available = worker.determine_available_memory()
@@ -302,6 +309,30 @@ def test_notes_accounts_of_engine(eager: bool, graphs_bytes: int, imported: Impo
         "tensor_parallel": 1, "pipeline_parallel": 1, "utilization": 0.92,
     }  # fmt: skip
     assert driver == [(known.non_torch_bytes, known.graph_bytes, known.node_bytes)]
+
+
+def test_sampler_of_odd_vocabulary_grows_the_stack_once(imported: Import) -> None:
+    driver: list[tuple[int, ...]] = []
+    known = engine_memory("0.22.1", CARD.name)
+    graphs = (known.graph_bytes, known.node_bytes)
+    sampler = imported("vllm.v1.sample.ops.topk_topp_sampler")  # before the engine's process touches the card
+    with engine_accounts.noted({}, CARD, lambda *sizes: driver.append(sizes)):
+        imported("vllm.v1.worker.gpu_worker").Worker().determine_available_memory()
+        for rows, vocabulary, k in (
+            (1024, 128_256, 9),
+            (7, 49_155, 9),
+            (1024, 49_155, None),
+            (1024, 49_155, 9),
+            (512, 49_155, 9),
+        ):
+            logits = SimpleNamespace(shape=(rows, vocabulary))
+            assert sampler.apply_top_k_top_p(logits, k, None) is logits
+        assert driver == [(known.non_torch_bytes, *graphs), (stack_bytes(CARD, 49_155), *graphs)]
+        del sampler.apply_top_k_top_p_triton  # vLLM before 0.18
+        driver.clear()
+    with engine_accounts.noted({}, CARD, lambda *sizes: driver.append(sizes)), pytest.raises(NameError):
+        sampler.apply_top_k_top_p(SimpleNamespace(shape=(1024, 49_155)), 9, None)
+    assert driver == []
 
 
 def test_size_of_graphs_is_unknown_until_they_are_captured(imported: Import, monkeypatch: pytest.MonkeyPatch) -> None:

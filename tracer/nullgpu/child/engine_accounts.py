@@ -14,35 +14,43 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from vramcast.hardware.engine_memory import engine_memory
+from vramcast.hardware.device import Device
+from vramcast.hardware.engine_memory import engine_memory, stack_bytes
 from vramcast.tracer.hooks.replacement import replace_when_imported
 from vramcast.tracer.hooks.torch_api import VLLM_REQUEST_BYTES
 
 # spec: vLLM 0.22, with its V1 engine.
 _ENGINE: Final = "vllm.v1.engine.core"
 _CACHE: Final = "vllm.v1.core.kv_cache_utils"
+_SAMPLER: Final = "vllm.v1.sample.ops.topk_topp_sampler"
+_SAMPLER_KERNEL: Final = "apply_top_k_top_p_triton"  # spec: vLLM 0.18 to 0.22; FlashInfer's may stand in for it
+_SAMPLER_ROWS: Final = 8  # spec: the same; fewer rows are sorted
 _WORKER: Final = "vllm.v1.worker.gpu_worker"
 _ANY_LENGTH: Final = 1 << 32  # arbitrary: longer than any context
 
 
 @contextmanager
-def noted(accounts: dict[str, Any], card: str, set_driver: Callable[[int, int, int], None]) -> Iterator[None]:
+def noted(accounts: dict[str, Any], card: Device, set_driver: Callable[[int, int, int], None]) -> Iterator[None]:
     """Note an engine's accounts inside, under the names of the answer's JSON; a value that it does not tell stays out.
 
     Args:
         accounts: Receives them.
-        card: The card's name in torch.
+        card: The card.
         set_driver: Takes the driver's memory: `NullGpu.set_driver`.
     """
 
     refusals: list[str] = []
+    graphs = (0, 0)  # bytes of a graph and of a node
+    longest = 0  # stack for the sampler so far
 
     def profiled(measure: Callable[[Any], int]) -> Callable[[Any], int]:
         def determine_available_memory(worker: Any) -> int:
+            nonlocal graphs
             version, ranks = sys.modules["vllm"].__version__, worker.vllm_config.parallel_config
             tensor, pipeline = ranks.tensor_parallel_size, ranks.pipeline_parallel_size
-            outside = engine_memory(version, card, tensor=tensor, pipeline=pipeline)
-            set_driver(outside.non_torch_bytes, outside.graph_bytes, outside.node_bytes)
+            outside = engine_memory(version, card.name, tensor=tensor, pipeline=pipeline)
+            graphs = outside.graph_bytes, outside.node_bytes
+            set_driver(outside.non_torch_bytes, *graphs)
             available = measure(worker)
             accounts.update(engine="vllm", version=version)
             accounts.update(outside_less_bytes=outside.less_bytes, outside_more_bytes=outside.more_bytes)
@@ -60,6 +68,19 @@ def noted(accounts: dict[str, Any], card: str, set_driver: Callable[[int, int, i
             return available
 
         return determine_available_memory
+
+    def sampled(select: Callable[..., Any]) -> Callable[..., Any]:
+        def apply_top_k_top_p(logits: Any, k: Any, p: Any) -> Any:
+            nonlocal longest
+            rows, vocabulary = logits.shape
+            has_kernel = _SAMPLER_KERNEL in vars(sys.modules[_SAMPLER]) and rows >= _SAMPLER_ROWS
+            is_used = has_kernel and not (k is None and p is None)
+            if is_used and (wanted := stack_bytes(card, vocabulary)) > longest:
+                set_driver(wanted - longest, *graphs)
+                longest = wanted
+            return select(logits, k, p)
+
+        return apply_top_k_top_p
 
     def requested(request: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:
         def request_memory(snapshot: Any, cache: Any) -> int:
@@ -121,6 +142,7 @@ def noted(accounts: dict[str, Any], card: str, set_driver: Callable[[int, int, i
         replace_when_imported(stack, _WORKER, "request_memory", requested)
         replace_when_imported(stack, _WORKER, "Worker.determine_available_memory", profiled)
         replace_when_imported(stack, _WORKER, "Worker.compile_or_warm_up_model", captured)
+        replace_when_imported(stack, _SAMPLER, "apply_top_k_top_p", sampled)
         replace_when_imported(stack, _ENGINE, "get_kv_cache_configs", divided)
         yield
 

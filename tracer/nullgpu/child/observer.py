@@ -159,7 +159,7 @@ class Watched:
         compilers.hide_hooks()
         if self._job.command is not None:
             self._around.enter_context(checkpoints.kept_apart())
-            self._around.enter_context(engine_accounts.noted(self._accounts, self._job.device.name, self._gpu.set_driver))
+            self._around.enter_context(engine_accounts.noted(self._accounts, self._job.device, self._gpu.set_driver))
             self._around.enter_context(kv_caches.noted(self.recorder.note_kv_cache))
             self._around.enter_context(prompts.lengthened(self._options.prompt_tokens, self._prompt))
             self._around.enter_context(serving.until_ready(self.recorder.course, before_stop))
