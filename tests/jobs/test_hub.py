@@ -74,6 +74,13 @@ def test_ids_have_the_form_of_the_hub() -> None:
     assert len({name.lower() for name in ROWS}) == len(ROWS)
 
 
+@pytest.mark.parametrize("size", ["1.5B", "7B", "14B"])
+def test_instruct_models_of_qwen_have_a_quarter_of_the_positions(size: str) -> None:
+    """An engine keeps a row of angles for each position."""
+    found = [hub.table_config(f"Qwen/Qwen2.5-{name}") for name in (size, f"{size}-Instruct", f"Coder-{size}-Instruct")]
+    assert [one and one.values["max_position_embeddings"] for one in found] == [131_072, 32_768, 32_768]
+
+
 def test_variant_has_the_sizes_of_its_model() -> None:
     base, tuned = hub.table_config("google/gemma-2-2b"), hub.table_config("google/gemma-2-2b-it")
     assert base is not None
