@@ -39,8 +39,8 @@ def steps_around(frame: FrameType | None, done: int, *, is_cut: bool = False) ->
     Args:
         frame: Frame in which the last step ended.
         done: Number of steps made.
-        is_cut: Whether passes over the data are ended early: the steps of the whole loops are extrapolated from the place
-            reached, and a `break` is no obstacle, because its condition is examined (`steadiness`).
+        is_cut: Whether passes over the data are ended early: the steps of all loops are extrapolated from the place reached.
+            A `break` is no obstacle then, because its condition is examined (`steadiness`), nor is a new container.
     """
     frames = list(job_frames(frame))
     said = None if is_cut else next(filter(None, map(steps_of, frames)), None)
@@ -80,10 +80,10 @@ def _steps(frames: list[FrameType], done: int, is_cut: bool) -> int | None:
             at, total = at + total * (index or 0), total * length
             outer = next((one for one in reversed(path[:place]) if isinstance(one, (ast.For, ast.While))), None)
             used = _names(statement.body)
-            is_reset = outer is not None and not used.isdisjoint(_made_anew(outer.body, statement))
+            is_reset = not is_cut and outer is not None and not used.isdisjoint(_made_anew(outer.body, statement))
             if is_reset:
                 break
-        if is_found and isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        if is_found and not is_cut and isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
             is_reset |= not used.isdisjoint(_made_anew(function.body, None))
     if not is_found:
         return None

@@ -20,6 +20,7 @@ import ast
 import math
 import sys
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from types import FrameType, ModuleType
 from typing import Any, Final
 
@@ -91,8 +92,31 @@ def next_change(frame: FrameType | None, done: int, *, is_cut: bool = False) -> 
             if loops:
                 return None
             continue
-        nearest = min(nearest, _turn([*loops[:1]] or [*function.body], one, done, _leads_on if is_cut else _is_condition))
+        body = [_Living(one).visit(deepcopy(statement)) for statement in loops[:1] or function.body]
+        nearest = min(nearest, _turn(body, one, done, _leads_on if is_cut else _is_condition))
     return nearest if is_inside and nearest > 0 else None
+
+
+class _Living(ast.NodeTransformer):
+    """Statements of a running function without those that a setting switches off."""
+
+    def __init__(self, frame: FrameType) -> None:
+        self._frame = frame
+
+    def visit_If(self, node: ast.If) -> ast.AST:
+        """Return a condition, or one without its branch."""
+        parts = node.test.values if isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And) else [node.test]
+        if any(map(self._is_off, parts)):
+            node.test, node.body = ast.Constant(value=False), []
+        return self.generic_visit(node)
+
+    def _is_off(self, part: ast.expr) -> bool:
+        is_none = isinstance(part, ast.Compare) and len(part.ops) == 1 and ast.unparse(part).endswith(" is not None")
+        setting = part.left if isinstance(part, ast.Compare) and is_none else part
+        if not isinstance(setting, ast.Attribute) or not _is_settings(value_of(setting.value, self._frame)):
+            return False
+        value = value_of(setting, self._frame)
+        return value is None or (value is False and not is_none)
 
 
 def _is_condition(node: ast.AST) -> bool:

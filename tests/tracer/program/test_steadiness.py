@@ -60,6 +60,17 @@ CUT_CASES: list[tuple[str, str, float | None]] = [
     ("an evaluation that came", _PASSES + "    if epoch % 5 == 0:\n        evaluate()", 170),
     ("an evaluation ahead", _PASSES + "    if epoch % 40 == 0:\n        evaluate()", 27),
     ("a setting that is off", _PASSES + "    if args.prompts is not None and epoch % 5 == 0:\n        validate()", 170),
+    (
+        "an evaluation that is off, in an unknown condition",
+        _PASSES + "    if state.is_main:\n        if args.prompts is not None and epoch % 5 == 0:\n            validate()",
+        170,
+    ),
+    (
+        "an evaluation in an unknown condition",
+        _PASSES + "    if state.is_main:\n        if epoch % 5 == 0:\n            evaluate()",
+        None,
+    ),
+    ("a new container in each pass", _PASSES + "        kept.append(x)\n    kept = []", 170),
     ("an unknown evaluation", _PASSES + "    if due():\n        evaluate()", None),
     ("an end ahead", _PASSES + "        if made() > 120:\n            break", None),
     ("an end by counting", "made = 0\n" + _PASSES + "        made += 1\n        if made > 150:\n            break", 52),
@@ -106,8 +117,13 @@ def _check(source: str, expected: float | None, *, is_cut: bool) -> None:
     name = f"program-{id(source)}.py"
     linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
     names: dict[str, Any] = {"step": step, "args": argparse.Namespace(every=1000, prompts=None), "flag": False, "done": False}
-    names |= {"f": lambda: None, "due": lambda: False, "state": SimpleNamespace(step=3, syncs=True), "print": lambda: None}
-    names |= {"loader": _Loader(), "evaluate": lambda: None, "made": lambda: 3}
+    names |= {
+        "f": lambda: None,
+        "due": lambda: False,
+        "state": SimpleNamespace(step=3, syncs=True, is_main=True),
+        "print": lambda: None,
+    }
+    names |= {"loader": _Loader(), "evaluate": lambda: None, "made": lambda: 3, "kept": []}
 
     def run() -> None:
         with contextlib.suppress(KeyboardInterrupt):
