@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("torch")  # here, or the first test would pay for it
+
 from vramcast.tracer.program import steadiness
 from vramcast.tracer.program.steadiness import Steadiness, next_change
 from vramcast.tracer.protocol.run_options import LEAST_WATCHED
