@@ -42,6 +42,7 @@ _PLAIN: Final = (ast.Name, ast.Attribute, ast.Constant, ast.BinOp, ast.UnaryOp)
 _SAFE_CALLS: Final = ("hasattr", "isinstance")
 _LEAST_EQUAL: Final = 8  # arbitrary: of steps with thousands of events each, such as those that accumulate gradients
 _Loop = ast.For | ast.While
+_Condition = ast.If | ast.IfExp | ast.While | ast.Assert | ast.BoolOp
 
 
 class Steadiness:
@@ -92,16 +93,15 @@ def next_change(frame: FrameType | None, done: int, *, is_cut: bool = False) -> 
             if loops:
                 return None
             continue
-        body = [_Living(one).visit(deepcopy(statement)) for statement in loops[:1] or function.body]
-        nearest = min(nearest, _turn(body, one, done, _leads_on if is_cut else _is_condition))
+        nearest = min(nearest, _turn([*loops[:1]] or [*function.body], one, done, _leads_on if is_cut else _is_condition))
     return nearest if is_inside and nearest > 0 else None
 
 
 class _Living(ast.NodeTransformer):
-    """Statements of a running function without those that a setting switches off."""
+    """Statements of a running function without those that a setting switches off, unless they set it."""
 
-    def __init__(self, frame: FrameType) -> None:
-        self._frame = frame
+    def __init__(self, frame: FrameType, stored: set[str]) -> None:
+        self._frame, self._stored = frame, stored
 
     def visit_If(self, node: ast.If) -> ast.AST:
         """Return a condition, or one without its branch."""
@@ -113,14 +113,16 @@ class _Living(ast.NodeTransformer):
     def _is_off(self, part: ast.expr) -> bool:
         is_none = isinstance(part, ast.Compare) and len(part.ops) == 1 and ast.unparse(part).endswith(" is not None")
         setting = part.left if isinstance(part, ast.Compare) and is_none else part
-        if not isinstance(setting, ast.Attribute) or not _is_settings(value_of(setting.value, self._frame)):
+        if not isinstance(setting, ast.Attribute) or ast.unparse(setting) in self._stored:
+            return False
+        if not _is_settings(value_of(setting.value, self._frame)):
             return False
         value = value_of(setting, self._frame)
         return value is None or (value is False and not is_none)
 
 
 def _is_condition(node: ast.AST) -> bool:
-    return isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp, ast.Match))
+    return isinstance(node, _Condition | ast.Match)
 
 
 def _leads_on(node: ast.AST) -> bool:
@@ -138,13 +140,13 @@ def _turn(body: list[ast.stmt], frame: FrameType, done: int, matters: Callable[[
     counters |= {*frame.f_code.co_varnames[: frame.f_code.co_argcount + frame.f_code.co_kwonlyargcount]}
     stored = {ast.unparse(n) for n in nodes if isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Store)}
     nearest = math.inf
-    waiting: list[ast.AST] = [*body]
+    waiting: list[ast.AST] = [_Living(frame, stored).visit(deepcopy(statement)) for statement in body]
     while waiting:
         node = waiting.pop()
         waiting += inside(node)
         if not matters(node) or _chooses_a_number(node, frame):
             continue
-        if not isinstance(node, (ast.If, ast.IfExp, ast.While, ast.Assert, ast.BoolOp)):
+        if not isinstance(node, _Condition):
             return 0
         tests = node.values[:-1] if isinstance(node, ast.BoolOp) else [node.test]
         try:

@@ -132,8 +132,8 @@ class Course:
         self._is_shortened = False  # a pass over the training data was ended early
         has_end = limits is not None and limits.until == "evaluation" and limits.budget_s is not None
         self._steadiness = Steadiness(totals) if totals is not None and has_end else None
-        self._passes_alike = Steadiness(totals) if totals is not None and has_end else None
-        self._asks_at_step = False  # whether the passes over the data, which are cut short, have been alike
+        self._compares_passes = False  # over the data, in place of steps: they are cut short, so their lengths say nothing
+        self._is_steady = False
         self._is_cut = False  # the budget ended inside an evaluation
         self.stopped_by = ""
         self.is_stopped = self._is_ours = False
@@ -241,8 +241,9 @@ class Course:
             self._is_shortened |= not limit
             return False
         known.batches += 1
-        if known.batches == 1:
-            self._pass_begins(known)
+        self._compares_passes = True
+        if known.batches == 1 and known.is_late and self._steadiness is not None:
+            self._is_steady |= self._steadiness.step()
         return True
 
     @contextmanager
@@ -379,22 +380,17 @@ class Course:
     def _step_ended(self) -> None:
         self.loops.trained()
         self.is_stopped |= self.loops.is_over and self.is_limited
-        is_due = self._steadiness is not None and self._steadiness.step()
-        if self._enough_at is not None and (is_due or self._asks_at_step):
+        if self._steadiness is not None and not self._compares_passes:
+            self._is_steady = self._steadiness.step()
+        if self._is_steady and self._enough_at is not None:
             self.is_stopped |= self._goes_on_alike(time.monotonic() - self._enough_at)
-            self._asks_at_step = False
-
-    def _pass_begins(self, loader: _Loader) -> None:
-        """Compare whole passes over the data: as they are cut short, the lengths of their loops say nothing."""
-        self._steadiness = None
-        if loader.is_late and self._passes_alike is not None:
-            self._asks_at_step |= self._passes_alike.step()
+            self._is_steady = False
 
     def _goes_on_alike(self, spent_s: float) -> bool:
         """Return whether the budget, of which some is spent, ends before the loops of the training can do anything new."""
         if self._limits is None or self._limits.budget_s is None:
             return False
-        left = next_change(sys._getframe(1), self.steps, is_cut=self._steadiness is None)
+        left = next_change(sys._getframe(1), self.steps, is_cut=self._compares_passes)
         step_s = spent_s / max(self.steps - self._limits.steps, 1)
         return left is not None and left * step_s > _MARGIN * (self._limits.budget_s - spent_s)
 

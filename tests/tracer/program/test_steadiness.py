@@ -40,6 +40,11 @@ CASES: list[tuple[str, str, float | None]] = [
     ("a choice of a number", "for i in range(5000):\n    step()\n    done = 2 * done if done == 0.5 else 1 - done", 4900),
     ("a choice of a call", "for i in range(5000):\n    step()\n    done = f() if done == 0.5 else 1", None),
     ("a setting that is off", "for i in range(5000):\n    step()\n    if flag:\n        f()", 4900),
+    (
+        "a setting that the loop sets",
+        "for i in range(5000):\n    step()\n    if args.off:\n        f()\n    args.off = i > 300",
+        None,
+    ),
     ("a short circuit", "for i in range(5000):\n    step()\n    i % 1000 == 0 and f()", 911),
     ("a function", "def one(i):\n    step()\n    if i % 1000 == 0:\n        f()\nfor i in range(5000):\n    one(i)", 911),
     ("a flag that the loop sets", "for i in range(5000):\n    step()\n    if done:\n        f()\n    done = i > 300", None),
@@ -118,7 +123,12 @@ def _check(source: str, expected: float | None, *, is_cut: bool) -> None:
 
     name = f"program-{id(source)}.py"
     linecache.cache[name] = len(source), None, source.splitlines(keepends=True), name
-    names: dict[str, Any] = {"step": step, "args": argparse.Namespace(every=1000, prompts=None), "flag": False, "done": False}
+    names: dict[str, Any] = {
+        "step": step,
+        "args": argparse.Namespace(every=1000, prompts=None, off=False),
+        "flag": False,
+        "done": False,
+    }
     names |= {
         "f": lambda: None,
         "due": lambda: False,
