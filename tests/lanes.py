@@ -9,7 +9,7 @@ Marks:
         A later release runs these tests again.
 
 A test that is neither `integration` nor `release` is a unit test. It starts no process, uses no worker from an earlier test,
-and takes at most two seconds of CPU time.
+and should take less than two seconds of CPU time on an idle machine.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ RELEASE_PATHS = (
     "tests/serving",
     "tests/test_packaging.py",
 )
-_UNIT_TEST_CPU_S = 2.0  # arbitrary: a thousand unit tests of a millisecond take as long as one such test
+# measured: the slowest takes 1.5 s on an idle machine. One that took 0.9 s there took 2.2 s in CI, so a limit below three times
+# the slowest would test the machine.
+_UNIT_TEST_CPU_S = 6.0
 _IMPORTS_TORCH = re.compile(r"^\s*(?:import torch|from torch)\b", re.MULTILINE)
 
 _unit_test = ""  # the unit test that is running
@@ -169,7 +171,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @contextmanager
 def _limited_cpu_time(item: pytest.Item) -> Iterator[None]:
-    """Fail a unit test above the limit, which is CPU time and so independent of the machine's load."""
+    """Fail a unit test above the limit, in CPU time: a machine's load changes it, but less than the time on the clock."""
     start_s = time.process_time() - _shared_s
     yield
     taken_s = time.process_time() - _shared_s - start_s
