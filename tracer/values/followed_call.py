@@ -6,13 +6,14 @@ import functools
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
+from itertools import zip_longest
 from typing import Any
 
 import torch
 
 from vramcast.tracer.hooks.tensors import LEAVES, leaves_of, map_leaves
 from vramcast.tracer.values import unknown_values
-from vramcast.tracer.values.function_kinds import COPIES, FLOATS, reads_nothing
+from vramcast.tracer.values.function_kinds import COPIES, FLOATS, is_pointwise, reads_nothing
 from vramcast.tracer.values.host_reads import ReadLog, count, masks, numbers, raw, repeated, selected
 from vramcast.tracer.values.max_shapes import deciding
 from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Origin, Recipe, Step, drawn_leaf, is_too_much, made
@@ -41,8 +42,10 @@ def _again(func: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
     return args[0] if name == "__setitem__" else result
 
 
-def most_elements(arguments: Any, tensors: list[torch.Tensor]) -> float:
-    """Return a size that no result exceeds: each dimension is one of a tensor, or follows from numbers."""
+def most_elements(name: str, arguments: Any, tensors: list[torch.Tensor]) -> float:
+    """Return a size that no result of a call exceeds: each dimension is one of a tensor, or follows from numbers."""
+    if is_pointwise(name):
+        return math.prod(map(max, zip_longest(*(reversed(t.shape) for t in tensors), fillvalue=1)))
     numbers = [n for n in leaves_of(arguments) if type(n) is int or (type(n) is float and not tensors)]
     return math.prod(max(abs(n), 1 / (abs(n) or 1)) for n in numbers) * math.prod(max(t.numel(), 1) for t in tensors)
 
@@ -184,7 +187,8 @@ class Call:
 
         if self.name == "cuda":
             return int(self.args[0].numel())
-        if self.name not in _SQUARING and (most := most_elements((self.args, self.kwargs), self.tensors)) <= LARGE_ELEMENTS:
+        most = most_elements(self.name, (self.args, self.kwargs), self.tensors)
+        if is_pointwise(self.name) or (self.name not in _SQUARING and most <= LARGE_ELEMENTS):
             return int(most)  # calls on meta tensors are slow, and the first one imports sympy
         try:
             results = self.func(*map_leaves(meta, self.args), **map_leaves(meta, self.kwargs))

@@ -157,7 +157,7 @@ class Values(TensorValues, TorchFunctionMode):
     ) -> tuple[Any, Origin] | None:
         """Return the host's result of a call that reads nothing and changes no argument; None: it needs a closer look."""
         origin = max(recipe.origin for recipe in recipes)
-        if (origin and name in BOUNDED) or most_elements((args, kwargs), tensors) > LARGE_ELEMENTS:
+        if (origin and name in BOUNDED) or most_elements(name, (args, kwargs), tensors) > LARGE_ELEMENTS:
             return None
         known = {id(tensor): recipe.known() for tensor, recipe in zip(tensors, recipes, strict=True) if recipe.known}
         try:

@@ -102,6 +102,14 @@ def is_silent(name: str, args: Any, kwargs: dict[str, Any], tensors: list[torch.
     return (is_first or name in _SILENT_WITH_MORE) and (not kwargs or PLAIN.issuperset(map(type, kwargs.values())))
 
 
+@functools.cache
+def is_pointwise(name: str) -> bool:
+    """Return whether each dimension of a call's result is one of its arguments' dimensions; torch's operators say so."""
+    operator: Any = getattr(torch.ops.aten, name.strip("_"), None)
+    overloads = operator.overloads() if hasattr(operator, "overloads") else ()
+    return any(torch.Tag.pointwise in getattr(operator, overload).tags for overload in overloads)
+
+
 def is_view(name: str, args: Any) -> bool:
     """Return whether a silent call surely returns a view of its first argument, no larger than that."""
     if name == "__getitem__":

@@ -91,7 +91,7 @@ def _end_bytes(tensor: torch.Tensor) -> int:
 
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
-    return plain(tensor).untyped_storage()
+    return (tensor if type(tensor) in TENSORS else plain(tensor)).untyped_storage()
 
 
 def _copy(to: torch.Tensor, value: torch.Tensor) -> None:
@@ -109,10 +109,12 @@ class Shadows:
     @staticmethod
     def find(tensor: torch.Tensor) -> Shadow | None:
         """Return the shadow under `tensor` if its contents are known."""
-        shadow: Shadow | None = getattr(_storage(tensor), _SHADOW, None)
-        if shadow is None or version(tensor) != shadow.version or _end_bytes(tensor) > shadow.known_bytes:
+        storage = _storage(tensor)
+        shadow: Shadow | None = getattr(storage, _SHADOW, None)
+        if shadow is None or version(tensor) != shadow.version:
             return None
-        return shadow
+        is_inside = shadow.known_bytes >= storage.nbytes() or _end_bytes(tensor) <= shadow.known_bytes
+        return shadow if is_inside else None
 
     @staticmethod
     def view(shadow: Shadow, tensor: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,8 @@ import pytest
 torch: Any = pytest.importorskip("torch")
 
 from vramcast.tracer.values import follower  # noqa: E402
-from vramcast.tracer.values.function_kinds import kind_of, usual_tensors  # noqa: E402
+from vramcast.tracer.values.followed_call import most_elements  # noqa: E402
+from vramcast.tracer.values.function_kinds import is_pointwise, kind_of, usual_tensors  # noqa: E402
 from vramcast.tracer.values.host_reads import Known  # noqa: E402
 from vramcast.tracer.values.read_numbers import Decisions  # noqa: E402
 
@@ -64,3 +65,18 @@ def test_reading_calls_are_no_derivations() -> None:
     reading = [torch.nonzero, torch.Tensor.item, torch.Tensor.cpu, torch.Tensor.__setitem__, torch.masked_select, torch.unique]
     assert not any(kind_of(func).is_derivation for func in reading)
     assert kind_of(torch.mul).is_derivation
+
+
+@pytest.mark.parametrize("name", ["add", "__eq__", "clamp", "where", "masked_fill", "__rsub__"])
+def test_pointwise_result_has_largest_dimensions(name: str) -> None:
+    first, second = torch.ones(300, 1, 7), torch.ones(40, 1)
+    made_by: Any = torch if name == "where" else torch.Tensor
+    whole = first.expand(300, 40, 7)
+    arguments = {"where": (first > 0, first, second), "masked_fill": (whole, second > 0, 1.0)}.get(name, (first, second))
+    tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
+    assert most_elements(name, (arguments, {}), tensors) == getattr(made_by, name)(*arguments).numel() == 300 * 40 * 7
+
+
+@pytest.mark.parametrize("name", ["cat", "stack", "__getitem__", "repeat", "name", ""])
+def test_other_functions_are_not_pointwise(name: str) -> None:
+    assert not is_pointwise(name)
