@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 
 import numpy as np
+from numpy.ctypeslib import as_array
 
 from vramcast.tracer.format.operators import FACTORIES
 from vramcast.tracer.recording.profile import Contexts, Place
@@ -56,7 +57,7 @@ class Watcher:
             return Contexts.of(())
         table = [
             Place(*(library.watcher_name(number).decode() for number in (op, module)), *map(bool, flags))
-            for op, module, *flags in np.ctypeslib.as_array(fields, (n_places.value, 5)).tolist()
+            for op, module, *flags in as_array(fields, (n_places.value, 5)).tolist()
         ]
-        address, place = (np.ctypeslib.as_array(column, (n,)) for column in (addresses, place_of))
+        address, place = (as_array(column, (n,)) for column in (addresses, place_of))
         return Contexts(address.copy(), place.astype(np.int64), table)
