@@ -37,17 +37,23 @@ class Replaced:
 class _First:
     def __init__(self, name: str, act: Callable[[], None]) -> None:
         self._name, self._act = name, act
+        self._is_asking = False
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != self._name:
+        if name != self._name or self._is_asking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self._is_asking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._is_asking = False
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
 
-        def exec_module(module: ModuleType) -> None:
+        def exec_module(module: ModuleType) -> None:  # not every spec that is found is imported
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
             execute(module)
             self._act()
 

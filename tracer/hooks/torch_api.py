@@ -65,7 +65,6 @@ INDUCTOR: Final = "torch._inductor"
 INDUCTOR_CONFIG: Final = f"{INDUCTOR}.config"
 COMPILE_WORKER: Final = "torch/_inductor/compile_worker"  # part of a command line
 OPERATORS: Final = "torch._ops"
-VLLM_REQUEST_BYTES: Final = "_max_memory_usage_bytes_from_groups"  # spec: vLLM 0.22; it counts the padding of hybrid models
 VLLM_PEER_CHECK: Final = "_can_p2p"  # spec: vLLM 0.19 to 0.22, custom_all_reduce: whether cards reach each other's memory
 CHART_POINTS: Final = "torch/utils/tensorboard/_convert_np.py"  # makes a plain number of each point
 CHECKS_GRADIENTS: Final = "_amp_foreach_non_finite_check_and_unscale_"  # records whether any gradient is not finite

@@ -56,16 +56,16 @@ class MessageQueue:
     "vllm/v1/core/__init__.py": "",
     "vllm/v1/core/kv_cache_utils.py": """
 def get_max_concurrency_for_kv_cache_config(config, cache): return cache.num_blocks / 4
-def max_memory_usage_bytes(config, specs): return sum(min(config.model_config.max_model_len, most) // 2 for most in specs)
 """,
     "vllm/v1/engine/__init__.py": "",
     "vllm/v1/engine/core.py": """
 from types import SimpleNamespace as Some
 from vllm.v1.core import kv_cache_utils
+sizes = 40, 24
 def get_kv_cache_configs(config, specs, available):
-    if available[0] < 64:
+    if available[0] < max(1, sum(min(config.model_config.max_model_len, most) // 2 for most in specs[0].values())):
         raise ValueError("No available memory for the cache blocks.")
-    return [Some(num_blocks=10, kv_cache_tensors=[Some(size=40), Some(size=24)])]
+    return [Some(num_blocks=10, kv_cache_tensors=[Some(size=size) for size in sizes])]
 """,
     "vllm/v1/sample/__init__.py": "",
     "vllm/v1/sample/ops/__init__.py": "",
@@ -76,7 +76,7 @@ def apply_top_k_top_p(logits, k, p): return apply_top_k_top_p_triton(logits, k, 
     "vllm/v1/worker/__init__.py": "",
     "vllm/v1/worker/gpu_worker.py": """
 from types import SimpleNamespace as Some
-def request_memory(snapshot, cache):
+def request_memory(snapshot, cache, held_elsewhere=0):
     if snapshot.free_memory < 92: raise ValueError("Free memory is less than desired.")
     return 92
 class Runner:
@@ -287,7 +287,7 @@ def test_engine_alone_is_left_alone(imported: Import) -> None:
 CARD = DEVICES["h100"]
 UNLIMITED = 1 << 40
 FULL = {"a layer": UNLIMITED}  # the stand-in takes half a byte for each token, up to that many tokens
-CONFIG = SimpleNamespace(model_config=SimpleNamespace(max_model_len=100))
+CONFIG = SimpleNamespace(model_config=SimpleNamespace(max_model_len=100, original_max_model_len=100))
 
 
 @pytest.mark.parametrize(("eager", "graphs_bytes"), [(False, 7), (True, 0)])
@@ -309,6 +309,19 @@ def test_notes_accounts_of_engine(eager: bool, graphs_bytes: int, imported: Impo
         "tensor_parallel": 1, "pipeline_parallel": 1, "utilization": 0.92,
     }  # fmt: skip
     assert driver == [(known.non_torch_bytes, known.graph_bytes, known.node_bytes)]
+
+
+def test_notes_accounts_of_later_engine(imported: Import, monkeypatch: pytest.MonkeyPatch) -> None:
+    accounts: dict[str, Any] = {}
+    with engine_accounts.noted(accounts, CARD, lambda *_: None):
+        worker = imported("vllm.v1.worker.gpu_worker").Worker()
+        worker.total_consumed = 503  # weights and all outside torch
+        core = imported("vllm.v1.engine.core")
+        monkeypatch.setattr(core, "sizes", (64, 64))
+        monkeypatch.setattr(core, "Some", type("View", (SimpleNamespace,), {"block_stride": 8}))
+        core.get_kv_cache_configs(CONFIG, [FULL], [worker.determine_available_memory()])
+    assert (accounts["non_torch_bytes"], accounts["utilization"]) == (3, 0.92)
+    assert accounts["kv_cache_bytes"] == 64
 
 
 def test_sampler_of_odd_vocabulary_grows_the_stack_once(imported: Import) -> None:
@@ -347,7 +360,7 @@ def test_size_of_graphs_is_unknown_until_they_are_captured(imported: Import, mon
 
 @pytest.mark.parametrize(
     ("available", "least"),
-    [(40, {"missing_bytes": 10, "max_context": 81}), (0, {"missing_bytes": 50, "max_context": 1}), (-9, {"missing_bytes": 50})],
+    [(40, {"missing_bytes": 10, "max_context": 81}), (0, {"missing_bytes": 50}), (-9, {"missing_bytes": 50})],
 )
 def test_notes_failed_check_of_engine(available: int, least: dict[str, int], imported: Import) -> None:
     accounts: dict[str, Any] = {}
@@ -389,7 +402,7 @@ def test_share_above_free_memory_is_refused_once_the_peak_is_seen(imported: Impo
     with engine_accounts.noted(accounts, CARD, lambda *_: None):
         worker = imported("vllm.v1.worker.gpu_worker")
         assert worker.request_memory(SimpleNamespace(free_memory=93), None) == 92
-        assert worker.request_memory(SimpleNamespace(free_memory=91), None) == 91
+        assert worker.request_memory(SimpleNamespace(free_memory=91), None, held_elsewhere=0) == 91
         available = worker.Worker().determine_available_memory()
         with pytest.raises(ValueError, match="less than desired"):
             imported("vllm.v1.engine.core").get_kv_cache_configs(CONFIG, [FULL], [available])

@@ -27,7 +27,10 @@ from vramcast.tracer.protocol.messages import LENT
 
 # Trains a layer of the given width, and fails if it is not stopped.
 TRAIN = """
-    import os, sys, torch
+    import importlib.util, os, sys
+
+    importlib.util.find_spec("torch")  # vLLM looks for it before it imports it
+    import torch
 
     def main(rank, width):
         model = torch.nn.Linear(width, width, bias=False).cuda()

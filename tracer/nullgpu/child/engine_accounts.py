@@ -7,9 +7,10 @@ noted in the process that has the card: the engine's own one, unless the script 
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import sys
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -17,16 +18,16 @@ from typing import Any, Final
 from vramcast.hardware.device import Device
 from vramcast.hardware.engine_memory import engine_memory, stack_bytes
 from vramcast.tracer.hooks.replacement import replace_when_imported
-from vramcast.tracer.hooks.torch_api import VLLM_REQUEST_BYTES
 
-# spec: vLLM 0.22, with its V1 engine.
+# spec: vLLM 0.19 to 0.33, with its V1 engine.
 _ENGINE: Final = "vllm.v1.engine.core"
 _CACHE: Final = "vllm.v1.core.kv_cache_utils"
 _SAMPLER: Final = "vllm.v1.sample.ops.topk_topp_sampler"
-_SAMPLER_KERNEL: Final = "apply_top_k_top_p_triton"  # spec: vLLM 0.18 to 0.22; FlashInfer's may stand in for it
+_SAMPLER_KERNEL: Final = "apply_top_k_top_p_triton"  # spec: vLLM 0.18 to 0.33; FlashInfer's may stand in for it
 _SAMPLER_ROWS: Final = 8  # spec: the same; fewer rows are sorted
 _WORKER: Final = "vllm.v1.worker.gpu_worker"
 _ANY_LENGTH: Final = 1 << 32  # arbitrary: longer than any context
+_ANY_SIZE: Final = 1 << 50  # arbitrary: larger than any cache
 
 
 @contextmanager
@@ -56,11 +57,14 @@ def noted(accounts: dict[str, Any], card: Device, set_driver: Callable[[int, int
             accounts.update(outside_less_bytes=outside.less_bytes, outside_more_bytes=outside.more_bytes)
             accounts.update(tensor_parallel=tensor, pipeline_parallel=pipeline)
             accounts["available_bytes"] = int(available)
+            weights_bytes = int(worker.model_runner.model_memory_usage)
+            if hasattr(worker, "total_consumed"):  # later than vLLM 0.22, which logs both together
+                worker.non_torch_memory = worker.total_consumed - weights_bytes
             is_seen = not refusals and getattr(worker, "non_torch_memory", -1) >= 0
             if is_seen and _is_divided_by_share(worker.vllm_config):
                 accounts["utilization"] = float(worker.vllm_config.cache_config.gpu_memory_utilization)
             accounts["ranks_alike"] = pipeline == 1 and not ranks.enable_expert_parallel
-            accounts["weights_bytes"] = int(worker.model_runner.model_memory_usage)
+            accounts["weights_bytes"] = weights_bytes
             for ours, theirs in {"activation_bytes": "peak_activation_memory", "non_torch_bytes": "non_torch_memory"}.items():
                 # Absent if the user sets the size of the KV cache; below 0 if the peak is more than the card has.
                 if getattr(worker, theirs, -1) >= 0:
@@ -70,7 +74,7 @@ def noted(accounts: dict[str, Any], card: Device, set_driver: Callable[[int, int
         return determine_available_memory
 
     def sampled(select: Callable[..., Any]) -> Callable[..., Any]:
-        def apply_top_k_top_p(logits: Any, k: Any, p: Any) -> Any:
+        def apply_top_k_top_p(logits: Any, k: Any, p: Any, *args: Any, **kwargs: Any) -> Any:
             nonlocal longest
             rows, vocabulary = logits.shape
             has_kernel = _SAMPLER_KERNEL in vars(sys.modules[_SAMPLER]) and rows >= _SAMPLER_ROWS
@@ -78,14 +82,14 @@ def noted(accounts: dict[str, Any], card: Device, set_driver: Callable[[int, int
             if is_used and (wanted := stack_bytes(card, vocabulary)) > longest:
                 set_driver(wanted - longest, *graphs)
                 longest = wanted
-            return select(logits, k, p)
+            return select(logits, k, p, *args, **kwargs)
 
         return apply_top_k_top_p
 
-    def requested(request: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:
-        def request_memory(snapshot: Any, cache: Any) -> int:
+    def requested(request: Callable[..., int]) -> Callable[..., int]:
+        def request_memory(snapshot: Any, *args: Any, **kwargs: Any) -> int:
             try:
-                return request(snapshot, cache)
+                return request(snapshot, *args, **kwargs)
             except ValueError as error:  # more than is free: the engine goes on here until its peak is seen
                 refusals.append(str(error))
                 return int(snapshot.free_memory)
@@ -97,24 +101,25 @@ def noted(accounts: dict[str, Any], card: Device, set_driver: Callable[[int, int
             if refusals:
                 accounts.update(starts=False, reason=refusals[0])
                 raise ValueError(refusals[0])
+            room, asked = int(available[0]), int(config.model_config.max_model_len)
+            starts = _starting(config, lambda size: divide(config, specs, [size] * len(specs), *args, **kwargs))
             try:
                 found = divide(config, specs, available, *args, **kwargs)
             except ValueError as error:  # its check of the least cache
                 accounts.update(starts=False, reason=str(error))
-                with contextlib.suppress(Exception):  # another version's: then the text alone says it
-                    request_bytes = _request_bytes(config, specs[0])()
-                    accounts.update(request_bytes=request_bytes, context_tokens=int(config.model_config.max_model_len))
-                    accounts["missing_bytes"] = max(request_bytes - max(int(available[0]), 0), 0)
-                    accounts.update(_longest(config, specs[0], int(available[0])))
+                request_bytes = bisect_left(range(_ANY_SIZE), True, key=lambda size: starts(asked, size))
+                accounts.update(request_bytes=request_bytes, context_tokens=asked, **_longest(starts, room))
+                accounts["missing_bytes"] = request_bytes - max(room, 0)
                 raise
             requests = sys.modules[_CACHE].get_max_concurrency_for_kv_cache_config(config, found[0])
-            cache_bytes = sum(int(tensor.size) for tensor in found[0].kv_cache_tensors)
+            tensors = found[0].kv_cache_tensors
+            are_views = any(hasattr(tensor, "block_stride") for tensor in tensors)  # vLLM 0.33: each has the size of the whole
+            cache_bytes = int((max if are_views else sum)(tensor.size for tensor in tensors))
             accounts["kv_cache_bytes"] = cache_bytes
             accounts["kv_cache_tokens"] = int(requests * config.model_config.max_model_len)
             accounts["max_concurrency"] = float(requests)
             accounts.update(request_bytes=math.ceil(cache_bytes / requests), context_tokens=config.model_config.max_model_len)
-            with contextlib.suppress(Exception):  # another version's: then the longest context is unknown
-                accounts.update(_longest(config, specs[0], cache_bytes))
+            accounts.update(_longest(starts, room))
             return found
 
         return get_kv_cache_configs
@@ -147,27 +152,29 @@ def noted(accounts: dict[str, Any], card: Device, set_driver: Callable[[int, int
         yield
 
 
-def _request_bytes(config: Any, specs: Any) -> Callable[[], int]:
-    """Return the engine's own function of the cache that one request of the longest length takes."""
-    module = sys.modules[_CACHE]
-    if (request_bytes := getattr(module, VLLM_REQUEST_BYTES, None)) is not None:
-        groups = module.get_kv_cache_groups(config, dict(specs))
-        return lambda: int(request_bytes(config, groups))
-    return lambda: int(module.max_memory_usage_bytes(config, specs.values()))
+def _starting(config: Any, divide: Callable[[int], Any]) -> Callable[[int, int], bool]:
+    """Return a function that tells by an engine's own check whether it starts with a context and a size of the KV cache."""
+    model = config.model_config
+
+    def starts(tokens: int, size_bytes: int) -> bool:
+        said, quiet = (model.max_model_len, model.original_max_model_len), logging.root.manager.disable
+        model.max_model_len = model.original_max_model_len = tokens
+        logging.disable()  # the engine logs each division
+        try:
+            divide(size_bytes)
+        except ValueError:
+            return False
+        finally:
+            model.max_model_len, model.original_max_model_len = said
+            logging.disable(quiet)
+        return True
+
+    return starts
 
 
-def _longest(config: Any, specs: Any, cache_bytes: int) -> dict[str, int]:
+def _longest(starts: Callable[[int, int], bool], room: int) -> dict[str, int]:
     """Return the longest context of one request that a cache holds; the engine's own search ends at the context asked for."""
-    model, asked, request_bytes = config.model_config, config.model_config.max_model_len, _request_bytes(config, specs)
-
-    def taken(tokens: int) -> int:
-        model.max_model_len = tokens
-        return request_bytes()
-
-    try:
-        longest = bisect_right(range(1, _ANY_LENGTH), cache_bytes, key=taken)
-    finally:
-        model.max_model_len = asked
+    longest = bisect_left(range(1, _ANY_LENGTH), True, key=lambda tokens: not starts(tokens, room))
     return {"max_context": longest} if 0 < longest < _ANY_LENGTH - 1 else {}  # a sliding window's cache holds any length
 
 

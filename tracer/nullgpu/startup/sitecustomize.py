@@ -12,6 +12,7 @@ from importlib.machinery import PathFinder
 
 TYPE_CHECKING = False  # the module `typing` is slow to import, and every Python of a job would pay for it
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from importlib.machinery import ModuleSpec
     from types import ModuleType
     from typing import Any
@@ -24,17 +25,36 @@ class _BeforeTorch:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
+        self._is_asking = False
+        self._after: list[Callable[[], None] | None] = []  # what is left to do, once the stand-ins are loaded
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """Return the spec of torch, with the null GPU loaded before it and our other code run after it."""
-        if name != "torch":
+        if name != "torch" or self._is_asking:
             return None
         import importlib.util
 
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self._is_asking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._is_asking = False
         if spec is None or spec.loader is None:
             return spec
+        if not self._after:
+            self._after.append(self._before_torch(spec.origin))
+        execute = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:  # a job may first only look for torch
+            sys.meta_path.remove(self)
+            execute(module)
+            for after in filter(None, self._after):
+                after()
+
+        vars(spec.loader)["exec_module"] = exec_module
+        return spec
+
+    def _before_torch(self, origin: str | None) -> Callable[[], None] | None:
         with open(os.path.join(self._folder, "root"), encoding="utf-8") as file:
             root = file.read()
         sys.path.insert(0, root)
@@ -42,16 +62,7 @@ class _BeforeTorch:
             from vramcast.tracer.nullgpu.child import observer
         finally:
             sys.path.remove(root)
-        after = observer.before_torch(self._folder, spec.origin)
-        execute = spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            execute(module)
-            if after is not None:
-                after()
-
-        vars(spec.loader)["exec_module"] = exec_module
-        return spec
+        return observer.before_torch(self._folder, origin)
 
 
 def _run_the_users_own() -> None:
