@@ -82,7 +82,9 @@ def when_imported(name: str, act: Callable[[], None]) -> Iterator[None]:
             sys.meta_path.remove(hook)
 
 
-def replace_when_imported(stack: ExitStack, module: str, name: str, wrap: Callable[[Any], Any]) -> None:
+def replace_when_imported(
+    stack: ExitStack, module: str, name: str, wrap: Callable[[Any], Any], *, if_there: bool = False
+) -> None:
     """Replace an attribute of a module, or of a class in it, when the module is imported, until `stack` closes.
 
     Args:
@@ -90,11 +92,14 @@ def replace_when_imported(stack: ExitStack, module: str, name: str, wrap: Callab
         module: Name of the module.
         name: `function` or `Class.method`.
         wrap: Returns the replacement, given the original.
+        if_there: Whether some releases lack the attribute, which then needs no replacement.
     """
     *classes, attribute = name.split(".")
 
     def act() -> None:
         owner = functools.reduce(getattr, classes, sys.modules[module])
+        if if_there and not hasattr(owner, attribute):
+            return
         stack.callback(Replaced(owner, attribute, wrap).remove)
 
     stack.enter_context(when_imported(module, act))

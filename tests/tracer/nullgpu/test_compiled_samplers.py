@@ -28,6 +28,7 @@ def test_only_the_sampler_is_not_compiled(tmp_path: Path, monkeypatch: pytest.Mo
     with compiled_samplers.not_compiled():
         spec = importlib.import_module("flashinfer.jit.core").JitSpec
         assert spec("sampling").build_and_load().softmax(1, 2) is None
+        assert spec("sampling").build_and_load().softmax.default(1, 2) is None  # FlashInfer 0.3
         with pytest.raises(CannotEstimate, match="'batch_decode' must be compiled, and that failed here: install the CUDA"):
             spec("batch_decode").build_and_load()
         with pytest.raises(CannotEstimate, match="--moe-backend triton"):

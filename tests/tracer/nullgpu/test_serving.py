@@ -5,6 +5,7 @@ Modules of a few lines stand for vLLM, with its names of classes and functions.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import re
@@ -23,7 +24,11 @@ from vramcast.hardware.cards import DEVICES
 from vramcast.hardware.engine_memory import engine_memory, stack_bytes
 from vramcast.jobs import hub
 from vramcast.jobs.ranks import ALONE, World
+from vramcast.jobs.text import JobText
+from vramcast.tracer.format.trace import SERVING
+from vramcast.tracer.hooks.replacement import replace_when_imported
 from vramcast.tracer.nullgpu.child import engine_accounts, engine_models, serving
+from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.program.training_loop import Course, Limits, StopJob
 from vramcast.tracer.ranks import engines
 
@@ -93,6 +98,7 @@ class Worker:
     def determine_available_memory(self):
         self.peak_activation_memory, self.non_torch_memory = 30, self.outside
         return 64
+    def initialize_from_config(self, config): ...
     def compile_or_warm_up_model(self): return "warm" if self.eager else self.model_runner.capture_model()
 """,
 }
@@ -417,3 +423,43 @@ def test_profile_on_a_full_card_tells_nothing_outside_torch(imported: Import) ->
         worker.outside = -5
         worker.determine_available_memory()
     assert not {"non_torch_bytes", "utilization"} & set(accounts)
+
+
+# vLLM 0.11 touches the card while the module of its worker is imported.
+STARTS = """
+import multiprocessing
+
+def main():
+    import torch
+    from vllm.v1.worker.gpu_worker import Worker
+    model = torch.nn.Linear(8, 8, device="cuda")
+    Worker().determine_available_memory()
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context("spawn").Process(target=main)
+    process.start()
+    process.join()
+    raise SystemExit(process.exitcode)
+"""
+
+
+@pytest.mark.integration
+def test_card_touched_by_import_of_worker_changes_nothing(
+    tracer: Callable[[], NullGpuTracer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    touch = "import torch; torch.zeros(1, device='cuda')\n"
+    for name, text in {**FILES, "serve.py": STARTS}.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(touch + text if name.endswith("gpu_worker.py") else text)
+    monkeypatch.chdir(tmp_path)
+    found = tracer().trace(JobText(command=("serve.py",)).job(CARD))
+    assert found.status == "ok", found.message
+    assert found.trace is not None
+    assert found.trace.header[SERVING]["weights_bytes"] == 500
+
+
+def test_part_that_some_releases_lack_is_not_replaced(imported: Import) -> None:
+    with contextlib.ExitStack() as stack:
+        replace_when_imported(stack, "vllm.v1.worker.gpu_worker", "absent", lambda absent: 1 // 0, if_there=True)
+        imported("vllm.v1.worker.gpu_worker")

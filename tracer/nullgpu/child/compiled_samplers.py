@@ -21,10 +21,12 @@ _EXPERTS: Final = "fused_moe"  # spec: the same, jit/fused_moe.py
 
 
 class _Nothing:
-    """A module of functions that do nothing."""
+    """A module of functions that do nothing; in FlashInfer 0.3 they are operators with overloads."""
 
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *args: None
+    def __getattr__(self, name: str) -> _Nothing:
+        return self
+
+    def __call__(self, *args: Any) -> None: ...
 
 
 @contextmanager

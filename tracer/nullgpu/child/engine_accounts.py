@@ -144,7 +144,7 @@ def noted(accounts: dict[str, Any], card: Device, set_driver: Callable[[int, int
         return compile_or_warm_up_model
 
     with contextlib.ExitStack() as stack:
-        replace_when_imported(stack, _WORKER, "request_memory", requested)
+        replace_when_imported(stack, _WORKER, "request_memory", requested, if_there=True)  # vLLM 0.11 has none
         replace_when_imported(stack, _WORKER, "Worker.determine_available_memory", profiled)
         replace_when_imported(stack, _WORKER, "Worker.compile_or_warm_up_model", captured)
         replace_when_imported(stack, _SAMPLER, "apply_top_k_top_p", sampled)

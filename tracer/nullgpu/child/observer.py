@@ -110,12 +110,14 @@ class Watched:
             compiled_optimizers,
             compiled_samplers,
             distributed_checkpoints,
+            engine_accounts,
             inference_modes,
             native_convolutions,
             trackers,
         )  # fmt: skip
         from vramcast.tracer.ranks import engines
         from vramcast.tracer.ranks.simulated_peers import Absent
+        from vramcast.tracer.recording import kv_caches
         from vramcast.tracer.values.follower import patched
 
         stack = completed(self._job.stack)
@@ -133,6 +135,8 @@ class Watched:
             self._around.enter_context(compiled_optimizers.not_compiled(self.values))
             self._around.enter_context(compiled_samplers.not_compiled())
             self._around.enter_context(engines.one_rank(self.rank.world))
+            self._around.enter_context(engine_accounts.noted(self._accounts, self._job.device, self._gpu.set_driver))
+            self._around.enter_context(kv_caches.noted(self.recorder.note_kv_cache))
         if self.values is not None:
             self._around.enter_context(patched(self.values, self._absent))
             self._around.enter_context(self.values)
@@ -143,8 +147,8 @@ class Watched:
         Args:
             before_stop: Called before the job ends by a limit, or at its user's request.
         """
-        from vramcast.tracer.nullgpu.child import checkpoints, engine_accounts, serving
-        from vramcast.tracer.recording import kv_caches, prompts
+        from vramcast.tracer.nullgpu.child import checkpoints, serving
+        from vramcast.tracer.recording import prompts
 
         self.recorder.start()
         self._around.enter_context(self._observer)
@@ -159,8 +163,6 @@ class Watched:
         compilers.hide_hooks()
         if self._job.command is not None:
             self._around.enter_context(checkpoints.kept_apart())
-            self._around.enter_context(engine_accounts.noted(self._accounts, self._job.device, self._gpu.set_driver))
-            self._around.enter_context(kv_caches.noted(self.recorder.note_kv_cache))
             self._around.enter_context(prompts.lengthened(self._options.prompt_tokens, self._prompt))
             self._around.enter_context(serving.until_ready(self.recorder.course, before_stop))
             self._let_stop(before_stop)
