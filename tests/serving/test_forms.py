@@ -26,10 +26,10 @@ EXPERT_BYTES: Final = LAYERS * EXPERTS * 3 * INNER * QWEN3["hidden_size"] * 2
 # Numbers in the linear layers of WIDE, which quantization makes smaller; embeddings stay.
 LINEAR: Final = LAYERS * (1024 * 64 * (4 + 2 + 2) + 4 * 64 * 1024 + 3 * 1024 * 4096)
 RANK, ADAPTERS = 64, 4
-# Inputs and outputs of the linear layers of WIDE that get adapters, and of its tied embeddings, which get them as three layers:
-# embed_tokens, lm_head and the logits.
+# Inputs and outputs of the linear layers of WIDE that get adapters, and of its tied embeddings, which get them as two layers,
+# embed_tokens and lm_head, and the logits as a third until vLLM 0.22.
 SIZES: Final = (1024, 256), (1024, 128), (1024, 128), (256, 1024), (1024, 4096), (1024, 4096), (4096, 1024)
-BESIDE: Final = LAYERS * sum(map(sum, SIZES)) + 3 * (QWEN3["vocab_size"] + 1024)
+BESIDE: Final = tuple(LAYERS * sum(map(sum, SIZES)) + tied * (QWEN3["vocab_size"] + 1024) for tied in (2, 3))
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_fp8_cache_has_twice_the_tokens(plain: Answer, tmp_path: Path) -> None:
 def test_adapters_take_memory_before_they_are_loaded(plain: Answer, tmp_path: Path) -> None:
     lora = starts(scripted(tmp_path, WIDE, enable_lora=True, max_lora_rank=RANK, max_loras=ADAPTERS))
     more = lora["weights_bytes"] - starts(plain)["weights_bytes"]
-    assert more == pytest.approx(ADAPTERS * RANK * BESIDE * 2, abs=MIB)
+    assert any(more == pytest.approx(ADAPTERS * RANK * beside * 2, abs=MIB) for beside in BESIDE)
 
 
 def test_draft_model_takes_weights_and_cache(plain: Answer, tmp_path: Path) -> None:

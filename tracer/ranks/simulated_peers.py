@@ -441,7 +441,7 @@ def _gloo(answers: Counter[str]) -> Any:
             return isinstance(instance, fake)
 
     class Gloo(metaclass=Kind):
-        def __new__(cls, store: Any, rank: int, size: int, timeout: Any = None) -> Any:
+        def __new__(cls, store: Any, rank: int, size: int, *args: Any, **kwargs: Any) -> Any:
             answers["groups of Gloo"] += 1
             make = getattr(fake, torch_api.FAKE_GROUP_MAKER, None)
             return fake(rank, size) if make is None else make(rank, size, fake.Options())

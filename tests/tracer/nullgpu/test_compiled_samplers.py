@@ -1,4 +1,4 @@
-"""FlashInfer's sampler, which is not compiled: a module of a few lines stands for FlashInfer."""
+"""FlashInfer's sampler and attention, which are not compiled: a module of a few lines stands for FlashInfer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class JitSpec:
 """
 
 
-def test_only_the_sampler_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_sampler_and_attention_are_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "flashinfer" / "jit"
     folder.mkdir(parents=True)
     (folder / "core.py").write_text(JIT)
@@ -27,10 +27,11 @@ def test_only_the_sampler_is_not_compiled(tmp_path: Path, monkeypatch: pytest.Mo
         monkeypatch.delitem(sys.modules, name, raising=False)
     with compiled_samplers.not_compiled():
         spec = importlib.import_module("flashinfer.jit.core").JitSpec
-        assert spec("sampling").build_and_load().softmax(1, 2) is None
-        assert spec("sampling").build_and_load().softmax.default(1, 2) is None  # FlashInfer 0.3
-        with pytest.raises(CannotEstimate, match="'batch_decode' must be compiled, and that failed here: install the CUDA"):
-            spec("batch_decode").build_and_load()
+        spec("sampling").build_and_load().softmax(1, 2)
+        spec("sampling").build_and_load().softmax.default(1, 2)  # FlashInfer 0.3
+        assert spec("batch_decode_with_kv_cache_dtype_q_f16").build_and_load().plan(1) is not None
+        with pytest.raises(CannotEstimate, match="'gdn_prefill' must be compiled, and that failed here: install the CUDA"):
+            spec("gdn_prefill").build_and_load()
         with pytest.raises(CannotEstimate, match="--moe-backend triton"):
             spec("fused_moe_90").build_and_load()
     with pytest.raises(RuntimeError, match="no nvcc"):

@@ -5,6 +5,7 @@ Modules of a few lines stand for vLLM, with its names of classes and functions.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib
 import json
@@ -62,7 +63,19 @@ class MessageQueue:
     "vllm/v1/core/kv_cache_utils.py": """
 def get_max_concurrency_for_kv_cache_config(config, cache): return cache.num_blocks / 4
 """,
+    "vllm/entrypoints/openai/__init__.py": "",
+    "vllm/entrypoints/openai/models/__init__.py": "",
+    "vllm/entrypoints/openai/models/serving.py": """
+class OpenAIServingModels:
+    async def init_static_loras(self):
+        if self.path == "absent": raise ValueError("No adapter found for absent. Look again.")
+        self.is_loaded = True
+""",
     "vllm/v1/engine/__init__.py": "",
+    "vllm/v1/engine/async_llm.py": """
+class AsyncLLM:
+    def __init__(self, config): self.vllm_config = config
+""",
     "vllm/v1/engine/core.py": """
 from types import SimpleNamespace as Some
 from vllm.v1.core import kv_cache_utils
@@ -238,6 +251,22 @@ def test_job_ends_when_engine_is_ready(imported: Import) -> None:
     assert ends == [False]  # the other processes report first
     assert one.is_stopped
     assert not one.stopped_by  # enough was seen: the command did not end early
+
+
+def test_server_with_adapters_ends_when_they_are_loaded(imported: Import) -> None:
+    with serving.until_ready(course(), lambda: None):
+        models = imported("vllm.entrypoints.openai.models.serving").OpenAIServingModels()
+        engine = imported("vllm.v1.engine.async_llm").AsyncLLM
+        engine(SimpleNamespace(lora_config="an adapter's"))
+        models.path = "folder"
+        with pytest.raises(StopJob):
+            asyncio.run(models.init_static_loras())
+        assert models.is_loaded
+        models.path = "absent"
+        with pytest.raises(UsageError, match="an adapter: No adapter found for absent: give a folder"):
+            asyncio.run(models.init_static_loras())
+        with pytest.raises(StopJob):
+            engine(SimpleNamespace(lora_config=None))
 
 
 @pytest.mark.parametrize("other", ["a trainer", "blocks on the card", "an end of its own"])

@@ -1,7 +1,7 @@
-"""FlashInfer's sampler, which nvcc compiles on first use, replaced so that no compiler is needed.
+"""FlashInfer's sampler and attention, which nvcc compiles on first use, replaced so that no compiler is needed.
 
-It is vLLM's default. Its Python part requests the memory of its results, and its kernels request none, so leaving them out
-gives the same bytes. Modules that return sizes (FlashInfer's plans of attention) are compiled as usual.
+vLLM's defaults: the attention on cards before Ampere. Their Python parts request the memory of results, workspaces and plans,
+and the kernels request none, so leaving them out gives the same bytes. Other modules are compiled as usual.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from vramcast.core.errors import CannotEstimate
 from vramcast.tracer.hooks.replacement import replace_when_imported
 
 _MODULE: Final = "flashinfer.jit.core"
-_SAMPLER: Final = "sampling"  # spec: FlashInfer 0.6, csrc/sampling.cu and renorm.cu: functions that write into their arguments
-
+# spec: FlashInfer 0.3 to 0.7, how the names of modules begin whose functions write into their arguments: csrc/sampling.cu,
+# renorm.cu, batch_prefill.cu and batch_decode.cu. A plan is opaque to Python.
+_WRITERS: Final = ("sampling", "batch_prefill_with", "batch_decode_with")
 _EXPERTS: Final = "fused_moe"  # spec: the same, jit/fused_moe.py
 
 
@@ -26,20 +27,21 @@ class _Nothing:
     def __getattr__(self, name: str) -> _Nothing:
         return self
 
-    def __call__(self, *args: Any) -> None: ...
+    def __call__(self, *args: Any) -> _Nothing:
+        return self
 
 
 @contextmanager
 def not_compiled() -> Iterator[None]:
-    """Give FlashInfer its sampler uncompiled, inside."""
+    """Leave FlashInfer's sampler and attention uncompiled, inside."""
     with contextlib.ExitStack() as stack:
-        replace_when_imported(stack, _MODULE, "JitSpec.build_and_load", _unless_sampler)
+        replace_when_imported(stack, _MODULE, "JitSpec.build_and_load", _unless_writer)
         yield
 
 
-def _unless_sampler(build: Callable[..., Any]) -> Callable[..., Any]:
+def _unless_writer(build: Callable[..., Any]) -> Callable[..., Any]:
     def build_and_load(spec: Any, *args: Any, **kwargs: Any) -> Any:
-        if spec.name == _SAMPLER:
+        if spec.name.startswith(_WRITERS):
             return _Nothing()
         try:
             return build(spec, *args, **kwargs)

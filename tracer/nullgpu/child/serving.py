@@ -20,9 +20,10 @@ from vramcast.tracer.hooks.replacement import replace_when_imported
 from vramcast.tracer.nullgpu.child import engine_models
 from vramcast.tracer.program.training_loop import Course
 
-# spec: vLLM 0.19 to 0.22.
+# spec: vLLM 0.11 to 0.33.
 _ARGUMENTS: Final = "vllm.engine.arg_utils"
 _ENGINES: Final = {"vllm.entrypoints.llm": "LLM.__init__", "vllm.v1.engine.async_llm": "AsyncLLM.__init__"}
+_MODELS: Final = "vllm.entrypoints.openai.models.serving"  # of the server, which then loads adapters; vLLM 0.16 and later
 _FORMATS: Final = frozenset({
     "auto", "fastsafetensors", "hf", "instanttensor", "mistral", "modelexpress", "npcache", "pt", "runai_streamer",
     "safetensors",
@@ -40,21 +41,40 @@ def until_ready(course: Course, before_stop: Callable[[], None]) -> Iterator[Non
         before_stop: Called before the job ends.
     """
 
+    def end() -> None:
+        before_stop()
+        course.end_here()
+
     def end_when_made(make: Callable[..., None]) -> Callable[..., None]:
-        def make_and_end(*args: Any, **kwargs: Any) -> None:
+        def make_and_end(engine: Any, *args: Any, **kwargs: Any) -> None:
             serves_only = not torch.cuda.memory_allocated() and _TRAINER not in sys.modules
-            make(*args, **kwargs)
-            if serves_only and course.is_limited:
-                before_stop()
-                course.end_here()
+            make(engine, *args, **kwargs)
+            has_adapters = getattr(getattr(engine, "vllm_config", None), "lora_config", None) is not None
+            if serves_only and course.is_limited and not (has_adapters and _MODELS in sys.modules):
+                end()
 
         return make_and_end
+
+    def end_when_loaded(load: Callable[..., Any]) -> Callable[..., Any]:
+        async def init_static_loras(models: Any) -> None:
+            try:
+                await load(models)
+            except Exception as error:
+                raise UsageError(
+                    f"vLLM cannot load an adapter: {_first_sentence(error)}: give a folder with its weights, or omit "
+                    "--lora-modules; --enable-lora alone takes as much memory."
+                ) from error
+            if course.is_limited:
+                end()
+
+        return init_static_loras
 
     with contextlib.ExitStack() as stack:
         replace_when_imported(stack, _ARGUMENTS, "EngineArgs.create_engine_config", _without_weights)
         replace_when_imported(stack, _ARGUMENTS, "EngineArgs.__post_init__", _with_known_model)
         for module, make in _ENGINES.items():
             replace_when_imported(stack, module, make, end_when_made)
+        replace_when_imported(stack, _MODELS, "OpenAIServingModels.init_static_loras", end_when_loaded)
         yield
 
 
@@ -103,7 +123,7 @@ def _rejecting_in_a_sentence(call: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-def _first_sentence(error: ValueError) -> str:
+def _first_sentence(error: Exception) -> str:
     """Return the first sentence of an error, which names the value."""
     found = error.errors()[0]["msg"] if hasattr(error, "errors") else str(error)
     return " ".join(str(found).removeprefix("Value error, ").split()).partition(". ")[0].rstrip(".")
