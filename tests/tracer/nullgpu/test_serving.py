@@ -346,17 +346,20 @@ def test_notes_accounts_of_engine(eager: bool, graphs_bytes: int, imported: Impo
     assert driver == [(known.non_torch_bytes, known.graph_bytes, known.node_bytes)]
 
 
-def test_notes_accounts_of_later_engine(imported: Import, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("block_stride", "cache_bytes"), [(8, 64), (0, 128)])  # parts of one block, or blocks
+def test_notes_accounts_of_later_engine(
+    block_stride: int, cache_bytes: int, imported: Import, monkeypatch: pytest.MonkeyPatch
+) -> None:
     accounts: dict[str, Any] = {}
     with engine_accounts.noted(accounts, CARD, lambda *_: None):
         worker = imported("vllm.v1.worker.gpu_worker").Worker()
         worker.total_consumed = 503  # weights and all outside torch
         core = imported("vllm.v1.engine.core")
         monkeypatch.setattr(core, "sizes", (64, 64))
-        monkeypatch.setattr(core, "Some", type("View", (SimpleNamespace,), {"block_stride": 8}))
+        monkeypatch.setattr(core, "Some", type("View", (SimpleNamespace,), {"block_stride": block_stride}))
         core.get_kv_cache_configs(CONFIG, [FULL], [worker.determine_available_memory()])
     assert (accounts["non_torch_bytes"], accounts["utilization"]) == (3, 0.92)
-    assert accounts["kv_cache_bytes"] == 64
+    assert accounts["kv_cache_bytes"] == cache_bytes
 
 
 def test_sampler_of_odd_vocabulary_grows_the_stack_once(imported: Import) -> None:

@@ -113,7 +113,8 @@ def noted(accounts: dict[str, Any], card: Device, set_driver: Callable[[int, int
                 raise
             requests = sys.modules[_CACHE].get_max_concurrency_for_kv_cache_config(config, found[0])
             tensors = found[0].kv_cache_tensors
-            are_views = any(hasattr(tensor, "block_stride") for tensor in tensors)  # vLLM 0.33: each has the size of the whole
+            # Parts of one block have the size of the whole: packed ones in vLLM 0.25, all in 0.33.
+            are_views = any(getattr(tensor, "block_stride", 0) for tensor in tensors)
             cache_bytes = int((max if are_views else sum)(tensor.size for tensor in tensors))
             accounts["kv_cache_bytes"] = cache_bytes
             accounts["kv_cache_tokens"] = int(requests * config.model_config.max_model_len)
