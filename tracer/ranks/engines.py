@@ -19,7 +19,7 @@ from vramcast.jobs.ranks import World
 from vramcast.tracer.hooks.replacement import replace_when_imported
 from vramcast.tracer.hooks.torch_api import VLLM_PEER_CHECK
 
-# spec: vLLM 0.19 to 0.22.
+# spec: vLLM 0.11 to 0.33.
 _ARGUMENTS: Final = "vllm.engine.arg_utils"
 _QUEUES: Final = "vllm.distributed.device_communicators.shm_broadcast"
 _ALL_REDUCE: Final = "vllm.distributed.device_communicators.custom_all_reduce"

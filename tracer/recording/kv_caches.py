@@ -10,7 +10,7 @@ from typing import Any, Final
 from vramcast.tracer.hooks.replacement import replace_when_imported
 from vramcast.tracer.hooks.tensors import tensors_in
 
-# spec: vLLM 0.19 to 0.22, transformers 4.56 to 5
+# spec: vLLM 0.11 to 0.33, transformers 4.56 to 5
 _WORKER: Final = "vllm.v1.worker.gpu_worker"
 _CACHES: Final = "transformers.cache_utils"
 _GENERATION: Final = "transformers.generation.utils"
