@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, Final
 
 import torch
@@ -448,6 +449,8 @@ def _gloo(answers: Counter[str]) -> Any:
 
         create_device = staticmethod(lambda *args, **kwargs: None)
 
+    if not hasattr(fake, "options"):  # torch 2.8 writes the group's name and ranks there
+        fake.options = SimpleNamespace()
     fake._set_sequence_number_for_group = fake._set_default_timeout = staticmethod(lambda *args: None)
     return Gloo
 
