@@ -26,8 +26,8 @@ EXPERT_BYTES: Final = LAYERS * EXPERTS * 3 * INNER * QWEN3["hidden_size"] * 2
 # Numbers in the linear layers of WIDE, which quantization makes smaller; embeddings stay.
 LINEAR: Final = LAYERS * (1024 * 64 * (4 + 2 + 2) + 4 * 64 * 1024 + 3 * 1024 * 4096)
 RANK, ADAPTERS = 64, 4
-# Inputs and outputs of the linear layers of WIDE that get adapters, and of its tied embeddings, which get them as two layers,
-# embed_tokens and lm_head, and the logits as a third until vLLM 0.22.
+# Inputs and outputs of the linear layers of WIDE that get adapters, and of its tied embeddings, which get them as embed_tokens,
+# as the logits, and in vLLM 0.22 again as lm_head; 0.33 finds that wrapped already (lora/model_manager.py, wrapped_by_id).
 SIZES: Final = (1024, 256), (1024, 128), (1024, 128), (256, 1024), (1024, 4096), (1024, 4096), (4096, 1024)
 BESIDE: Final = tuple(LAYERS * sum(map(sum, SIZES)) + tied * (QWEN3["vocab_size"] + 1024) for tied in (2, 3))
 
