@@ -120,6 +120,7 @@ NAMES: Final[dict[str, Name]] = {
         schemas_of_operator="_jit_get_schemas_for_operator",
     ),
     **_of("torch.cuda", "the null GPU: hooks for the first use of CUDA", lazy_call="_lazy_call"),
+    **_of("torch.cuda", "the null GPU: kernels of libraries that are left out", launch_kernel="_sleep"),
     **_of(
         "torch.cuda.memory",
         "the null GPU: the allocator's history",

@@ -1,7 +1,8 @@
 """FlashInfer's sampler and attention, which nvcc compiles on first use, replaced so that no compiler is needed.
 
 vLLM's defaults: the attention on cards before Ampere. Their Python parts request the memory of results, workspaces and plans,
-and the kernels request none, so leaving them out gives the same bytes. Other modules are compiled as usual.
+and the kernels request none, so leaving them out gives the same bytes. In a graph, a call counts as one kernel. Other modules
+are compiled as usual.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import torch
+
 from vramcast.core.errors import CannotEstimate
+from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.replacement import replace_when_imported
 
 _MODULE: Final = "flashinfer.jit.core"
@@ -22,12 +26,14 @@ _EXPERTS: Final = "fused_moe"  # spec: the same, jit/fused_moe.py
 
 
 class _Nothing:
-    """A module of functions that do nothing; in FlashInfer 0.3 they are operators with overloads."""
+    """A module of functions that only count as kernels of graphs; in FlashInfer 0.3 they are operators with overloads."""
 
     def __getattr__(self, name: str) -> _Nothing:
         return self
 
     def __call__(self, *args: Any) -> _Nothing:
+        if torch.cuda.is_current_stream_capturing():
+            torch_api.launch_kernel(0)
         return self
 
 
