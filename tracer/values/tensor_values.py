@@ -91,7 +91,7 @@ def _end_bytes(tensor: torch.Tensor) -> int:
 
 
 def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
-    return (tensor if type(tensor) in TENSORS else plain(tensor)).untyped_storage()
+    return plain(tensor).untyped_storage()
 
 
 def _copy(to: torch.Tensor, value: torch.Tensor) -> None:
