@@ -80,7 +80,7 @@ def test_leading_variables_are_the_environment(text: str) -> None:
         ("bash run.sh", "shell script"),
         ("srun -n 8 python train.py", "starts processes elsewhere"),
         ("env -i python train.py", "only have NAME=value"),
-        ("uv run --directory x train.py", "change to the folder"),
+        ("uv run --directory x train.py", "'--directory' is not supported"),
         ("torchrun --no-such-option train.py", "torchrun"),
         ("torchrun", "required"),
     ],

@@ -307,7 +307,7 @@ def test_word_expansion_matches_shell(text: str, last: str) -> None:
         "for X in $(seq 3); do :; done",
         "for ((X=0;X<3;X++)); do :; done",
         "until false; do X=2; done",
-        "X=${HOME#/}",
+        "X=${HOME#[/]}",
         "X=$RANDOM",
         "X=$SLURM_ARRAY_TASK_ID",
         "X=$UNSET",

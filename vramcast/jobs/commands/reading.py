@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import sys
 import zipfile
@@ -63,7 +64,7 @@ class _Reader:
             steps: tuple[tuple[bool, Callable[[], Command | None]], ...] = (
                 (bool(_ASSIGNMENT.match(word)) and not os.path.exists(word), self._assign),
                 (name == "env", self._env),
-                (not os.path.exists(word) and wrappers.unwrapped(self.words) is not None, self._unwrap),
+                (not os.path.exists(word) and wrappers.unwrapped(self.words, {}) is not None, self._unwrap),
                 (name == "uv" and self.words[1:2] == ("run",), self._uv),
                 (name in _RUNNERS and self.words[1:2] == ("run",), lambda: self._drop(2)),
                 (bool(_PYTHON.fullmatch(name)) and (os.path.isfile(word) or name == word), self._python),
@@ -81,7 +82,8 @@ class _Reader:
         self.words = self.words[count:]
 
     def _unwrap(self) -> None:
-        self.words = wrappers.unwrapped(self.words) or ()
+        self.words, added = wrappers.unwrapped(self.words, self.environment) or ((), {})
+        self.added |= {name: value for name, value in added.items() if value is not None}
 
     def _assign(self) -> None:
         name, _, value = self.words[0].partition("=")
@@ -95,18 +97,22 @@ class _Reader:
                 raise UsageError(f"env {self.words[0]} is not supported: env may only have NAME=value.")
             self._drop()
 
+    def read_uv(self) -> bool:
+        """Read `uv run` and its options, and add the variables of its files; return whether a module's name follows."""
+        found, self.words = wrappers.read_options(self.words[2:], OPTIONS["uv"], "uv run")
+        options = [option for option, _ in found]
+        files = [
+            *self.environment.get("UV_ENV_FILE", "").split(),
+            *(value for option, value in found if option == "--env-file"),
+        ]
+        for path in (
+            () if "--no-env-file" in options else reversed(files)
+        ):  # spec: uv's docs: the environment, then the last file
+            self.added |= {name: value for name, value in _variables_in(path).items() if name not in self.environment}
+        return "-m" in options or "--module" in options
+
     def _uv(self) -> Command | None:
-        self._drop(2)
-        while self.words and self.words[0].startswith("-"):
-            word = self.words[0]
-            if word in ("-m", "--module"):
-                return self._module(self.words[1:])
-            if word.partition("=")[0] == "--directory":
-                raise UsageError("uv run --directory is not supported: change to the folder.")
-            self._drop(2 if word in OPTIONS["uv"]["valued"] else 1)
-            if word in ("--", "-s", "--script"):
-                break
-        return None
+        return self._module(self.words) if self.read_uv() else None
 
     def _refuse_shell(self) -> Command | None:
         raise UsageError(f"'{' '.join(self.words[:2])}' is a shell script: give the Python command in it.")
@@ -264,6 +270,26 @@ def read(
         return replace(command, world=world)
     variables = Rank(0, world).variables({**first_rank(world), **dict(command.environment)})
     return replace(command, world=world, environment=tuple(variables.items()))
+
+
+def _variables_in(path: str) -> dict[str, str]:
+    """Return the variables of a file of `NAME=value` lines, without the references and escapes in which its readers differ."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        words = [word for line in lines for word in shlex.split(line, comments=True) if word != "export"]
+    except (OSError, ValueError) as error:
+        raise UsageError(f"The environment file '{path}' cannot be read: {error}.") from None
+    if any(re.search(r"[$\\]|\S#", line) for line in lines) or any("=" not in word for word in words):
+        raise UsageError(f"The environment file '{path}' is not supported: write NAME=value in each line.")
+    return dict(word.split("=", 1) for word in words)
+
+
+def uv_variables(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that `uv run` takes from files."""
+    reader = _Reader(tuple(words), environment)
+    if os.path.basename(words[0]) == "uv":
+        reader.read_uv()
+    return reader.added
 
 
 def is_python(words: Sequence[str]) -> bool:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from vramcast.core.checks import decimal
 from vramcast.core.errors import UsageError
 
+Variables: TypeAlias = "Mapping[str, str | None]"  # by name; None: known only when the command runs
+_VALUED: Final = ("valued", "tasks", "per_node", "per_card", "nodes", "cards", "sets", "only")  # lists of options with a value
 WORDS: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("program_words.toml").read_text(encoding="utf-8"))
-_OTHERS_CARDS: Final = "shard"  # of `--gres`: a part of a card, which a step of a job with shards may request
+_COUNT: Final = re.compile(r"(?:^|[:=])([0-9]{1,9})(?:\(|$)")  # of `2`, `a100:2` or `gres/gpu:2`. spec: srun(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,19 +25,23 @@ class Started:
 
     Attributes:
         words: The command.
-        tasks: Number of processes; None: the job's number of tasks.
+        sets: Variables that it sets for the command.
+        tasks: Number of processes; None: that of the cards, or else the job's number of tasks.
         nodes: Number of machines; None: all of the job's.
-        asks_for_cards: Whether it requests whole cards from Slurm.
+        per_card: Number of processes on each card, if given.
+        cards: Numbers of cards, each for the whole `job`, a `node` or a `task`; empty: the job's cards.
     """
 
     words: tuple[str, ...]
+    sets: Mapping[str, str]
     tasks: int | None
     nodes: int | None
-    asks_for_cards: bool
+    per_card: int | None
+    cards: Mapping[str, int]
 
 
-def unwrapped(words: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the command after one wrapper; None if there is no wrapper.
+def unwrapped(words: Sequence[str], variables: Variables) -> tuple[tuple[str, ...], Variables] | None:
+    """Return the command after one wrapper, and the variables set for it; None if there is no wrapper.
 
     Raises:
         UsageError: The wrapper's options are not understood.
@@ -43,15 +50,17 @@ def unwrapped(words: Sequence[str]) -> tuple[str, ...] | None:
     if found is None:
         return None
     name, table = found
-    _, rest = _options(words[len(name.split()) :], table.get("valued", ()), table.get("flags", ()), name)
+    options, rest = read_options(words[len(name.split()) :], table, name)
     operands = table.get("operands", 0)
     if len(rest) <= operands:
         raise UsageError(f"{name}: no command follows its options.")
-    return rest[operands:]
+    prefixes = table.get("prefixes", ())
+    passed = {one.removeprefix(prefix): variables[one] for prefix in prefixes for one in variables if one.startswith(prefix)}
+    return rest[operands:], passed | _set_by(options, table)
 
 
-def started(words: Sequence[str]) -> Started | None:
-    """Return the processes of a starter; None if there is no starter.
+def started(words: Sequence[str], variables: Variables) -> Started | None:
+    """Return the processes of a starter, whose variables may stand for options; None if there is no starter.
 
     Raises:
         UsageError: The starter's options are not understood.
@@ -60,21 +69,38 @@ def started(words: Sequence[str]) -> Started | None:
     if found is None:
         return None
     name, table = found
-    counted = {key: frozenset(table.get(key, ())) for key in ("tasks", "per_node", "nodes", "cards")}
-    valued = frozenset(table["valued"]).union(*counted.values())
-    options, rest = _options(words[1:], valued, table["flags"], name)
+    stands = dict(one.split() for one in table.get("variables", ()))
+    said = [f"{option}={variables[one]}" for one, option in stands.items() if one in variables]
+    options, rest = read_options((*said, *words[1:]), table, name)
+    if ":" in rest:
+        raise UsageError(f"{name}: several commands, separated by ':', are not supported.")
 
     def number(key: str) -> int | None:
-        said = [value for option, value in options if option in counted[key]]
-        return _number(name, said[-1]) if said else None
+        said = [value for option, value in options if option in table.get(key, ())]
+        if said and not decimal(said[-1]):
+            raise UsageError(f"{name}: '{said[-1]}' is not a number of tasks or nodes.")
+        return decimal(said[-1]) if said else None
 
     tasks, per_node, nodes = number("tasks"), number("per_node"), number("nodes")
     if tasks is None and per_node is not None:
         if nodes is None:
             raise UsageError(f"{name}: its number of tasks is unknown: give --ntasks.")
         tasks = per_node * nodes
-    asks = any(option in counted["cards"] and _OTHERS_CARDS not in value for option, value in options)
-    return Started(rest, tasks, nodes, asks)
+    of = dict(one.split() for one in table.get("cards", ()))
+    cards = {
+        of[option]: int(count[1]) if (count := _COUNT.search(part)) else 1
+        for option, value in options
+        for part in value.split(",")
+        if option in of and "shard" not in part and ("gpu" in part or "gpu" in option or option == "-G")
+    }
+    return Started(rest, _set_by(options, table), tasks, nodes, number("per_card"), cards)
+
+
+def _set_by(options: Sequence[tuple[str, str]], table: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables that options set: `--export=ALL,NAME=value`."""
+    separators = table.get("sets", {})
+    said = [part for option, value in options if option in separators for part in re.split(separators[option] or "$^", value)]
+    return {name: value for name, equals, value in (part.partition("=") for part in said) if equals}
 
 
 def _found(words: Sequence[str], tables: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
@@ -89,11 +115,15 @@ def _found(words: Sequence[str], tables: dict[str, Any]) -> tuple[str, dict[str,
     return None
 
 
-def _options(
-    words: Sequence[str], valued: Collection[str], flags: Collection[str], name: str
-) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
-    """Return the options at the beginning of a command, and the words after them."""
+def read_options(words: Sequence[str], table: Mapping[str, Any], name: str) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
+    """Return the options at the beginning of a command, and the words after them.
+
+    Raises:
+        UsageError: An option, or its value, is not in the table.
+    """
     options: list[tuple[str, str]] = []
+    flags = frozenset(table.get("flags", ()))
+    valued = frozenset(one.split()[0] for key in _VALUED for one in table.get(key, ()))
     rest = tuple(words)
     while rest and rest[0].startswith("-") and len(rest[0]) > 1:
         word, rest = rest[0], rest[1:]
@@ -103,24 +133,16 @@ def _options(
         if word in flags or (equals and option.startswith("--") and (option in flags or option in valued)):
             options.append((option, value))
         elif word in valued and rest:
-            options.append((word, rest[0]))
-            rest = rest[1:]
+            pair = word in table.get("pairs", ()) and "=" not in rest[0]
+            options.append((word, "=".join(rest[: 1 + pair])))
+            rest = rest[1 + pair :]
         elif not word.startswith("--") and word[:2] in valued and len(word) > 2:
             options.append((word[:2], word[2:]))
         elif not word.startswith("--") and all(f"-{letter}" in flags for letter in word[1:]):
             options += [(f"-{letter}", "") for letter in word[1:]]
         else:
             raise UsageError(f"{name}: the option '{word}' is not supported.")
+    for option, value in options:
+        if not re.fullmatch(table.get("only", {}).get(option, ".*"), value, re.DOTALL):
+            raise UsageError(f"{name}: the option '{option} {value}' is not supported.")
     return options, rest
-
-
-def _number(name: str, value: str) -> int:
-    """Return a number of tasks or nodes.
-
-    Raises:
-        UsageError: The value is not a positive number.
-    """
-    found = decimal(value)
-    if not found:
-        raise UsageError(f"{name}: '{value}' is not a number of tasks or nodes.")
-    return found

@@ -9,7 +9,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from vramcast.core.checks import decimal
 from vramcast.core.errors import VramcastError
@@ -37,6 +37,9 @@ _OF_THE_MACHINE: Final = frozenset(
     {"PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "HOME", "PWD", "TMPDIR", "SHELL", "USER", "LOGNAME", "PYTHONHOME"}
 )
 _CHANGES_SHELLS: Final = frozenset({"BASH_ENV", "ENV", "SHELLOPTS", "BASHOPTS", "POSIXLY_CORRECT", "GLOBIGNORE", "CDPATH"})
+# Options of the shell, as letters and names. spec: bash(1), set; others (`keyword`, `posix`) change words or assignments
+_LETTERS: Final = frozenset("abefhmnuvxCEHPTo")
+_NAMES: Final = re.compile("allexport|errexit|nounset|pipefail|xtrace|verbose|noclobber|noglob|monitor|errtrace|functrace")
 _HOOK: Final = re.compile(r'"?[$`]\(?(conda|mamba|micromamba) (shell\.\w+ hook|shell hook[\w\s=-]*)\)?[`]?"?')
 _MOST_STEPS: Final = 8  # arbitrary: each takes the service some seconds
 _MOST_COMMANDS: Final = 5_000  # arbitrary: simple commands; functions and loops can multiply them
@@ -63,7 +66,7 @@ class Frame:
 
 
 _ABSENT: Final = object()
-ReadT = TypeVar("ReadT", tuple[str, ...], Started)
+ReadT = TypeVar("ReadT")
 
 
 class Commands(ABC):
@@ -86,6 +89,8 @@ class Commands(ABC):
         self.is_doubtful = False
         self._doubts = 0
         self._count = 0
+        self.says_tasks = False
+        self._unsettled: set[str] = set()  # variables that a trap may set at any time, or that no longer change
         self._nested = 0
         self._started: Started | None = None
         self._has_input = False
@@ -118,7 +123,8 @@ class Commands(ABC):
         if isinstance(name, Unread):
             raise not_understood(simple.node, _OF_A_RUN)
         if name in state.functions:
-            self._call(simple, state)
+            with self._during(simple, state):
+                self._call(simple, state)
         elif name in _BUILTINS:
             _BUILTINS[name](self, simple, state)
         else:
@@ -133,18 +139,18 @@ class Commands(ABC):
                 name = os.path.basename(words[0])
                 if name == "env" or _ASSIGNMENT.fullmatch(words[0]):
                     simple = _without_assignments(simple, words[1:] if name == "env" else words)
-                elif (behind := self._read_by(wrappers.unwrapped, simple)) is not None:
-                    simple = Simple(simple.node, behind, simple.assigned)
-                elif (found := self._read_by(wrappers.started, simple)) is not None:
+                elif (behind := self._read_by(wrappers.unwrapped, simple, state)) is not None:
+                    simple = Simple(simple.node, behind[0], {**simple.assigned, **behind[1]})
+                elif (found := self._read_by(wrappers.started, simple, state)) is not None:
                     if self._started is not None or not found.words:
                         raise not_understood(simple.node, "the program that it starts is unknown")
                     self._started = found
-                    self.asks_for_cards |= found.asks_for_cards
-                    simple = Simple(simple.node, found.words, simple.assigned)
+                    self.asks_for_cards |= bool(found.cards)
+                    simple = Simple(simple.node, found.words, {**simple.assigned, **found.sets})
                 elif name in _SHELLS:
                     return self._shell(simple, words[1:], state)
                 elif (text := self._script_text(words[0], state)) is not None:
-                    return self._script(simple, text, words[1:], state)
+                    return self._script(simple, text, words[1:], state, {})
                 else:
                     return self._train(simple, words, state)
                 if not simple.words:
@@ -154,9 +160,9 @@ class Commands(ABC):
         return None
 
     @staticmethod
-    def _read_by(reader: Callable[[Sequence[str]], ReadT | None], simple: Simple) -> ReadT | None:
+    def _read_by(reader: Callable[..., ReadT | None], simple: Simple, state: State) -> ReadT | None:
         try:
-            return reader(simple.known())
+            return reader(simple.known(), _passed(simple, state))
         except VramcastError as error:
             raise not_understood(simple.node, shorten(str(error), _LONGEST_WHY)) from None
 
@@ -169,16 +175,18 @@ class Commands(ABC):
         environment = self._environment(simple, state)
         words = tuple(self._relative(word, folder) for word in words)
         variables = {name: self._relative(value, folder) for name, value in environment.items() if name not in _OF_THE_MACHINE}
-        tasks, nodes = self._started_tasks()
+        tasks, nodes, cards_per_node = self._started_tasks(simple)
         per_node = -(-tasks // nodes)
         try:
             with contextlib.chdir(folder):
+                variables |= reading.uv_variables(words, variables)
                 launched = reading.read(words, variables).world
         except (VramcastError, OSError) as error:
             why = shorten(str(error), _LONGEST_WHY) if reading.is_python(words) else "its effect is unknown"
             raise not_understood(simple.node, why) from None
         is_launched = launched.size > 1
-        on_card = -(-per_node * (launched.local_size if is_launched else 1) // max(1, self._cards // self._nodes))
+        on_card = -(-per_node * (launched.local_size if is_launched else 1) // cards_per_node)
+        on_card = max(on_card, (self._started and self._started.per_card) or 1)
         ranks = {} if is_launched or tasks == 1 else {"world_size": tasks, "nproc_per_node": per_node}
         step = Step(words, tuple(sorted(variables.items())), folder, **ranks, copies=on_card)
         self.steps[step] = None
@@ -188,12 +196,18 @@ class Commands(ABC):
         others = state.concurrent()
         self.plans.append(Together((*others, step)) if others else step)
 
-    def _started_tasks(self) -> tuple[int, int]:
-        """Return the numbers of processes and of machines of a command."""
-        if self._started is None:
-            return 1, 1
-        tasks = self._started.tasks or self._tasks
-        return tasks, min(self._started.nodes or self._nodes, tasks)
+    def _started_tasks(self, simple: Simple) -> tuple[int, int, int]:
+        """Return the numbers of processes, of machines, and of cards on each machine of a command."""
+        per_node = max(1, self._cards // self._nodes)
+        if (found := self._started) is None:
+            return 1, 1, per_node
+        nodes = found.nodes or self._nodes
+        cards = found.cards.get("job", found.cards.get("node", 0) * nodes) or per_node * nodes
+        per_card = found.per_card or ("job" in found.cards and "task" in found.cards and 1 / found.cards["task"]) or 0
+        tasks = found.tasks or int(cards * per_card) or self._tasks
+        if found.tasks is None and tasks == 1 and self.says_tasks:
+            raise not_understood(simple.node, "an #SBATCH line asks for more tasks than the request")
+        return tasks, min(nodes, tasks), max(1, min(cards // nodes, per_node))
 
     def _environment(self, simple: Simple, state: State) -> dict[str, str]:
         """Return the variables of a command.
@@ -201,7 +215,7 @@ class Commands(ABC):
         Raises:
             NotUnderstood: A variable may set a size, and is known only when the job runs.
         """
-        seen = {**{name: state.variables.get(name) for name in state.exported}, **simple.assigned}
+        seen = _passed(simple, state)
         for name, value in seen.items():
             if value is None and not _NO_SIZE.fullmatch(name):
                 raise not_understood(simple.node, f"its variable {name} is known only when the job runs")
@@ -216,24 +230,16 @@ class Commands(ABC):
 
     # -------------------------------------------------------------------------------------------- scripts in scripts
     def _shell(self, simple: Simple, words: tuple[str, ...], state: State) -> None:
-        rest = words
-        while rest and rest[0].startswith(("-", "+")) and not rest[0].startswith("--") and len(rest[0]) > 1:
-            option, rest = rest[0], rest[1:]
-            if option in ("-o", "+o", "-O", "+O"):
-                rest = rest[1:]
-            elif option.endswith("c"):
-                if not rest:
-                    raise not_understood(simple.node, "no command follows -c")
-                return self._script(simple, rest[0], rest[2:], state)
-            elif "s" in option:
-                break
+        options, rest = _shell_options(simple, words, "clirsD")
+        if "c" in options and rest:
+            return self._script(simple, rest[0], rest[2:], state, options)
+        rest = () if options.keys() & {"c", "s"} else rest
         rest = rest[1:] if rest[:1] in (("--",), ("--login",), ("--norc",), ("--noprofile",)) else rest
         text = self.files.text(rest[0], state.folder) if rest and not rest[0].startswith("-") else None
         if text is None:
-            raise not_understood(
-                simple.node, "the script that it runs was not sent" if rest else "its script comes through a pipe"
-            )
-        return self._script(simple, text, rest[1:], state)
+            why = "the script that it runs was not sent" if rest else "its script comes through a pipe"
+            raise not_understood(simple.node, why)
+        return self._script(simple, text, rest[1:], state, options)
 
     def _script_text(self, word: str, state: State) -> str | None:
         """Return the text of a shell script given by its path."""
@@ -244,13 +250,13 @@ class Commands(ABC):
         is_shells = any(re.search(rf"\b{shell}\b", first) for shell in _SHELLS)
         return text if (is_shells if first.startswith("#!") else word.endswith((".sh", ".bash"))) else None
 
-    def _script(self, simple: Simple, text: str, arguments: tuple[str, ...], state: State) -> None:
+    def _script(self, simple: Simple, text: str, arguments: tuple[str, ...], state: State, options: Mapping[str, bool]) -> None:
         """Read a script in another shell, which inherits exported variables and changes nothing here."""
-        seen = {**{name: state.variables.get(name) for name in state.exported}, **simple.assigned}
+        seen = _passed(simple, state)
         hidden = dict.fromkeys(_CHANGES_SHELLS & seen.keys())
         if hidden:
             raise not_understood(simple.node, f"{min(hidden)} changes its behaviour")
-        inner = State(dict(seen), set(seen), state.folder, arguments)
+        inner = State(dict(seen), set(seen), state.folder, arguments, unsure=state.unsure, exports_all=options.get("a", False))
         self.in_shell(lambda: self._within(simple.node, text, inner), inner, state)
 
     def in_shell(self, read: Callable[[], None], inner: State, state: State) -> None:
@@ -278,7 +284,7 @@ class Commands(ABC):
     def _call(self, simple: Simple, state: State) -> None:
         """Read a call of a function."""
         body = state.functions[str(simple.words[0])]
-        if body is None or simple.assigned:
+        if body is None:
             raise not_understood(simple.node, "the called function is known only when the job runs")
         before = state.arguments
         unread = any(isinstance(word, Unread) for word in simple.words)
@@ -302,11 +308,24 @@ class Commands(ABC):
     # -------------------------------------------------------------------------------------------- variables
     def assign(self, name: str, value: str | tuple[str, ...] | None, state: State, node: Node) -> None:
         """Set a variable."""
-        if name in _CHANGES_SHELLS:
+        name, subscript, _ = name.partition("[")
+        if name in _CHANGES_SHELLS or (name == "PS4" and re.search(r"\$\(|`|=", str(value or "="))):
             raise not_understood(node, f"{name} changes the shell's behaviour")
         if name == "PWD":
             state.folder = None
-        state.set(name, value, is_exported=state.exports_all)
+        value = None if subscript or name in self._unsettled else value
+        state.set(name, value, is_exported=name.startswith("SLURM_"))
+
+    @contextlib.contextmanager
+    def _during(self, simple: Simple, state: State) -> Iterator[None]:
+        """Set the variables before a function, `source` or `eval` while it runs; afterwards, they are unknown."""
+        exported = set(state.exported)
+        for name, value in simple.assigned.items():
+            self.assign(name, value, state, simple.node)
+            state.exported.add(name)
+        yield
+        state.variables |= dict.fromkeys(simple.assigned)
+        state.exported -= simple.assigned.keys() - exported
 
     def make_local(self, name: str, state: State) -> None:
         """Make a variable local to the function; do nothing outside of functions."""
@@ -347,20 +366,10 @@ class Commands(ABC):
     # -------------------------------------------------------------------------------------------- builtins
     def _cd(self, simple: Simple, state: State) -> None:
         words = [word for word in simple.words[1:] if word not in ("-P", "-L", "--")]
-        if not words and simple.words[0] == "cd":
-            home = state.variables.get("HOME")
-            state.folder = home if isinstance(home, str) else None
-        elif (
-            len(words) == 1
-            and isinstance(word := words[0], str)
-            and not word.startswith(("-", "+"))
-            and simple.words[0] != "popd"
-        ):
-            state.folder = (
-                None
-                if state.folder is None and not word.startswith("/")
-                else posixpath.normpath(posixpath.join(state.folder or "/", word))
-            )
+        word = words[0] if words else state.variables.get("HOME") if simple.words[0] == "cd" else None
+        is_known = isinstance(word, str) and word[:1] not in ("-", "+") and len(words) < 2 and simple.words[0] != "popd"
+        if is_known and (state.folder is not None or str(word).startswith("/")):
+            state.folder = posixpath.normpath(posixpath.join(state.folder or "/", str(word)))
         else:
             state.folder = None
 
@@ -375,17 +384,19 @@ class Commands(ABC):
         before = state.arguments
         if len(simple.words) > 2:
             state.arguments = simple.known()[2:]
-        self._functions.append(frame := Frame())
-        self._within(simple.node, text, state)
-        self._functions.pop()
-        state.become(joined([state, *frame.returns]))
+        with self._during(simple, state):
+            self._functions.append(frame := Frame())
+            self._within(simple.node, text, state)
+            self._functions.pop()
+            state.become(joined([state, *frame.returns]))
         state.arguments = before
 
     def _eval(self, simple: Simple, state: State) -> None:
         said = " ".join(word.text for word in simple.words[1:] if isinstance(word, Unread))
         if len(simple.words) == 2 and _HOOK.fullmatch(said):
             return
-        self._within(simple.node, " ".join(simple.known()[1:]), state)
+        with self._during(simple, state):
+            self._within(simple.node, " ".join(simple.known()[1:]), state)
 
     def _exec(self, simple: Simple, state: State) -> None:
         if len(simple.words) > 1:
@@ -393,19 +404,11 @@ class Commands(ABC):
             state.is_over = True
 
     def _set(self, simple: Simple, state: State) -> None:
-        words = simple.words[1:]
-        if "--" in words:
-            behind = Simple(simple.node, words[words.index("--") + 1 :])
-            unread = any(isinstance(word, Unread) for word in behind.words)
-            state.arguments = None if unread else behind.known()
-            words = words[: words.index("--")]
-        elif any(isinstance(word, Unread) or word[:1] not in ("-", "+") for word in words) and not any(
-            word in ("-o", "+o") or (isinstance(word, str) and word.endswith("o") and word[:1] in "-+") for word in words
-        ):
-            state.arguments = None
-        for word in words:
-            if isinstance(word, str) and word[:1] in ("-", "+") and "a" in word:
-                state.exports_all = word.startswith("-")
+        options, rest = _shell_options(simple, simple.words[1:])
+        state.exports_all = options.get("a", state.exports_all)
+        if rest:
+            is_known = rest[0] == "--" and not any(isinstance(word, Unread) for word in rest)
+            state.arguments = tuple(str(word) for word in rest[1:]) if is_known else None
 
     def _shift(self, simple: Simple, state: State) -> None:
         by = decimal(simple.known()[1]) if len(simple.words) > 1 else 1
@@ -418,24 +421,33 @@ class Commands(ABC):
             self.assign(name, None, state, simple.node)
 
     def _printf(self, simple: Simple, state: State) -> None:
-        if len(simple.words) > 2 and simple.words[1] == "-v":
-            self.assign(str(simple.known()[2]), None, state, simple.node)
+        words = [word for word in simple.words[1:] if isinstance(word, str)]
+        if words and words[0].startswith("-v"):
+            self.assign(words[0][2:] or simple.known()[2], None, state, simple.node)
 
     def _declare(self, simple: Simple, state: State) -> None:
         """Read `export` and similar builtins if the grammar parses them as program names."""
         for word in simple.known()[1:]:
             name, equals, value = word.partition("=")
             if not word.startswith("-"):
-                self.assign(name, value if equals else state.variables.get(name), state, simple.node)
+                if equals:
+                    self.assign(name, value, state, simple.node)
                 state.exported |= {name} if simple.words[0] == "export" else set()
+                self._unsettled |= {name} if simple.words[0] == "readonly" else set()
             elif word != "-x":
                 raise not_understood(simple.node, f"its option {word} is not supported")
 
     def _unset(self, simple: Simple, state: State) -> None:
-        for name in simple.known()[1:]:
-            state.variables.pop(name, None)
-            state.exported.discard(name)
-            state.functions.pop(name, None)
+        names = simple.known()[1:]
+        for name in (one for one in names if not one.startswith("-")):
+            if "-f" in names or ("-v" not in names and name in state.functions and name not in state.variables):
+                state.functions.pop(name, None)
+                continue
+            self.assign(name, None, state, simple.node)
+            reappears = any(name in frame.locals for frame in self._functions[:-1])  # that of a caller
+            if not reappears and "[" not in name and name not in self._unsettled:
+                del state.variables[name]
+                state.exported.discard(name)
 
     def _wait(self, simple: Simple, state: State) -> None:
         if len(simple.words) == 1:
@@ -465,6 +477,36 @@ class Commands(ABC):
         inner.folder = None  # it runs at another time: training in it is not understood
         with self.doubt():
             self.in_shell(lambda: self._within(simple.node, text, inner), inner, state)
+        if set(words[1:]) <= {"EXIT", "0"}:
+            return
+        if (inner.functions, inner.exports_all, inner.arguments) != (state.functions, state.exports_all, state.arguments):
+            raise not_understood(simple.node, "it changes the shell at a time that is known only when the job runs")
+        inner.folder, inner.is_over = inner.folder or state.folder, False
+        met = joined([state, inner])
+        self._unsettled |= {name for name, value in met.variables.items() if value != state.variables.get(name, _ABSENT)}
+        state.become(met)
+
+
+def _passed(simple: Simple, state: State) -> dict[str, str | None]:
+    """Return the variables of a command's environment."""
+    values = {name: state.variables[name] for name in state.exported if name in state.variables}
+    known = {name: value if isinstance(value, str) and name not in state.unsure else None for name, value in values.items()}
+    return {**known, **simple.assigned}
+
+
+def _shell_options(simple: Simple, words: Sequence[str | Unread], more: str = "") -> tuple[dict[str, bool], tuple[Any, ...]]:
+    """Return the options at the beginning of `set` or `bash` by letter, whether each is on, and the words after them."""
+    found: dict[str, bool] = {}
+    rest = tuple(words)
+    while rest and isinstance(word := rest[0], str) and word[:1] in ("-", "+") and len(word) > 1 and word[1] != "-":
+        names = rest[1:2] if "o" in word else ()
+        rest = rest[1 + len(names) :]
+        if not set(word[1:]) <= _LETTERS.union(more) or not all(_NAMES.fullmatch(str(name)) for name in names):
+            raise not_understood(simple.node, f"{word} changes the shell's behaviour")
+        found |= dict.fromkeys(word[1:] + "a" * ("allexport" in names), word[0] == "-")
+    if rest and isinstance(rest[0], Unread):
+        raise not_understood(simple.node, _OF_A_RUN)
+    return found, rest
 
 
 def _without_assignments(simple: Simple, words: tuple[str, ...]) -> Simple:

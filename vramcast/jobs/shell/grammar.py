@@ -20,6 +20,7 @@ _LONGEST_LINE: Final = 60  # arbitrary: characters of a line in a message
 _ON_ONE_LINE: Final = frozenset(
     {"command", "declaration_command", "unset_command", "file_redirect", "herestring_redirect", "variable_assignments"}
 )
+_BETWEEN: Final = frozenset(b" \t\n;&|<>()")  # spec: bash(1), metacharacters: they separate words
 # spec: bash(1), RESERVED WORDS
 _RESERVED: Final = frozenset(
     {"!", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then"}
@@ -61,15 +62,17 @@ def parse(script: str) -> Node:
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
     for _ in range(_MOST_REPAIRS):
         root = parser.parse(source).root_node
-        end = _checked(root, source)
-        if end is None:
+        repaired = _checked(root, source)
+        if repaired is None:
             return root
-        source = source[:end] + b";" + source[end:]
-    raise NotUnderstood(1, script[:_LONGEST_LINE], f"it has more than {_MOST_REPAIRS} lines with several assignments")
+        source = repaired
+    raise NotUnderstood(1, script[:_LONGEST_LINE], f"it has more than {_MOST_REPAIRS} lines that continue words")
 
 
-def _checked(root: Node, source: bytes) -> int | None:
-    """Check a tree; return the end of a line of assignments that the grammar joined to the next command, or None.
+def _checked(root: Node, source: bytes) -> bytes | None:
+    """Check a tree; return None, or the source with one place changed where the grammar differs from the shell.
+
+    It joins a line of assignments to the next command, and splits a word at a continued line: that goes before the word.
 
     Raises:
         NotUnderstood: The shell would parse the script differently, or the tree is too deep.
@@ -79,13 +82,16 @@ def _checked(root: Node, source: bytes) -> int | None:
             raise not_understood(node, "it is not valid Bash")
         if depth > _DEEPEST:
             raise not_understood(node, "it is nested too deeply")
-        if node.type in _ON_ONE_LINE:
-            for before, after in itertools.pairwise(node.children):
-                if b"\n" not in source[before.end_byte : after.start_byte].replace(b"\\\n", b""):
-                    continue
-                if before.type == "variable_assignment":
-                    return int(before.end_byte)
-                raise not_understood(node, "its words are on several lines")
+        for before, after in itertools.pairwise(node.children):
+            end, start = before.end_byte, after.start_byte
+            gap = source[end:start]
+            if gap and not gap.replace(b"\\\n", b"") and not set(source[end - 1 : end] + source[start : start + 1]) & _BETWEEN:
+                return source[: before.start_byte] + gap + source[before.start_byte : end] + source[start:]
+            if node.type not in _ON_ONE_LINE or b"\n" not in gap.replace(b"\\\n", b""):
+                continue
+            if before.type == "variable_assignment":
+                return source[:end] + b";" + source[end:]
+            raise not_understood(node, "its words are on several lines")
         if node.type == "command_name" and text_of(node) in _RESERVED:
             raise not_understood(node, "it is not valid Bash")
     return None

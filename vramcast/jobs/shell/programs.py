@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import posixpath
 import re
@@ -24,13 +25,13 @@ _MODULES: Final = frozenset(WORDS["harmless"]["modules"]["python"])
 _PYTHON: Final = re.compile(r"python(\d+(\.\d+)?)?t?")
 # Files that a job may read: if the script writes one, it differs from the one sent with the job.
 _READ_BY_JOBS: Final = (".py", ".json", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".conf", ".env", ".sh", ".bash", ".pth")
-# Expressions with which `awk`, `sed` and `find` run commands or write files.
-_RUNS_MORE: Final[dict[str, re.Pattern[str]]] = {
-    "awk": re.compile(r"system|\||getline|>"),
-    "gawk": re.compile(r"system|\||getline|>"),
-    "sed": re.compile(r"(^|[;0-9$}/])\s*[ewWr](\s|$)|/[gpI0-9]*e[gpI0-9]*$"),
-    "find": re.compile(r"-(exec|execdir|ok|okdir|delete|fprint|fprintf|fls)"),
-}
+# Words with which programs run a command or write another file.
+_UNLESS: Final[dict[str, str]] = WORDS["harmless"]["unless"]
+# A script of sed that runs no command and writes no file. spec: GNU sed 4.9
+_ADDRESS: Final = r"(?:(?:[0-9]+(?:~[0-9]+)?|\$|/(?:\\.|[^/\\])*/)[IM]?)"
+_COMMAND: Final = r"(?:[pPdDqQ=hHgGxnNlz]|[aic][^\n]*|([sy])([^\\\n])(?:(?:\\.|(?!\2)[^\\])*\2){2}[gpIiMm0-9]*)"
+_SED: Final = re.compile(rf"\s*(?:(?:{_ADDRESS}(?:,{_ADDRESS})?\s*!?)?\s*{_COMMAND}\s*(?:[;\n]\s*|$))*", re.DOTALL)
+_SED_OPTION: Final = re.compile(r"-[nErsuz]*e?|-i[^e]*|--(quiet|silent|regexp-extended|in-place[^e]*|expression)")
 _OF_A_RUN: Final = "it is known only when the job runs"
 
 
@@ -91,8 +92,8 @@ class JobFiles:
 
     def is_read_by_jobs(self, word: str, folder: str | None) -> bool:
         """Return whether a word may name a file that the job reads, by its path or its extension."""
-        if word.startswith("-"):
-            return False
+        if word.startswith("-") and len(word) > 2:
+            word = word.rpartition("=")[2] if word.startswith("--") else word[2:]
         if word.rstrip("\"'").endswith(_READ_BY_JOBS):
             return True
         path = self.inside(posixpath.join(folder, word)) if folder is not None else word
@@ -117,8 +118,10 @@ def is_harmless(simple: Simple, files: JobFiles, folder: str | None) -> bool:
     said = [word.text if isinstance(word, Unread) else word for word in rest]
     if name in _WRITERS and any(files.is_read_by_jobs(word.rpartition("=")[2], folder) for word in said):
         raise not_understood(simple.node, "it may change a file that the job reads")
-    if name in _RUNS_MORE:
-        return not any(_RUNS_MORE[name].search(word) for word in said)
+    if name == "sed":
+        return _edits_text(said)
+    if any(re.search(_UNLESS.get(name, "$^"), word) for word in said):
+        return False
     if name == "command":
         return said[:1] in (["-v"], ["-V"])
     if name in ("exec", "env"):
@@ -126,6 +129,15 @@ def is_harmless(simple: Simple, files: JobFiles, folder: str | None) -> bool:
     if _PYTHON.fullmatch(name):
         return said in (["--version"], ["-V"]) or (said[:1] == ["-m"] and len(said) > 1 and said[1] in _MODULES)
     return name in _HARMLESS or name in _WRITERS or (name in _WITH and bool(said) and said[0] in _WITH[name])
+
+
+def _edits_text(words: list[str]) -> bool:
+    """Return whether the scripts among the words of `sed` neither run commands nor write files."""
+    options = [word for word in words if word.startswith("-")]
+    operands = [word for word in words if word not in options]
+    behind = [word for before, word in itertools.pairwise(words) if re.fullmatch(r"-\w*e|--expression", before)]
+    scripts = behind or operands[:1]
+    return all(map(_SED_OPTION.fullmatch, options)) and all(map(_SED.fullmatch, scripts))
 
 
 def _is_of_the_system(path: str, files: JobFiles) -> bool:

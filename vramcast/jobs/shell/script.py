@@ -6,6 +6,7 @@ card is unknown, the whole script is not understood.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,14 @@ _ARITHMETIC: Final = frozenset({"arithmetic_expansion"})
 _CHANGES: Final = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)")
 _REDIRECTS: Final = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
 _OUTPUTS: Final = frozenset({">", ">>", ">|", "&>", "&>>", ">&"})
-_CERTAIN: Final = frozenset({":", "true", "echo", "export", "set", "cd", "mkdir", "module", "source", ".", "printf", "date"})
+_CERTAIN: Final = frozenset({":", "true", "echo", "export", "set"})
+# Commands that succeed in a job that runs as intended: what follows runs, but a variable that it sets has two possible values.
+_INTENDED: Final = frozenset({"cd", "mkdir", "module", "ml", "source", ".", "printf", "date"})
+_MORE_TASKS: Final = re.compile(r"(?m)^#SBATCH.*\s(-n *|--ntasks(-per-node|-per-gpu)?[= ] *)([2-9]|\d\d)")  # spec: sbatch(1)
+_OTHER_SHELL: Final = re.compile(r"#!(?!\s*(?:\S*/)?(?:env\s+)?(?:ba|da|k|)sh(?:\s+-[exul]+)?\s*$).*", re.MULTILINE)
+_WORDS: Final = frozenset(
+    {"word", "number", "string", "raw_string", "ansi_c_string", "concatenation"} | {"simple_expansion", "expansion"}
+)
 _PASSED_OVER: Final = frozenset({"comment", "heredoc_body", "heredoc_end", "heredoc_start"})
 
 
@@ -77,15 +85,13 @@ def read_script(
         UsageError: The grammar is not installed.
     """
     state = State(dict(environment), set(environment), folder, tuple(arguments))
-    known = {
-        "SLURM_SUBMIT_DIR": folder,
-        "SLURM_JOB_ID": "0",
-        "SLURM_JOBID": "0",
-        "SLURM_NNODES": str(nodes),
-        "SLURM_JOB_NUM_NODES": str(nodes),
-    }
+    known = {"SLURM_SUBMIT_DIR": folder, "SLURM_JOB_ID": "0", "SLURM_JOBID": "0"}
+    known |= dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), str(nodes))
     state.variables |= known
     reader = _Reader(folder, files, tasks, nodes, cards)
+    reader.says_tasks = bool(_MORE_TASKS.search(script))
+    if first := _OTHER_SHELL.match(script):
+        raise NotUnderstood(1, first[0], "another program than Bash runs the script")
     try:
         reader.read_text(script, state)
     except RecursionError:
@@ -110,8 +116,8 @@ class _Reader(Commands):
             case "declaration_command":
                 self._declaration(node, state)
             case "unset_command":
-                names = tuple(text_of(child) for child in node.named_children if not text_of(child).startswith("-"))
-                self._unset(Simple(node, ("unset", *names)), state)
+                self._substitute(node.named_children, state)
+                self._unset(Simple(node, ("unset", *self._words(node.named_children, state))), state)
             case "test_command":
                 self._substitute([node], state)
             case "list":
@@ -186,16 +192,37 @@ class _Reader(Commands):
     def _list(self, node: Node, state: State) -> None:
         left, how, right = node.children[0], node.children[1], node.children[2]
         self.read_node(left, state)
-        self._then(right, state, is_certain=how.type == "&&" and _succeeds(left))
+        if how.type == "&&" and self._succeeds(left, state):
+            self.read_node(right, state)
+        else:
+            self._then(right, state, is_intended=how.type == "&&" and self._succeeds(left, state, _INTENDED))
 
-    def _then(self, node: Node, state: State, *, is_certain: bool) -> None:
-        if is_certain:
-            self.read_node(node, state)
-            return
+    def _then(self, node: Node, state: State, *, is_intended: bool = False) -> None:
         way = state.copy()
-        with self.doubt():
+        with contextlib.nullcontext() if is_intended else self.doubt():
             self.read_node(node, way)
         state.become(joined([way, state]))
+
+    def _succeeds(self, node: Node, state: State, names: frozenset[str] = frozenset()) -> bool:
+        """Return whether a statement that was just read succeeds, if commands with these names do."""
+        if node.type in ("variable_assignment", "variable_assignments"):
+            return not any(descendants(node, _SUBSTITUTIONS)) or bool(names)
+        if node.type == "declaration_command":
+            return node.children[0].type != "local"
+        if node.type == "list":
+            parts = (node.children[0], node.children[2])
+            return node.children[1].type == "&&" and all(self._succeeds(one, state, names) for one in parts)
+        if node.type == "redirected_statement":
+            targets = [text_of(one).lstrip("&012>< ") for one in node.children[1:]]
+            return (bool(names) or set(targets) <= {"", "/dev/null"}) and self._succeeds(node.children[0], state, names)
+        words = [text_of(one) for one in node.named_children] if node.type == "command" else [""]
+        if words[0] in state.functions:
+            return False
+        if words[0] == "mkdir" and words[1:2] == ["-p"] and all(re.match(r"\w", word) for word in words[2:]):
+            return not any(word.split("/")[0] in self.files.texts for word in words[2:])
+        if words[0] == "cd" and len(words) == 2 and (place := self.files.inside(state.folder or "/")) is not None:
+            return bool(names) or place == "." or any(name.startswith(f"{place}/") for name in self.files.texts)
+        return words[0] in _CERTAIN | names
 
     def _if(self, node: Node, state: State) -> None:
         parts = _between(node.children)
@@ -292,7 +319,9 @@ class _Reader(Commands):
         if piped:
             (pipeline,) = piped
             parts = [one for one in pipeline.children if one.is_named]
-            self._pipeline([*bodies, *parts], state, is_given=is_given) if not words else self._refuse(node)
+            if words:
+                raise not_understood(node, "this kind of redirection is not supported")
+            self._pipeline([*bodies, *parts], state, is_given=is_given)
             return
         with self.given_input(is_given):
             for body in bodies:
@@ -301,11 +330,7 @@ class _Reader(Commands):
                 else:
                     self.read_node(body, state)
         for one in behind:
-            self._then(one, state, is_certain=False)
-
-    @staticmethod
-    def _refuse(node: Node) -> None:
-        raise not_understood(node, "this kind of redirection is not supported")
+            self._then(one, state)
 
     def _redirects(self, nodes: Sequence[Node], state: State) -> tuple[list[Node], list[Node], bool]:
         """Read redirections; return words of the command among them, statements, and whether its input is given."""
@@ -323,7 +348,7 @@ class _Reader(Commands):
                         more, _, given = self._redirects([one], state)
                         words += more
                         is_given |= given
-                    elif one.is_named and _is_word(one):
+                    elif one.type in _WORDS:
                         words.append(one)
                     else:
                         behind.append(one)
@@ -429,7 +454,8 @@ class _Reader(Commands):
         kind, *rest = node.children
         self._substitute(rest, state)
         options = "".join(text_of(one)[1:] for one in rest if text_of(one)[:1] in ("-", "+"))
-        if set(options) & set("fiuln"):  # they change the meaning of later assignments
+        # They change the meaning of later assignments, or take back an export.
+        if set(options) & set("fiuln") or any(text_of(one).startswith("+") for one in rest):
             raise not_understood(node, "this kind of declaration is not supported")
         is_plain = not set(options) - set("xrga")
         for one in rest:
@@ -445,21 +471,10 @@ class _Reader(Commands):
                 self.assign(name, found if is_plain else None, state, node)
             elif kind.type == "local" or not is_plain:
                 self.assign(name, "" if is_plain else None, state, node)
-            if (kind.type == "export" or "x" in options) and name in state.variables:
+            if kind.type == "export" or "x" in options:
                 state.exported.add(name)
-
-
-def _is_word(node: Node) -> bool:
-    return node.type in (
-        "word",
-        "number",
-        "string",
-        "raw_string",
-        "ansi_c_string",
-        "concatenation",
-        "simple_expansion",
-        "expansion",
-    )
+            if kind.type == "readonly" or ("r" in options and not self._functions):
+                self._unsettled.add(name)
 
 
 def _between(nodes: Sequence[Node]) -> dict[str, list[Node]]:
@@ -473,15 +488,3 @@ def _between(nodes: Sequence[Node]) -> dict[str, list[Node]]:
         elif node.type not in ("elif_clause", "else_clause"):
             found[word].append(node)
     return found
-
-
-def _succeeds(node: Node) -> bool:
-    """Return whether a statement succeeds in any job that runs as intended."""
-    if node.type in ("variable_assignment", "variable_assignments", "declaration_command"):
-        return True
-    if node.type == "list":
-        return node.children[1].type == "&&" and _succeeds(node.children[0]) and _succeeds(node.children[2])
-    if node.type == "redirected_statement":
-        return _succeeds(node.children[0])
-    names = [one for one in node.named_children if one.type == "command_name"] if node.type == "command" else []
-    return bool(names) and text_of(names[0]) in _CERTAIN

@@ -51,6 +51,7 @@ class State:
         functions: Bodies by name; None if a function has several possible bodies.
         running: Background commands that `wait` waits for.
         orphans: Background commands that `wait` does not wait for.
+        unsure: Names of variables that only some of the ways to this point export.
         exports_all: Whether assigned variables are exported.
         is_over: Whether the script cannot continue past this point.
     """
@@ -62,6 +63,7 @@ class State:
     functions: dict[str, Any] = field(default_factory=dict)
     running: tuple[Running, ...] = ()
     orphans: tuple[Plan, ...] = ()
+    unsure: frozenset[str] = frozenset()
     exports_all: bool = False
     is_over: bool = False
 
@@ -101,7 +103,7 @@ class State:
     def set(self, name: str, value: Value, *, is_exported: bool = False) -> None:
         """Set a variable."""
         self.variables[name] = value
-        if is_exported:
+        if is_exported or self.exports_all:
             self.exported.add(name)
 
 
@@ -114,8 +116,7 @@ def joined(states: Iterable[State]) -> State:
     first = ways[0].copy()
     for other in ways[1:]:
         first.variables = _agreed(first.variables, other.variables)
-        for name in first.exported ^ other.exported:
-            first.variables[name] = None
+        first.unsure |= other.unsure | (first.exported ^ other.exported)
         first.exported |= other.exported
         first.functions = _agreed(first.functions, other.functions)
         first.folder = first.folder if first.folder == other.folder else None

@@ -16,13 +16,17 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _LONGEST: Final = 100_000  # arbitrary: characters of a value; a script can double one in each line
-_GLOB: Final = re.compile(r"(?<!\\)[*?\[]")
+_GLOB: Final = re.compile(r"(?<!\\)(?:[*?\[]|[+@!]\()")
 _BRACES: Final = re.compile(r"(?<!\\)\{[^{}]*(?:,|\.\.)")
-_RANGE: Final = re.compile(r"\{(-?\d{1,9})\.\.(-?\d{1,9})\}")
+_RANGE: Final = re.compile(r"\{(0|-?[1-9]\d{0,8})\.\.(0|-?[1-9]\d{0,8})(?:\.\.-?([1-9]\d{0,8}))?\}")  # a leading zero pads
 _MOST_OF_A_RANGE: Final = 1_000  # arbitrary
+_ODD_ESCAPE: Final = re.compile(r"\\(?![nrtabfv\\'\"]|x[0-7][0-9a-fA-F])")  # Python may differ from Bash
 _ESCAPE: Final = re.compile(r"\\(\n|.)", re.DOTALL)
 _QUOTED_ESCAPE: Final = re.compile(r'\\([$`"\\]|\n)')
 _NUMBER: Final = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]{1,16}|0|[1-9][0-9]{0,18})")
+_CUT: Final = re.compile(
+    r"\$\{(?:#(\w+)|([A-Za-z_]\w*)(?::(\d{1,6})(?::(\d{1,6}))?|(##?|%%?)((?:[\w.,=/-]|\*(?!.*\*))+)|/(/?)([\w.,=-]+)/([\w.,=-]*)))\}"
+)
 _DEFAULTS: Final = frozenset({":-", "-", ":=", "=", ":?", "?", ":+", "+"})
 _EXPANSIONS: Final = frozenset({"expansion"})
 _OPERATORS: Final[dict[str, Callable[[int, int], int]]] = {
@@ -50,9 +54,9 @@ def fields(node: Node, state: State) -> list[str]:
         Unknown: The result is known only when the job runs.
     """
     if found := _RANGE.fullmatch(text_of(node)):
-        first, last = int(found[1]), int(found[2])
+        first, last, by = int(found[1]), int(found[2]), int(found[3] or 1)
         if abs(last - first) < _MOST_OF_A_RANGE:
-            return [str(one) for one in range(first, last + 1 if last >= first else last - 1, 1 if last >= first else -1)]
+            return [str(one) for one in (range(first, last + 1, by) if last >= first else range(first, last - 1, -by))]
     if node.type in ("word", "concatenation") and _BRACES.search(text_of(node)) and "${" not in text_of(node):
         raise Unknown(text_of(node))
     done: list[str] = []
@@ -104,8 +108,8 @@ def _parts(
             yield _Text(_bare(text_of(node), state, is_assigned=is_assigned, is_first=is_first))
         case "raw_string":
             yield _Text(text_of(node)[1:-1])
-        case "ansi_c_string" if "\\" not in text_of(node):
-            yield _Text(text_of(node)[2:-1])
+        case "ansi_c_string" if not _ODD_ESCAPE.search(text_of(node)):
+            yield _Text(text_of(node)[2:-1].encode("latin-1", "backslashreplace").decode("unicode_escape"))
         case "string":
             yield from _quoted(node, state)
         case "command_name":
@@ -166,7 +170,9 @@ def _value(node: Node, state: State, *, is_quoted: bool) -> Iterator[_Part]:
         if rest:
             raise Unknown(text_of(node))
         yield _element(name, state, is_quoted=is_quoted)
-    elif not name.is_named:  # ${#NAME}, ${!NAME}
+    elif found := _CUT.fullmatch(text_of(node)):
+        yield _splittable(_cut(found, state), state, is_quoted=is_quoted)
+    elif not name.is_named:  # ${!NAME}
         raise Unknown(text_of(node))
     elif not rest:
         yield from _variable(text_of(name), state, is_quoted=is_quoted)
@@ -174,6 +180,21 @@ def _value(node: Node, state: State, *, is_quoted: bool) -> Iterator[_Part]:
         yield from _with_default(text_of(name), text_of(rest[0]), rest[1:], state, is_quoted=is_quoted)
     else:
         raise Unknown(text_of(node))
+
+
+def _cut(found: re.Match[str], state: State) -> str:
+    """Return a part of a variable: `${#NAME}`, `${NAME:1:2}`, `${NAME#*/}`, `${NAME%.yaml}`, `${NAME/a/b}`."""
+    length, name, start, count, end, pattern, every, old, new = found.groups()
+    value = state.value(length or name)
+    if not isinstance(value, str):
+        raise Unknown(found[0])
+    if end:
+        step = 1 if end[0] == "#" else -1  # a suffix is a prefix of the reversed text
+        expression = re.escape(pattern[::step]).replace(r"\*", ".*" if len(end) > 1 else ".*?")
+        return re.sub(rf"(?s)\A{expression}", "", value[::step], count=1)[::step]
+    if old:
+        return value.replace(old, new, -1 if every else 1)
+    return str(len(value)) if length else value[int(start) :][: int(count) if count else None]
 
 
 def _with_default(name: str, how: str, word: list[Node], state: State, *, is_quoted: bool) -> Iterator[_Part]:
@@ -204,7 +225,7 @@ def _variable(name: str, state: State, *, is_quoted: bool) -> Iterator[_Part]:
         elif name == "@" and is_quoted:
             yield state.arguments
         else:
-            yield _splittable(" ".join(state.arguments), state, is_quoted=is_quoted)
+            yield _splittable(" ".join(state.arguments), state, is_quoted=is_quoted, is_joined=True)
     elif name.isdecimal():
         position = int(name) if len(name) < 4 else 0
         if not position or state.arguments is None:
@@ -219,8 +240,8 @@ def _variable(name: str, state: State, *, is_quoted: bool) -> Iterator[_Part]:
         yield _splittable(first, state, is_quoted=is_quoted)
 
 
-def _splittable(found: str, state: State, *, is_quoted: bool) -> _Text:
-    if not is_quoted and (_GLOB.search(found) or "IFS" in state.variables):
+def _splittable(found: str, state: State, *, is_quoted: bool, is_joined: bool = False) -> _Text:
+    if ((is_joined or not is_quoted) and "IFS" in state.variables) or (not is_quoted and _GLOB.search(found)):
         raise Unknown(found)  # file names, or separators other than blanks
     return _Text(found, is_split=not is_quoted)
 
@@ -233,7 +254,7 @@ def _element(node: Node, state: State, *, is_quoted: bool) -> _Part:
     if text_of(index) in ("@", "*"):
         if is_quoted and text_of(index) == "@":
             return values
-        return _splittable(" ".join(values), state, is_quoted=is_quoted)
+        return _splittable(" ".join(values), state, is_quoted=is_quoted, is_joined=True)
     at = _number(index, state)
     if not -len(values) <= at < len(values):
         raise Unknown(text_of(node))
@@ -251,7 +272,7 @@ def _number(node: Node, state: State) -> int:
             value = _literal(node, state)
         case "parenthesized_expression" if node.named_child_count == 1:
             value = _number(node.named_children[0], state)
-        case "unary_expression" if node.child_count == 2 and text_of(node.children[0]) in ("-", "+"):
+        case "unary_expression" if node.children[1].type != "binary_expression" and text_of(node.children[0]) in ("-", "+"):
             value = _number(node.children[1], state) * (-1 if text_of(node.children[0]) == "-" else 1)
         case "binary_expression" if node.child_count == 3:
             value = _combined(text_of(node.children[1]), *(_number(node.children[k], state) for k in (0, 2)))
@@ -266,6 +287,8 @@ def _literal(node: Node, state: State) -> int:
     found: Value = text_of(node)
     if node.type not in ("number", "word", "variable_name"):
         found = text(node, state)
+    elif of_base := re.fullmatch(r"([2-9]|[12]\d|3[0-6])#([0-9a-z]{1,12})", text_of(node)):
+        return int(of_base[2], int(of_base[1]))
     elif not _NUMBER.fullmatch(text_of(node)):
         found = state.value(text_of(node))
     if not isinstance(found, str) or not _NUMBER.fullmatch(found):  # `010` is octal
@@ -278,8 +301,9 @@ def _combined(how: str, left: int, right: int) -> int:
         return int(_OPERATORS[how](left, right))
     if how in ("<<", ">>", "**") and 0 <= right < 64:
         return left << right if how == "<<" else left >> right if how == ">>" else left**right
-    if how in ("/", "%") and left >= 0 and right > 0:
-        return left // right if how == "/" else left % right
+    if how in ("/", "%") and right:
+        quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
+        return quotient if how == "/" else left - quotient * right
     raise Unknown(how)
 
 
