@@ -57,6 +57,28 @@ def test_reads_cards_and_shards_from_options(options: dict[str, str], cards: int
     assert (asked.cards, asked.shards) == (cards, shards)
 
 
+# spec: sbatch(1), --ntasks-per-gpu, --gpus-per-task, --tres-per-task
+@pytest.mark.parametrize(
+    ("options", "cards", "tasks"),
+    [
+        ({"ntasks-per-gpu": "4", "gpus": "1"}, 1, 4),
+        ({"ntasks-per-gpu": "4", "gres": "gpu:a100:2", "nodes": "2"}, 4, 16),
+        ({"ntasks-per-gpu": "4", "ntasks": "8"}, 2, 8),
+        ({"gpus": "4", "gpus-per-task": "1"}, 4, 4),
+        ({"gpus-per-task": "a100:2", "ntasks": "3"}, 6, 3),
+        ({"tres-per-task": "gres/gpu:1", "ntasks": "2"}, 2, 2),
+        ({"tres-per-task": "cpu:8,gres/gpu:a100=2"}, 2, 1),
+        ({"tres-per-task": "cpu:8", "gpus": "1"}, 1, 1),
+        ({"gpus": "a100:2,t4:1"}, 3, 1),
+        ({"nodes": "2", "gpus-per-node": "4"}, 8, 2),
+        ({"nodes": "1", "ntasks": "1", "ntasks-per-node": "4", "gres": "gpu:1"}, 1, 1),
+    ],
+)
+def test_counts_tasks_like_slurm(options: dict[str, str], cards: int, tasks: int) -> None:
+    asked = read_options(options)
+    assert (asked.cards, asked.tasks) == (cards, tasks)
+
+
 def test_shrinks_whole_card_to_shards() -> None:
     decision = decided({"gres": "gres:gpu:1,gres:nic:1", "partition": "small"})
     assert decision.changes["gres"] == "shard:4,gres:nic:1"

@@ -85,6 +85,75 @@ def test_sends_script_with_surrounding_code(
     assert (body["tasks"], body["nodes"], body["cards"]) == (2, 1, 1)
 
 
+def sent(service: Any, settings: Settings, script: Path, submitted: dict[str, str] | None = None, **more: Any) -> Any:
+    """Return the body of the request about the files in the job's folder."""
+    both_fit(service)
+    submit.decision_on("sbatch", options(**more), Path.cwd(), submitted or {}, settings)
+    return service.asked[-1][1]
+
+
+def test_sends_unusual_configs(service: Any, settings: Settings, script: Path) -> None:
+    script.write_text("source env/set\npython train.py @args --table hp.csv\n")
+    texts = {"train.py": "load_dotenv(); open('own.cfgx')", "big.yaml": "batch: 512", ".env": "BATCH=512\n", "own.cfgx": "y"}
+    texts |= {
+        "m.env": "B=1",
+        "x.gin": "b",
+        "x.conf": "b",
+        "x.json5": "{}",
+        ".hydra/config.yaml": "b",
+        "env/a.yaml": "b",
+        "args": "x",
+    }
+    texts |= {"build/b.yaml": "b", "hp.csv": "1", "real/c.yaml": "b", "env/set": "C=1"}
+    others = {"venv/pyvenv.cfg": "", "venv/x.py": "", "unread.xyz": "", "notes.csv": "1", ".git/config.yaml": "b"}
+    for name, text in {**texts, **others}.items():
+        (script.parent / name).parent.mkdir(exist_ok=True)
+        (script.parent / name).write_text(text)
+    (script.parent / "config.yaml").symlink_to("big.yaml")
+    (script.parent / "conf").symlink_to("real")
+    files = sent(service, settings, script)["files"]
+    assert set(files) == {*texts, "config.yaml", "conf/c.yaml", "job.sh"}
+    assert files["config.yaml"] == "batch: 512"
+
+
+def test_does_not_send_secrets_of_environment_files(service: Any, settings: Settings, script: Path) -> None:
+    script.write_text("python train.py\n")
+    secret = "API_KEY='a\nb'\nexport HF_TOKEN=c\nPASSWORD=\"d\"\n"
+    (script.parent / ".env").write_text(f"BATCH=8\n{secret}LR='x'\n")
+    assert sent(service, settings, script)["files"][".env"] == "BATCH=8\nAPI_KEY=\nexport HF_TOKEN=\nPASSWORD=\nLR='x'\n"
+
+
+@pytest.mark.parametrize("name", ["large.yaml", "outside.yaml", "binary.cfgx", "conf/outside.yaml"])
+def test_file_that_is_not_sent_makes_answer_uncertain(name: str, service: Any, settings: Settings, script: Path) -> None:
+    elsewhere = script.parents[1] / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "outside.yaml").write_text("secret")
+    (script.parent / "conf").symlink_to(elsewhere)
+    (script.parent / "outside.yaml").symlink_to(elsewhere / "outside.yaml")
+    (script.parent / "large.yaml").write_bytes(b"x" * (MIB + 1))
+    (script.parent / "binary.cfgx").write_bytes(b"\0\xff")
+    script.write_text(f"python train.py --config {name}\n")
+    (script.parent / "model.pt").write_bytes(b"\0")
+    both_fit(service)
+    decision = decided(settings)
+    assert (decision.changes, decision.is_refused) == ({}, False)
+    assert f"{name} was not sent" in decision.line.replace("conf/outside.yaml, outside.yaml", name)
+    assert not {name, "outside.yaml"} & service.asked[-1][1]["files"].keys()
+
+
+def test_data_and_unnamed_files_leave_answer_certain(service: Any, settings: Settings, script: Path) -> None:
+    script.write_text("python train.py --resume model.pt\n")
+    (script.parent / "model.pt").write_bytes(b"\0")
+    (script.parent / "large.yaml").write_bytes(b"x" * (MIB + 1))
+    both_fit(service)
+    assert decided(settings).changes["gres"] == "shard:4"
+
+
+def test_cards_of_tasks_are_kept(service: Any, settings: Settings, script: Path) -> None:
+    both_fit(service)
+    assert "gres" not in decided(settings, **{"gres": "", "tres-per-task": "gres/gpu:1"}).changes
+
+
 def test_reports_unknown_line_and_keeps_job(service: Any, settings: Settings, script: Path) -> None:
     script.write_text("make train\n")
     message = "line 1 is not understood (`make train`: what it does is not known)"

@@ -57,7 +57,8 @@ def read_options(options: Mapping[str, Any]) -> Asked:
         return value if isinstance(value, str) else ""
 
     nodes = _first_number(text("nodes")) or 1
-    tasks = _first_number(text("ntasks")) or nodes * (_first_number(text("ntasks-per-node")) or 1)
+    tasks = _first_number(text("ntasks")) or nodes * _first_number(text("ntasks-per-node"))
+    per_card = _first_number(text("ntasks-per-gpu"))
     cards, shards, others = 0, 0, []
     for part in filter(None, text("gres").split(",")):
         match = _COUNTED.fullmatch(part)
@@ -67,9 +68,15 @@ def read_options(options: Mapping[str, Any]) -> Asked:
             cards += int(match[2] or 1) * nodes
         else:
             shards += int(match[2] or 1)
-    for name, times in zip(CARD_OPTIONS, (1, nodes, tasks, nodes), strict=True):
-        for part in filter(None, text(name).split(",")):
-            cards = max(cards, (decimal(part.rpartition(":")[2]) or 0) * times)
+    of_job, per_node, per_task, per_socket = (
+        sum(decimal(part.rpartition(":")[2]) or 0 for part in text(name).split(",")) for name in CARD_OPTIONS
+    )
+    for match in map(_COUNTED.fullmatch, text("tres-per-task").split(",")):
+        per_task += int(match[2] or 1) if match and match[1] == "gpu" else 0
+    cards = max(cards, of_job, nodes * max(per_node, per_socket))
+    # spec: sbatch(1): where the number of tasks is not given, it follows from the cards, and the other way round
+    tasks = tasks or cards * per_card or (cards // per_task if per_task else 0) or nodes
+    cards = max(cards, tasks * per_task, -(-tasks // per_card) if per_card else 0)
     partitions = tuple(filter(None, text("partition").split(",")))
     return Asked(cards, shards, partitions, nodes, tasks, tuple(others), text("comment"))
 

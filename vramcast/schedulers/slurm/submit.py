@@ -83,9 +83,14 @@ def decision_on(
             Unanswerable(f"'{marks.unknown[:60]}' in its #VRAMCAST line is not understood: write option=value (docs/slurm.md)"),
             settings,
         )
-    path, body = question(submission, marks, asked, environment, str(options.get("export") or ""))
+    path, body, left_out = question(submission, marks, asked, environment, str(options.get("export") or ""))
     answers = _answers(path, body, settings)
-    return decide(asked, answers, settings, steps_ask_for_cards=marks.steps_ask_for_cards)
+    keeps_cards = marks.steps_ask_for_cards or bool(options.get("tres-per-task"))
+    decision = decide(asked, answers, settings, steps_ask_for_cards=keeps_cards)
+    if left_out and decision.line:
+        names = ", ".join(left_out[:3])
+        return Decision(f"{decision.line.rstrip('.')}; uncertain: {names} was not sent. The job is submitted unchanged.")
+    return decision
 
 
 def _is_ours(marks: Marks, asked: Asked, settings: Settings) -> bool:
