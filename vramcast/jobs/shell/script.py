@@ -35,9 +35,7 @@ _CERTAIN: Final = frozenset({":", "true", "echo", "export", "set"})
 _INTENDED: Final = frozenset({"cd", "mkdir", "module", "ml", "source", ".", "printf", "date"})
 _MORE_TASKS: Final = re.compile(r"(?m)^#SBATCH.*\s(-n *|--ntasks(-per-node|-per-gpu)?[= ] *)([2-9]|\d\d)")  # spec: sbatch(1)
 _OTHER_SHELL: Final = re.compile(r"#!(?!\s*(?:\S*/)?(?:env\s+)?(?:ba|da|k|)sh(?:\s+-[exul]+)?\s*$).*", re.MULTILINE)
-_WORDS: Final = frozenset(
-    {"word", "number", "string", "raw_string", "ansi_c_string", "concatenation"} | {"simple_expansion", "expansion"}
-)
+_WORD: Final = re.compile("word|number|(raw_|ansi_c_)?string|concatenation|(simple_)?expansion")
 _PASSED_OVER: Final = frozenset({"comment", "heredoc_body", "heredoc_end", "heredoc_start"})
 
 
@@ -348,7 +346,7 @@ class _Reader(Commands):
                         more, _, given = self._redirects([one], state)
                         words += more
                         is_given |= given
-                    elif one.type in _WORDS:
+                    elif _WORD.fullmatch(one.type):
                         words.append(one)
                     else:
                         behind.append(one)
