@@ -14,13 +14,17 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Final
 
 from benchmarks.hostile.case import HANDLED, Case, Verdict, Wrong
 from benchmarks.hostile.cluster.random_scripts import Scripts
 
+RIGHT, ALONE, WRONG = "understood rightly", "left alone", "understood wrongly"  # outcomes of `compared`
 _LIMIT_S = 30.0  # arbitrary
+_AT_ONCE = 6  # arbitrary: scripts in places of their own; the stand-ins mostly sleep
 _SEED, _DRAWN = 1, 600  # arbitrary: about one in five of them is understood
 _EVERY = 6  # arbitrary: every sixth combination is tried
 _UNSURE = frozenset({"until", "while"})  # shapes that the reader may leave alone
@@ -30,24 +34,61 @@ _SUBMITTED = {"HOME": "/home/ann", "FROM_OUTSIDE": "300"}  # the environment of 
 _NOTES = """#!/bin/sh
 note=LOG/$$.$(date +%s%N)
 date +%s%N > "$note.tmp"
-printf '%s\\0' "$(basename "$0")" "BATCH=$BATCH" "$@" >> "$note.tmp"
+printf '%s\\0' "$(basename "$0")" "BATCH=$BATCH" "$(cat conf.yaml 2>/dev/null)" "$@" >> "$note.tmp"
 sleep 0.1
 date +%s%N > "$note.end"
 mv "$note.tmp" "$note"
 """
 _TABLE: Final = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 _FILES: Final[dict[str, str]] = _TABLE["files"]
-# Stand-ins of wrappers: they skip their options and run the rest.
+# Stand-ins of wrappers: they read the options that set variables or numbers of tasks, skip the others, and run the rest.
+_UV = r"""shift; f=$UV_ENV_FILE
+while [ "${1#-}" != "$1" ]; do
+  case $1 in --env-file) f=$2; shift;; --env-file=*) f=${1#*=};; --no-env-file) f=;; esac; shift
+done
+while read -r line; do
+  k=${line%%=*}; [[ $k == \#* || -z $k || -n ${!k+x} ]] || export "$line"
+done < "${f:-/dev/null}"
+case $1 in *.py) exec python "$@";; esac; exec "$@"
+"""
+_SRUN = r"""n=1; e=$SLURM_EXPORT_ENV; [ -n "$SLURM_NPROCS" ] && n=$SLURM_NPROCS; [ -n "$SLURM_NTASKS" ] && n=$SLURM_NTASKS
+while [ "${1#-}" != "$1" ]; do
+  case $1 in
+    -n) n=$2; shift;; -n*) n=${1#-n};; --ntasks=*|--ntasks-per-gpu=*) n=${1#*=};; -i) exec < "$2"; shift;;
+    --export) e=$2; shift;; --export=*) e=${1#*=};;
+  esac; shift
+done
+case ,$e, in ,,|*,ALL,*) ;; *) unset BATCH;; esac
+IFS=,; for one in $e; do case $one in *=*) export "$one";; esac; done; unset IFS
+first=(); while [ $# -gt 0 ] && [ "$1" != ":" ]; do first+=("$1"); shift; done
+[ "$1" = ":" ] && { shift; srun "$@" & }
+for k in $(seq "$n"); do "${first[@]}" & done; wait
+"""
+_MPIRUN = r"""n=1
+while [ "${1#-}" != "$1" ]; do
+  case $1 in
+    -np|-n) n=$2; shift;; -x) export "$2"; shift;;
+    -genv|-env) case $2 in *=*) export "$2";; *) export "$2=$3"; shift;; esac; shift;;
+  esac; shift
+done
+first=(); while [ $# -gt 0 ] && [ "$1" != ":" ]; do first+=("$1"); shift; done
+[ "$1" = ":" ] && { shift; mpirun "$@" & }
+for k in $(seq "$n"); do "${first[@]}" & done; wait
+"""
+_APPTAINER = r"""for v in $(compgen -e | grep -E '^(APPTAINER|SINGULARITY)ENV_'); do export "${v#*ENV_}=${!v}"; done
+shift
+while [ "${1#-}" != "$1" ]; do case $1 in --env) export "$2"; shift;; --bind|-B) shift;; esac; shift; done
+shift; exec "$@"
+"""
 _WRAPPERS = {
-    "uv": 'shift; case $1 in *.py) exec python "$@";; esac; exec "$@"',
+    "uv": _UV,
     "poetry": 'shift; exec "$@"',
     "conda": 'shift; while [ "${1#-}" != "$1" ]; do case $1 in -n|-p) shift;; esac; shift; done; exec "$@"',
-    "apptainer": 'shift; while [ "${1#-}" != "$1" ]; do case $1 in --bind|-B) shift;; esac; shift; done; shift; exec "$@"',
-    "srun": 'n=1; while [ "${1#-}" != "$1" ]; do case $1 in -n) n=$2; shift;; --ntasks=*) n=${1#*=};; esac; shift; done\n'
-    'for k in $(seq "$n"); do "$@" & done; wait',
-    "mpirun": 'n=1; while [ "${1#-}" != "$1" ]; do case $1 in -np|-n) n=$2; shift;; esac; shift; done\n'
-    'for k in $(seq "$n"); do "$@" & done; wait',
-    "module": "exit 0",
+    "apptainer": _APPTAINER,
+    "srun": _SRUN,
+    "mpirun": _MPIRUN,
+    "wandb": '[ "$1" = agent ] && exec python train.py --batch 900; exit 0',
+    "module": '[ "$2" != broken ]',
     "nvidia-smi": "exit 0",
     "make": 'exec python train.py --batch 900',
 }  # fmt: skip
@@ -106,6 +147,7 @@ class _Place:
         path.chmod(0o755)
 
     def _fresh(self) -> None:
+        """Empty the log and the job's folder, and write the job's files."""
         for folder in (self.log, self.job):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
@@ -132,7 +174,9 @@ class _Place:
                 found = read_script(script, folder=str(self.job), environment=dict(_SUBMITTED), files=_FILES)
             except NotUnderstood as error:
                 return str(error)
-        return peak_bytes(found.plan, {step: _takes(step.words, dict(step.environment)) for step in found.steps})
+        return peak_bytes(
+            found.plan, {step: _takes(step.words, dict(step.environment), _FILES["conf.yaml"]) for step in found.steps}
+        )
 
     def _took(self, script: str) -> int:
         """Return the memory of a script under Bash: the largest sum of simultaneous trainings."""
@@ -147,14 +191,40 @@ class _Place:
     def _notes(self) -> Iterator[tuple[int, int, int]]:
         for note in self.log.glob("*[0-9]"):
             begun, _, rest = note.read_bytes().partition(b"\n")
-            name, batch, *words = rest.decode().split("\0")[:-1]
+            name, batch, config, *words = rest.decode().split("\0")[:-1]
             ended = int(note.with_name(f"{note.name}.end").read_text())
-            yield int(begun), ended, _takes([name, *words], {"BATCH": batch.removeprefix("BATCH=")})
+            yield int(begun), ended, _takes([name, *words], {"BATCH": batch.removeprefix("BATCH=")}, config)
 
 
-def _takes(words: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Return the memory of a training by its words: the last batch counts, else the variable."""
+def compared(scripts: Sequence[str], folder: Path) -> list[tuple[str, str, str]]:
+    """Return each script with its outcome, and what was seen."""
+    places: SimpleQueue[_Place] = SimpleQueue()
+    for k in range(_AT_ONCE):
+        (folder / str(k)).mkdir()
+        places.put(_Place(folder / str(k)))
+    reader = places.get()
+    reader._fresh()
+    said = [reader._read(script) for script in scripts]
+    places.put(reader)
+
+    def one(script: str, size: int | str) -> tuple[str, str, str]:
+        if isinstance(size, str):
+            return script, ALONE, size
+        place = places.get()
+        place._fresh()
+        took = place._took(script)
+        places.put(place)
+        return script, RIGHT if size >= took else WRONG, f"the reader reports {size}, and it took {took}"
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(one, scripts, said))
+
+
+def _takes(words: Sequence[str], environment: Mapping[str, str], config: str) -> int:
+    """Return the memory of a training by its words: the last batch counts, else the config's, else the variable."""
     found = re.findall(r"--batch[= ](\d+)(?= |$)", " ".join(words))
+    if not found and "--config" in words:
+        found = re.findall(r"batch: (\d+)", config)
     said = environment.get("BATCH", "")
     return _OTHERS + int(found[-1] if found else said if said.isdecimal() else _DEFAULT)
 
