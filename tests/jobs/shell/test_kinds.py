@@ -262,6 +262,8 @@ def test_usual_lists_stay_certain(text: str) -> None:
         "N=900 eval 'N=7'",
         "PS4='$(python train.py)'",
         "set +B",
+        "time N=9",
+        "export 1X=1 && N=9",
         "shopt -s extglob\nN=@(8)",
         "N=$((N ? 2 : 3))",
         "N=$((-7 / -2 + 500))",

@@ -137,7 +137,7 @@ class Commands(ABC):
             while not is_harmless(simple, self.files, state.folder):
                 words = simple.known()
                 name = os.path.basename(words[0])
-                if name == "env" or _ASSIGNMENT.fullmatch(words[0]):
+                if name == "env" or (_ASSIGNMENT.fullmatch(words[0]) and not all(map(_ASSIGNMENT.fullmatch, words))):
                     simple = _without_assignments(simple, words[1:] if name == "env" else words)
                 elif (behind := self._read_by(wrappers.unwrapped, simple, state)) is not None:
                     simple = Simple(simple.node, behind[0], {**simple.assigned, **behind[1]})

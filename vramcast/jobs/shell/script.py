@@ -206,7 +206,7 @@ class _Reader(Commands):
         if node.type in ("variable_assignment", "variable_assignments"):
             return not any(descendants(node, _SUBSTITUTIONS)) or bool(names)
         if node.type == "declaration_command":
-            return node.children[0].type != "local"
+            return node.children[0].type != "local" and all(re.match(r"[A-Za-z_-]", text_of(one)) for one in node.children[1:])
         if node.type == "list":
             parts = (node.children[0], node.children[2])
             return node.children[1].type == "&&" and all(self._succeeds(one, state, names) for one in parts)
