@@ -158,3 +158,31 @@ def test_order_of_sources_of_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pythonpath_of_command_comes_first(folder: Path) -> None:
     job = JobText(command=("PYTHONPATH=src:/x", "python", "-m", "pkg")).job(device("rtx4090"))
     assert job.search_path[:2] == (str(folder / "src"), "/x")
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "found"),
+    [
+        ("uv run --env-file .env train.py", {}, {"BATCH": "900", "LR": "1 2"}),
+        ("uv run --env-file=.env -m pkg", {"LR": "3"}, {"BATCH": "900"}),
+        ("uv run --env-file .env --env-file other.env python train.py", {}, {"BATCH": "7", "LR": "1 2"}),
+        ("uv run train.py", {"UV_ENV_FILE": ".env"}, {"BATCH": "900", "LR": "1 2"}),
+        ("uv run --no-env-file train.py", {"UV_ENV_FILE": ".env"}, {}),
+        ("apptainer exec i.sif python train.py", {"APPTAINERENV_BATCH": "9", "SINGULARITYENV_BATCH": "8"}, {"BATCH": "9"}),
+        ("apptainer exec --env BATCH=9 i.sif python train.py", {"APPTAINERENV_BATCH": "8"}, {"BATCH": "9"}),
+    ],
+)
+def test_adds_variables_of_files_and_containers(folder: Path, text: str, given: dict[str, str], found: dict[str, str]) -> None:
+    (folder / ".env").write_text("# settings\n\nexport BATCH=900 # many\nLR='1 2'\n")
+    (folder / "other.env").write_text("BATCH=7\n")
+    (folder / "train.py").touch()
+    assert dict(_read(text, **given).environment) == found
+
+
+@pytest.mark.parametrize("text", ["BATCH=$OTHER", "BATCH", "A=1 B", "A='1", "A=1#2", "A=\\n", None])
+def test_rejects_unclear_environment_file(folder: Path, text: str | None) -> None:
+    (folder / "train.py").touch()
+    if text is not None:
+        (folder / "e.env").write_text(f"{text}\n")
+    with pytest.raises(UsageError, match=r"environment file 'e\.env'"):
+        _read("uv run --env-file e.env train.py")
