@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from vramcast.core.process_tree import running
+from vramcast.core.process_tree import descendants, running
 from vramcast.tracer.format.trace import INTERRUPTED, TIME_UP
 from vramcast.tracer.program.training_loop import Course
 
@@ -99,8 +99,5 @@ def _place(frame: Any) -> str:
 
 def _used_s() -> float:
     """Return the core seconds used by this process and its living descendants."""
-    found = running()
-    ours = {os.getpid()}
-    while more := {number for number, one in found.items() if one.parent in ours} - ours:
-        ours |= more
+    ours, found = {os.getpid(), *descendants(os.getpid())}, running()
     return sum(found[number].ticks for number in ours & found.keys()) / os.sysconf("SC_CLK_TCK")
