@@ -42,8 +42,7 @@ class MemoryGuard(threading.Thread):
         self._limit_bytes, self._others, self._end = limit_bytes, others, end
         self._over, self._stacks = threading.Event(), socket.socketpair()
         self._stacks[0].settimeout(_ANSWER_S)
-        self.peak_bytes, self.began_bytes = 0, kept_bytes(os.getpid())
-        self.said = ""  # why the job was ended
+        self.peak_bytes, self.began_bytes, self.said = 0, kept_bytes(os.getpid()), ""  # the last: why the job was ended
 
     def enter(self) -> None:
         """Let this process and its forks write their stack when the guard asks, also inside a call of C."""
@@ -65,8 +64,7 @@ class MemoryGuard(threading.Thread):
                 self.said = self._why(held, most, pids)
                 self._end()
                 return
-            idle_s = max(_LOOK_S, _IDLE * (time.monotonic() - looked_s))
-            wait_s = min(max(_SOON_S, (most - held) / _FASTEST), idle_s)
+            wait_s = min(max(_SOON_S, (most - held) / _FASTEST), max(_LOOK_S, _IDLE * (time.monotonic() - looked_s)))
 
     def close(self) -> None:
         """End the watch."""

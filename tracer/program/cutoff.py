@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from typing import Any, Final
 from vramcast.core.process_tree import descendants, running
 from vramcast.tracer.format.trace import INTERRUPTED, TIME_UP
 from vramcast.tracer.program.training_loop import Course
+from vramcast.tracer.protocol.source_places import stack_of, users_place
 
 # An otherwise unused signal: a handler runs in the main thread, even while that waits.
 STOP: Final = signal.SIGRTMIN + 9  # arbitrary: glibc takes the first two, schedulers and trainers use the named ones
@@ -50,7 +50,7 @@ def stoppable(
         if idle_at:
             if time.monotonic() - idle_at.pop() > _LOOK_S:
                 return  # it was in a call that has ended now: a query of cuDNN in another process
-            why = f"it waited {_IDLE_S:.0f} s for another rank, which does not exist, in {_place(frame)}"
+            why = f"it waited {_IDLE_S:.0f} s for another rank, which does not exist, in {users_place(stack_of(frame))}"
         first()
         course.stop_at_once(why)
 
@@ -88,13 +88,6 @@ def _look(main: int, ended: threading.Event, idle_at: list[float]) -> None:
             idle_at.append(now)
             signal.pthread_kill(main, STOP)
             since, used_s = now, now_used_s
-
-
-def _place(frame: Any) -> str:
-    """Return the place of a frame in code other than Python's own."""
-    while frame.f_back is not None and frame.f_code.co_filename.startswith((sys.base_prefix, sys.prefix, "<")):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _used_s() -> float:

@@ -9,7 +9,6 @@ from typing import Final
 
 # spec: proc(5); pages that the kernel cannot drop and read again. In a rollup, each of those who share a page has a part of it.
 _KEPT: Final = re.compile(r"^(?:RssAnon|RssShmem|VmSwap|Pss_Anon|Pss_Shmem|SwapPss):\s+(\d+) kB$", re.MULTILINE)
-_AVAILABLE: Final = re.compile(r"^MemAvailable:\s+(\d+) kB$", re.MULTILINE)
 # spec: Linux, Documentation/admin-guide: the limit of a control group, what it uses, and files of it that can be dropped
 _FILES: Final = {
     2: ("memory.max", "memory.current", re.compile(r"^inactive_file (\d+)$", re.MULTILINE)),
@@ -27,7 +26,7 @@ def kept_bytes(pid: int, *, is_exact: bool = False) -> int:
 
 def available_bytes() -> int:
     """Return the main memory that this process may still take, of the machine and within its control groups."""
-    left = [int(_AVAILABLE.findall(Path("/proc/meminfo").read_text())[0]) << 10]
+    left = [int(re.findall(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())[0]) << 10]
     with contextlib.suppress(OSError):  # this group is not shown here, or none is above the last one
         folder, version = own_group()
         most, now, files = _FILES[version]
