@@ -191,3 +191,27 @@ def test_reports_peaks_of_each_traced_rank(
     assert [(rank["rank"], rank["peaks"], rank["fits"]) for rank in said["ranks"]] == [
         (rank, {name: said["peaks"][name] for name in ("allocated", "reserved")}, True) for rank in (0, 9)
     ]
+
+
+MPS = """
+    import os
+    os.environ["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = "0=1G"
+    import torch
+    net = torch.nn.Linear(1024, 1024).cuda()
+    optimizer = torch.optim.SGD(net.parameters())
+    for step in range(3):
+        net(torch.ones(400_000, 1024, device="cuda")).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.integration
+def test_obeys_limit_of_mps(call: Call, tracer: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(MPS))
+    code, out, _ = call("check", "--on", "t4", "--", str(path))
+    assert (code, "more than the 1.00 GiB of Tesla T4" in out) == (1, True)
+    path.write_text(textwrap.dedent(MPS.replace("os.environ[", "os.environ.copy()[")))
+    for limit, expected in (("0=6G", 0), ("0=1G", 1)):
+        monkeypatch.setenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", limit)
+        assert call("check", "--on", "t4", "--", str(path))[0] == expected

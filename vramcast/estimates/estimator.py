@@ -53,6 +53,7 @@ from vramcast.simulator.settings import Settings, UnknownSetting
 from vramcast.tracer.format.ledger import Code, Entered, Entry, words
 from vramcast.tracer.format.rank_facts import world_size_of
 from vramcast.tracer.format.serving import serving_of
+from vramcast.tracer.format.trace import MPS_LIMIT
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn.libraries import prefers_others
 from vramcast.tracer.observation import Tracer
@@ -721,6 +722,8 @@ def _estimate(estimator: Estimator, job: Job, chosen: Compared, start_s: float) 
     on_card, larger = chosen.on_card, chosen.larger
     seen = on_card.seen
     job = job.with_inputs(seen.inputs)
+    if (limit_bytes := seen.trace.header.get(MPS_LIMIT)) is not None:
+        job = replace(job, memory_bytes=min(whole(MPS_LIMIT, limit_bytes, least=1), job.total_bytes))
     if seen.foreign:
         raise CannotEstimate(
             f"NVIDIA's own libraries were loaded together with the null GPU ({', '.join(seen.foreign)}), so the numbers are "
