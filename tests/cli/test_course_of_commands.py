@@ -215,3 +215,25 @@ def test_obeys_limit_of_mps(call: Call, tracer: object, tmp_path: Path, monkeypa
     for limit, expected in (("0=6G", 0), ("0=1G", 1)):
         monkeypatch.setenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", limit)
         assert call("check", "--on", "t4", "--", str(path))[0] == expected
+
+
+NESTED = """
+    import torch
+    net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64)).cuda()
+    optimizer = torch.optim.Adam(net.parameters())
+    for step in range(5):
+        texts = [torch.randn(length, 64) for length in (32768, 65536)]
+        batch = torch.nested.nested_tensor(texts, layout=torch.jagged, device="cuda")
+        optimizer.zero_grad()
+        net(batch).values().square().mean().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.integration
+def test_follows_jagged_tensors(run: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+    """Their number of rows is no number but a symbol, which cannot be compared with one."""
+    code, said, _ = run(NESTED, options=("--until", "steps"))
+    assert (code, said["steps"], said["ended"]) == (0, 3, None)
+    rows = 32768 + 65536
+    assert said["peaks"]["allocated"] > 4 * rows * (64 + 2 * 256 + 64)  # the input, and what three layers make of it
