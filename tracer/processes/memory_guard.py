@@ -20,6 +20,7 @@ from vramcast.tracer.protocol.job_advice import LESS_MAIN_MEMORY
 from vramcast.tracer.protocol.source_places import Place, users_place
 
 _SHARE, _MOST_SHARE = 0.8, 0.95  # arbitrary: of the available memory: by default, and if the user sets a limit
+_SCARCE_BYTES: Final = 1 << 29  # arbitrary: below it, many jobs at once take the rest: those end that hold more than is left
 _LOOK_S, _SOON_S = 0.25, 0.005  # arbitrary: interval of looks far from the limit, and near it
 _IDLE: Final = 10  # arbitrary: the same as a multiple of the duration of a look, which is long for many pages
 _FASTEST: Final = 8 << 30  # arbitrary: bytes a second, ten times what torch's fill_ touched on two busy cores
@@ -32,9 +33,7 @@ _OUTERMOST: Final = b"in _run_module_as_main"  # spec: CPython 3.11 to 3.14, run
 class MemoryGuard(threading.Thread):
     """Watches all processes below this one but `others` and theirs; made before a job is forked, and started after.
 
-    Args:
-        limit_bytes: Memory that they may hold; None: a share of the available memory.
-        end: Ends the job.
+    Calls `end` if they hold more than `limit_bytes`, or than a share of the available memory.
     """
 
     def __init__(self, limit_bytes: int | None, others: Collection[int], end: Callable[[], None]) -> None:
@@ -56,10 +55,11 @@ class MemoryGuard(threading.Thread):
         while not self._over.wait(wait_s):
             looked_s = time.monotonic()
             pids = descendants(os.getpid(), self._others)
-            held = sum(kept_bytes(pid, is_exact=len(pids) > 1) for pid in pids)
+            held, available = sum(kept_bytes(pid, is_exact=len(pids) > 1) for pid in pids), available_bytes()
             self.peak_bytes = max(held, self.peak_bytes)
             share = _SHARE if self._limit_bytes is None else _MOST_SHARE
-            most = min(int(share * (held + available_bytes())), self._limit_bytes or INT64_MOST)
+            scarce = available if available < _SCARCE_BYTES else INT64_MOST
+            most = min(int(share * (held + available)), self._limit_bytes or INT64_MOST, scarce)
             if held > most:
                 self.said = self._why(held, most, pids)
                 self._end()

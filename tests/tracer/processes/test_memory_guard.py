@@ -170,8 +170,11 @@ def test_refused_allocation_names_way_out(tracer: object, job: Callable[[str], J
         Estimator().estimate_job(job("import numpy\nnumpy.ones(1 << 50)\n"))
 
 
-def test_leaves_a_share_of_what_is_available(child: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for left, is_over in ((140 * MIB, False), (120 * MIB, True)):  # a fifth of 660 MiB, and of 640 MiB
+@pytest.mark.parametrize("scarce", [0, GIB])
+def test_leaves_a_share_of_what_is_available(child: Any, monkeypatch: pytest.MonkeyPatch, scarce: int) -> None:
+    monkeypatch.setattr(memory_guard, "_SCARCE_BYTES", scarce)
+    # A fifth of 660 MiB, and of 640 MiB; or as much as it holds itself.
+    for left, is_over in ((140 * MIB, False), (120 * MIB, True)) if not scarce else ((600 * MIB, False), (500 * MIB, True)):
         monkeypatch.setattr(memory_guard, "available_bytes", lambda left=left: left)
         ended: list[int] = []
         guard = MemoryGuard(None, others(child), lambda ended=ended: ended.append(1))  # type: ignore[misc]
@@ -185,6 +188,7 @@ def test_leaves_a_share_of_what_is_available(child: Any, monkeypatch: pytest.Mon
 
 def test_limit_of_user_leaves_less(child: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_guard, "available_bytes", lambda: 120 * MIB)
+    monkeypatch.setattr(memory_guard, "_SCARCE_BYTES", 0)
     guard = MemoryGuard(GIB, others(child), lambda: None)
     guard.start()
     guard.close()
