@@ -29,7 +29,7 @@ $(foreach environment,$(VENV) $(VENV_LATER) $(VENV_SERVING),$(if $(call foreign,
     $(error $(environment) belongs to the checkout $(call foreign,$(environment)): set VENV, VENV_LATER or VENV_SERVING to another folder)))
 
 .PHONY: demo demo-gate demo-ray demo-slurm setup constraints test-fast test test-all test-nightly lint typecheck docs docs-outputs \
-        unit-tests tests tests-later release-tests release-tests-later tests-serving wheel notebooks screenshots survey accuracy golden speed speed-check coverage seeded-faults clean
+        unit-tests tests tests-later release-setup release-tests release-tests-later tests-serving wheel notebooks screenshots survey accuracy golden speed speed-check coverage seeded-faults clean
 
 demo: $(VENV)/.demo
 	$(BIN)/vramcast estimate torchvision:resnet50 --batch-size 32 --on a100-40gb
@@ -76,8 +76,9 @@ test-fast: $(VENV)/.test
 test: $(VENV)/.test $(VENV_LATER)/.later
 	@.ci/steps lint typecheck docs tests tests-later
 
-test-all: $(VENV)/.release $(VENV_LATER)/.later
-	@.ci/steps lint typecheck docs tests tests-later release-tests release-tests-later seeded-faults
+# The packages of a release come after the steps of `make test`: with them, a package that `make test` lacks would not be missed.
+test-all: $(VENV)/.test $(VENV_LATER)/.later
+	@.ci/steps lint typecheck docs tests tests-later release-setup release-tests release-tests-later seeded-faults
 
 # What `make test-all` says with today's newest releases of all that it installs; answers and speed as before.
 test-nightly:
@@ -108,6 +109,8 @@ tests: $(VENV)/.test
 # What depends on torch, with a later release of it.
 tests-later: $(VENV_LATER)/.later
 	@$(VENV_LATER)/bin/python $(PYTEST) -m "torch and not release"
+
+release-setup: $(VENV)/.release
 
 release-tests: $(VENV)/.release
 	@$(BIN)/python $(PYTEST) -m release

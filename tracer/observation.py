@@ -37,7 +37,8 @@ class Observation:
         was_expandable: Whether the allocator ever had expandable segments.
         foreign: Files of NVIDIA's own libraries that were loaded in addition to stand-ins: the result is then unreliable.
         notes: The tracer's notes for readers of the estimate.
-        max_resident_bytes: Peak main memory of its process.
+        max_resident_bytes: Peak main memory of its processes.
+        grown_bytes: The same without what its own process began with; None: unknown. A file does not keep it.
         beside: For a job of several ranks, another rank's number and trace. A file does not keep it.
         inputs: The inputs that were made from the job's sizes, and its adapters, if it has any. A file does not keep them.
     """
@@ -54,6 +55,7 @@ class Observation:
     max_resident_bytes: int = 0
     beside: tuple[int, Trace] | None = None
     inputs: Inputs | None = None
+    grown_bytes: int | None = None
 
     @classmethod
     def of(cls, result: Result, tracer: str, *, notes: tuple[str, ...] = ()) -> Observation:
@@ -63,7 +65,7 @@ class Observation:
             result.trace, tracer, result.torch, result.alloc_conf, result.steps,
             result.message if result.status == "oom" else "", result.was_expandable, tuple(result.foreign),
             (*notes, *result.notes), result.max_resident_bytes, result.beside,
-            result.inputs,
+            result.inputs, result.grown_bytes,
         )  # fmt: skip
 
     @property

@@ -66,9 +66,13 @@ STEPS = """
         net(torch.randn(8, 1024, device="cuda")).sum().backward()
         optimizer.step()
 """
+# Its time is up once it has allocated, whatever the machine's speed: it lets the timers ring that would.
 SLOW = """
-    import time, torch
+    import threading, time, torch
     kept = torch.empty(64 << 20, dtype=torch.uint8, device="cuda")
+    for timer in threading.enumerate():
+        if isinstance(timer, threading.Timer):
+            timer.function(*timer.args)
     while True:
         try:
             time.sleep(600)
@@ -128,7 +132,7 @@ def test_counts_manual_steps(run: Callable[..., tuple[int, dict[str, Any], str]]
 
 @pytest.mark.integration
 def test_time_limit_gives_peaks_so_far(run: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
-    code, said, _ = run(SLOW, options=("--timeout", "3"))
+    code, said, _ = run(SLOW, options=("--timeout", "600"))
     assert (code, said["steps"]) == (0, 0)
     assert "raise the limit" in said["ended"]
     assert said["peaks"]["allocated"] == 64 << 20
@@ -187,3 +191,49 @@ def test_reports_peaks_of_each_traced_rank(
     assert [(rank["rank"], rank["peaks"], rank["fits"]) for rank in said["ranks"]] == [
         (rank, {name: said["peaks"][name] for name in ("allocated", "reserved")}, True) for rank in (0, 9)
     ]
+
+
+MPS = """
+    import os
+    os.environ["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = "0=1G"
+    import torch
+    net = torch.nn.Linear(1024, 1024).cuda()
+    optimizer = torch.optim.SGD(net.parameters())
+    for step in range(3):
+        net(torch.ones(400_000, 1024, device="cuda")).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.integration
+def test_obeys_limit_of_mps(call: Call, tracer: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(MPS))
+    code, out, _ = call("check", "--on", "t4", "--", str(path))
+    assert (code, "more than the 1.00 GiB of Tesla T4" in out) == (1, True)
+    path.write_text(textwrap.dedent(MPS.replace("os.environ[", "os.environ.copy()[")))
+    for limit, expected in (("0=6G", 0), ("0=1G", 1)):
+        monkeypatch.setenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", limit)
+        assert call("check", "--on", "t4", "--", str(path))[0] == expected
+
+
+NESTED = """
+    import torch
+    net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64)).cuda()
+    optimizer = torch.optim.Adam(net.parameters())
+    for step in range(5):
+        texts = [torch.randn(length, 64) for length in (32768, 65536)]
+        batch = torch.nested.nested_tensor(texts, layout=torch.jagged, device="cuda")
+        optimizer.zero_grad()
+        net(batch).values().square().mean().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.integration
+def test_follows_jagged_tensors(run: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
+    """Their number of rows is no number but a symbol, which cannot be compared with one."""
+    code, said, _ = run(NESTED, options=("--until", "steps"))
+    assert (code, said["steps"], said["ended"]) == (0, 3, None)
+    rows = 32768 + 65536
+    assert said["peaks"]["allocated"] > 4 * rows * (64 + 2 * 256 + 64)  # the input, and what three layers make of it

@@ -30,6 +30,7 @@ SAME: list[tuple[dict[str, Any], list[str]]] = [
     ({"target": "a:b", "timeout": 60, "artifact": "models/default", "tracer": "fake", "until": "end", "budget-s": 5},
      ["a:b", "--timeout", "60", "--artifact", "models/default", "--tracer", "fake", "--until", "end", "--budget-s", "5"]),
     ({"target": "a:b", "batch": 32, "labels": 32, "ranks": 0}, ["a:b", "--batch", "32", "--labels", "32", "--ranks", "0"]),
+    ({"target": "a:b", "host-memory": "64GiB"}, ["a:b", "--host-memory", "64GiB"]),
     ({"target": "-a:b"}, ["--", "-a:b"]),
 ]  # fmt: skip
 

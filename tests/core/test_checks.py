@@ -53,3 +53,5 @@ def test_number_names_the_range() -> None:
     assert number("lr", 0, least=0.0, most=1.0) == 0.0
     with pytest.raises(UsageError, match="lr is -1: it must be between 0 and 1"):
         number("lr", -1, least=0.0, most=1.0)
+    with pytest.raises(UsageError, match=r"level is 0\.999999999: it must be between 0 and 0\.999999\.$"):
+        number("level", 0.999999999, least=0.0, most=1 - 1e-6)

@@ -35,7 +35,8 @@ def test_parses_sizes_with_and_without_unit(text: str, size_bytes: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "GiB", "12 apples", "-1", "-5GiB", "1e9", "0x10", "12GiBs", "1.2.3GiB", "٣GiB x", "nan", "12G"]
+    "text",
+    ["", "GiB", "12 apples", "-1", "-5GiB", "1e9", "0x10", "12GiBs", "1.2.3GiB", "٣GiB x", "nan", "12G", "１２GiB"],
 )
 def test_rejects_malformed_size(text: str) -> None:
     with pytest.raises(UsageError) as error:

@@ -166,5 +166,5 @@ def test_loss_may_be_a_module() -> None:
 
 # ------------------------------------------------------------------------------------------------ keywords
 def test_function_and_method_take_the_same_options() -> None:
-    of_estimator = {"model", "batch", "device", "on", "tracer", "level", "artifact", "timeout_s", "stack"}
+    of_estimator = {"model", "batch", "device", "on", "tracer", "level", "artifact", "timeout_s", "stack", "host_memory"}
     assert set(inspect.signature(vramcast.estimate).parameters) - of_estimator == set(JobOptions.__annotations__)

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("xgboost")
 
+from vramcast.core.location import FOLDER
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 from vramcast.estimates import run_examples
 from vramcast.hardware.cards import device as find_device
@@ -121,8 +122,16 @@ def test_key_includes_target_file(tmp_path: Path) -> None:
 
 
 def test_key_includes_own_code() -> None:
-    names = {path.name for path in run_examples._own_files()}
-    assert {"requests.py", "entry_points.txt", "caching.c", "features.py", "job_context.py", "learner_input.py"} <= names
+    names = {path.relative_to(FOLDER).as_posix() for path in run_examples._own_files()}
+    assert {"tracer/nullgpu/csrc/entry_points.txt", "simulator/csrc/caching.c", "learner/features.py"} <= names
+    # A bound that was mended must not go on being answered as before.
+    decides = {"_version.py", "estimates/verdict.py", "estimates/bounds/public.py", "learner/conformal.py", "core/units.py"}
+    assert decides | {"service/worker_main.py", "schedulers/request.py", "learner/traits.toml"} <= names
+
+
+def test_key_includes_model_libraries() -> None:
+    named = {text.partition(" ")[0] for text in run_examples._versions()}
+    assert {"torch", "transformers", "diffusers", "peft", "accelerate", "bitsandbytes", "torchao"} <= named
 
 
 def test_does_not_store_fallback_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from vramcast.core.units import GIB
 from vramcast.hardware import cards
 from vramcast.hardware import device as hardware
 from vramcast.hardware.cards import DEVICES, device
-from vramcast.hardware.device import Device
+from vramcast.hardware.device import Device, mps_limit
 
 # By key: nominal memory, GiB; bandwidth of the data sheet, GB/s.
 SHEET = {
@@ -322,3 +322,12 @@ def test_import_reads_no_cards_and_no_torch() -> None:
         "assert device('t4') is DEVICES['t4']; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "left"),
+    [("0=1G", 1 << 30), ("0=1g,1=512M", 512 << 20), ("0=2048M", 2 << 30), ("", None), ("0=", None), ("none", None)],
+)
+def test_mps_limits_a_card(value: str, left: int | None) -> None:
+    assert mps_limit({"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": value}) == left
+    assert mps_limit({}) is None

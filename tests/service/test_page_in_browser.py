@@ -28,7 +28,7 @@ from vramcast.service.page_form import fields, link
 from vramcast.service.service import Service
 from vramcast.service.store import Store
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.release]
 Open = Callable[..., Any]
 # resnet50's worker dies, and resnet18's waits until the gate opens; Sized answers by batch size.
 STATES = {

@@ -134,14 +134,16 @@ def test_reports_batch_larger_than_card(make_job: Callable[..., Job]) -> None:
         Estimator(tracer=RecordedTracer(answer)).estimate_job(job)
 
 
-def test_sweep_reports_result_of_each_size(make_job: Callable[..., Job]) -> None:
-    def answer(job: Job, options: RunOptions) -> Observation:
-        if job.batch.shape[0] == 2:
-            raise JobError("The job raised ValueError", "", after_reads=False)
-        return seen()
+def answer_of_some(job: Job, options: RunOptions) -> Observation:
+    """Answer for every batch but that of two."""
+    if job.batch.shape[0] == 2:
+        raise JobError("The job raised ValueError", "", after_reads=False)
+    return seen()
 
+
+def test_sweep_reports_result_of_each_size(make_job: Callable[..., Job]) -> None:
     job = make_job(target="file.py:model", batch="4x8", device="t4")
-    found = Estimator(tracer=RecordedTracer(answer)).sweep(job, [1, 2, 4])
+    found = Estimator(tracer=RecordedTracer(answer_of_some)).sweep(job, [1, 2, 4])
     assert list(found) == [1, 2, 4]
     assert isinstance(found[2], CannotEstimate)
     assert not isinstance(found[4], CannotEstimate)
@@ -149,6 +151,13 @@ def test_sweep_reports_result_of_each_size(make_job: Callable[..., Job]) -> None
     assert repr(found) == "<Sweep of batch sizes 1, 2, 4>"
     sizes = [row["reserved_bytes"] for row in found.rows()]
     assert sizes == [50 * MIB, None, 50 * MIB]
+
+
+@pytest.mark.release  # only there is pandas sure to be installed
+def test_sweep_becomes_data_frame(make_job: Callable[..., Job]) -> None:
+    found = Estimator(tracer=RecordedTracer(answer_of_some)).sweep(
+        make_job(target="file.py:model", batch="4x8", device="t4"), [2, 4]
+    )
     table = pytest.importorskip("pandas").DataFrame(found.rows()).set_index("batch_size")
     assert table.equals(found.to_pandas())
     assert table.loc[2, "error"] == "The job raised ValueError"

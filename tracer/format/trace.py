@@ -43,6 +43,7 @@ _MAX_DIMENSIONS: Final = 64  # spec: torch 2.11, kMaxDims of TensorIterator; ten
 
 COURSE: Final = "course"  # in the header: the phases of a training command, from `tracer/program/training_loop.py`
 TIME_UP: Final = "its time was up"  # the reason why a course ended begins with this if it was a time limit
+MPS_LIMIT: Final = "mps_limit_bytes"  # memory of the card that the job's environment left to it at its end
 INTERRUPTED: Final = "its user stopped it"  # the same for Ctrl-C
 LOOPS: Final = "loops"  # in the header: where their steps ended (`tracer/program/loops.py`), and who allocated kept blocks
 SAVED: Final = "saved"  # in the header: calls of the hooks on saved tensors (`Recorder.saved`)

@@ -208,9 +208,9 @@ class NullGpuTracer:
         with shared as processes:
             variables = {**environment, LENT: str(processes.folder)}
             own = self._ask(job, variables, deadline, options)
-            if job.command.world.size > 1:
-                return processes.only(own)
-            return processes.fullest(own, job.command.words, context_bytes=options.context_bytes)
+            several, words = job.command.world.size > 1, job.command.words
+            found = processes.only(own) if several else processes.fullest(own, words, context_bytes=options.context_bytes)
+            return replace(found, max_resident_bytes=own.max_resident_bytes, grown_bytes=own.grown_bytes)
 
     def run(self, program: Program, *, timeout_s: float = 600.0) -> Any:
         """Run our own code with the null GPU as torch's card, in a separate process, and return its result.

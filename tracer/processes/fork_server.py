@@ -30,6 +30,7 @@ from typing import Any, NamedTuple, NoReturn
 from vramcast.core.process_tree import running
 from vramcast.core.progress import Board, heard_by
 from vramcast.tracer.hooks import torch_api
+from vramcast.tracer.processes.memory_guard import MemoryGuard
 from vramcast.tracer.processes.warm_worker import LAST_OUTPUT_BYTES, death
 from vramcast.tracer.program.cutoff import STOP
 from vramcast.tracer.protocol.messages import LENT, Frame, Gone, Unreadable, pack, receive, send, send_packed
@@ -238,21 +239,27 @@ class _Job:
         self._answers, answer = socket.socketpair()
         self._said, say = os.pipe()
         worker = os.getpid()
+        guard = MemoryGuard(next((one.host_bytes for one in self._request["options"]), None), _twins, self._kill)
         self._pid = os.fork()
         if self._pid == 0:
             self._connection.close()
             self._answers.close()
             os.close(self._said)
             with heard_by(self._board):
-                _child(worker, answer, (self._stdin, say), self._run, self._request, self._inherited)
+                _child(worker, answer, guard, (self._stdin, say), self._run, self._request, self._inherited)
         answer.close()
         os.close(say)
         if self._stdin is not None:
             os.close(self._stdin)
+        guard.start()
         try:
             status = self._follow()
+            guard.close()
             self._kill()
-            if status is None:
+            if guard.said:
+                send(self._connection, {"number": self._request["number"], "full": guard.said})
+            elif status is None:
+                send(self._connection, {"number": self._request["number"], "host": (guard.peak_bytes, guard.began_bytes)})
                 send_packed(self._connection, self._frame.data)
             else:
                 send(self._connection, {"number": self._request["number"], "died": self._death(status)})
@@ -262,6 +269,7 @@ class _Job:
                 shutil.rmtree(lent, ignore_errors=True)
             raise
         finally:
+            guard.close()
             self._kill()
             _reap()
             self._answers.close()
@@ -352,8 +360,8 @@ def _reap() -> None:
 
 
 def _child(
-    worker: int, answers: socket.socket, streams: tuple[int | None, int], run: Run, request: dict[str, Any],
-    inherited: frozenset[str],
+    worker: int, answers: socket.socket, guard: MemoryGuard, streams: tuple[int | None, int], run: Run,
+    request: dict[str, Any], inherited: frozenset[str],
 ) -> NoReturn:  # fmt: skip
     """Run the job, answer, and exit without any of the parent's cleanup."""
     code = 1
@@ -364,6 +372,7 @@ def _child(
         if os.getppid() != worker:
             os._exit(code)
         _set_streams(*streams)
+        guard.enter()
         with contextlib.suppress(Exception):  # its output is not lost when it dies
             sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
         os.register_at_fork(after_in_child=answers.close)

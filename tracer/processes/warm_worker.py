@@ -10,8 +10,8 @@ Messages on the socket (see messages.py); `number` counts the requests of one wo
               {"twin": pid of the caller, "preload": [module, ...]}, then a byte with a socket: fork a worker to serve it
     answer    of a twin {"pid": ...} once; {"ready": ...} once; then for each request {"number": ..., "said": bytes} and
               {"number": ..., "progress": [...]} (see `Board`) any number of times, and once
-              {"number": ..., "answer": ..., "imported": [module, ...]} or {"number": ..., "died": text};
-              {"unreadable": text}: not a valid request
+              {"number": ..., "host": (peak memory, first)} with {"number": ..., "answer": ..., "imported": [module, ...]}, or
+              {"number": ..., "died": text}, or "full" if main memory was; {"unreadable": text}: not a valid request
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ from typing import Any, ClassVar
 
 from vramcast.core import progress
 from vramcast.core.deadline import Deadline
-from vramcast.core.errors import TimeLimit, WorkerError
+from vramcast.core.errors import JobError, TimeLimit, WorkerError
 from vramcast.jobs import targets
 from vramcast.tracer.processes import standard_input
 from vramcast.tracer.processes.fork_safety import Lock, forget_in_forks
 from vramcast.tracer.processes.thread_pool import lane, widened
+from vramcast.tracer.protocol.job_result import Result
 from vramcast.tracer.protocol.messages import Gone, Late, Unreadable, receive, send
 from vramcast.tracer.protocol.run_options import RunOptions
 
@@ -185,6 +186,7 @@ class _Running:
         self._is_sending = False
         if self.is_told:  # already, or meanwhile
             self.stop()
+        host = 0, 0
         while True:
             message = receive(self.connection, deadline)
             if "unreadable" in message:
@@ -199,10 +201,12 @@ class _Running:
                 progress.listener.output(message["said"])
             elif "progress" in message:
                 progress.tell_numbers(message["progress"])
+            elif "host" in message:
+                host = message["host"]
             else:
                 break
         self.in_step = True
-        return dict(message)
+        return {**message, "host": host}
 
     def stop(self) -> bool:
         """Let the job end now, with the observations so far, if it can be stopped; its answer comes as usual.
@@ -329,6 +333,7 @@ class WarmWorker:
         Raises:
             UsageError: `timeout_s` is not positive.
             TimeLimit: The job timed out.
+            JobError: The job took too much main memory.
             WorkerError: Its process died.
         """
         deadline = Deadline.after(timeout_s)
@@ -357,10 +362,15 @@ class WarmWorker:
                 raise WorkerError(f"The job's answer cannot be read ({error}): is this process out of memory?") from None
             finally:
                 self._give_back(running)
+        if "full" in answer:
+            raise JobError(answer["full"], is_of_machine=True)
         if "died" in answer:
             raise WorkerError(answer["died"])
         self._preload = answer["imported"]  # the next job finds this one's imports preloaded
-        return answer["answer"]
+        if isinstance(result := answer["answer"], Result):
+            result.max_resident_bytes = max(answer["host"][0], result.max_resident_bytes)
+            result.grown_bytes = max(0, answer["host"][0] - answer["host"][1]) or None  # a short job is hardly seen
+        return result
 
     def stop(self) -> bool:
         """Let the running training command end, with the observations so far, and each that comes before `go_on`.

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from vramcast.core.process_tree import running
+from vramcast.core.process_tree import descendants, running
 from vramcast.tracer.format.trace import INTERRUPTED, TIME_UP
 from vramcast.tracer.program.training_loop import Course
+from vramcast.tracer.protocol.source_places import stack_of, users_place
 
 # An otherwise unused signal: a handler runs in the main thread, even while that waits.
 STOP: Final = signal.SIGRTMIN + 9  # arbitrary: glibc takes the first two, schedulers and trainers use the named ones
@@ -50,7 +50,7 @@ def stoppable(
         if idle_at:
             if time.monotonic() - idle_at.pop() > _LOOK_S:
                 return  # it was in a call that has ended now: a query of cuDNN in another process
-            why = f"it waited {_IDLE_S:.0f} s for another rank, which does not exist, in {_place(frame)}"
+            why = f"it waited {_IDLE_S:.0f} s for another rank, which does not exist, in {users_place(stack_of(frame))}"
         first()
         course.stop_at_once(why)
 
@@ -90,17 +90,7 @@ def _look(main: int, ended: threading.Event, idle_at: list[float]) -> None:
             since, used_s = now, now_used_s
 
 
-def _place(frame: Any) -> str:
-    """Return the place of a frame in code other than Python's own."""
-    while frame.f_back is not None and frame.f_code.co_filename.startswith((sys.base_prefix, sys.prefix, "<")):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
 def _used_s() -> float:
     """Return the core seconds used by this process and its living descendants."""
-    found = running()
-    ours = {os.getpid()}
-    while more := {number for number, one in found.items() if one.parent in ours} - ours:
-        ours |= more
+    ours, found = {os.getpid(), *descendants(os.getpid())}, running()
     return sum(found[number].ticks for number in ours & found.keys()) / os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""Advice on exceptions of a job that are caused by its environment: no network, or no terminal."""
+"""Advice on exceptions of a job that are caused by its environment: no network, terminal, or memory."""
 
 from __future__ import annotations
 
@@ -14,11 +14,18 @@ _HUB: Final = re.compile(r"huggingface\.co|is not a local folder and is not a va
 _NAME: Final = re.compile(r"'([\w.-]+/[\w.-]+)'")
 # Exceptions of failed connections, in urllib, http.client, requests, httpx and aiohttp.
 _UNCONNECTED: Final = frozenset({"URLError", "gaierror", "ConnectionError", "ConnectError", "ClientConnectorError"})
+LESS_MAIN_MEMORY: Final = (
+    " Raise the limit (--host-memory), take a larger machine, or load weights in their own dtype (bfloat16), on "
+    "the card, or on the meta device."
+)
 _LOADS_WEIGHTS: Final = ("torch/hub.py", "torchvision/models", "timm/models")
 
 
 def advice(error: BaseException) -> str:
     """Return advice on a job's exception, as a sentence after a space; "" if the cause lies in the job itself."""
+    # spec: torch, c10/core/impl/alloc_cpu.cpp
+    if isinstance(error, MemoryError) or (type(error) is RuntimeError and "DefaultCPUAllocator" in str(error)):
+        return LESS_MAIN_MEMORY
     return missing_files_advice(error) or _download_advice(error) or _terminal_advice(error)
 
 

@@ -56,6 +56,7 @@ class Result:
         beside: Of several ranks, another one than this, which reserved least: its number and its trace.
         inputs: The inputs that were made from the job's sizes, and its adapters; None: it has neither.
         touched_s: When the process first touched the card, by the clock of `nullgpu/child/lifetimes.py`; 0: unobserved.
+        grown_bytes: Growth of its processes' main memory; None: unobserved.
         taken: Memory that the null GPU gave, to the allocator or past it; None: the tracer has no card.
     """
 
@@ -70,6 +71,7 @@ class Result:
     cuda: str = ""
     steps: int = 0
     max_resident_bytes: int = 0
+    grown_bytes: int | None = None
     alloc_conf: AllocConf = field(default_factory=AllocConf)
     was_expandable: bool = False
     touched_s: float = 0.0

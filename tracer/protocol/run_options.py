@@ -82,6 +82,7 @@ class RunOptions:
             are saved, and nothing is moved; None: neither.
         checkpointed: Paths of modules that the job recomputes in the backward pass, in the null GPU.
         prompt_tokens: Length of each prompt that transformers' `generate` gets in place of the job's own; 0: its own.
+        host_bytes: Main memory that the job's processes may hold; None: 80 % of the available memory.
         cudnn: Version of the cuDNN that chooses plans instead of that of the job's stack; "": the stack decides.
 
     Example:
@@ -105,6 +106,7 @@ class RunOptions:
     swaps: tuple[SavedRound, ...] | None = None
     checkpointed: tuple[str, ...] = ()
     prompt_tokens: int = 0
+    host_bytes: int | None = None
     cudnn: str = ""
 
     def stack_of_plans(self, stack: Stack | None) -> Stack | None:

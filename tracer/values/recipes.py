@@ -158,8 +158,8 @@ def is_too_much(name: str, tensor: torch.Tensor | Recipe, kwargs: dict[str, Any]
 
 @functools.lru_cache(maxsize=1024)  # arbitrary: more shapes than a step has; a leaf has no state
 def drawn_leaf(shape: torch.Size, dtype: torch.dtype) -> Recipe:
-    """Return the recipe of an unknown tensor."""
-    return Recipe(shape, dtype, Origin.LARGE if math.prod(shape) > LARGE_ELEMENTS else Origin.DRAWN)
+    """Return the recipe of an unknown tensor; the length of a nested one is a symbol, and counts as large."""
+    return Recipe(shape, dtype, Origin.DRAWN if type(n := math.prod(shape)) is int and n <= LARGE_ELEMENTS else Origin.LARGE)
 
 
 def made(step: Step, place: int, tensor: torch.Tensor) -> Recipe:

@@ -17,7 +17,7 @@ from vramcast.core.plain import from_plain
 from vramcast.core.text import shown
 from vramcast.jobs.job import TracerName
 
-_TEXTS: Final = ("optimizer", "ranks", "stack", "device", "on", "artifact")
+_TEXTS: Final = ("optimizer", "ranks", "stack", "device", "on", "artifact", "host_memory")
 _OTHER: Final = {"tracer": TracerName, "level": float, "timeout": float, "bracket": bool, "strict": bool}
 _HINTS: Final = {**shared.HINTS, **_OTHER, **dict.fromkeys(_TEXTS, str)}
 _TYPES: Final[dict[str, Any]] = {name.replace("_", "-"): kind for name, kind in _HINTS.items() if name != "training"}

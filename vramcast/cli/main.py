@@ -112,6 +112,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any) -> None:
         self.options: list[str] = []
         self._wrong: list[str] = []
+        self._n_cards = 0
         super().__init__(
             **settings, formatter_class=Formatter, allow_abbrev=False
         )  # a new option must not change what an abbreviation meant
@@ -128,6 +129,7 @@ class Parser(argparse.ArgumentParser):
 
     def _get_values(self, action: argparse.Action, texts: list[str]) -> Any:
         """Return the values of an argument; unlike argparse, note a wrong one and continue, to report all at once."""
+        self._n_cards += "--on" in action.option_strings
         try:
             return super()._get_values(action, texts)
         except argparse.ArgumentError as error:
@@ -138,7 +140,10 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, *given: Any, **settings: Any) -> tuple[argparse.Namespace, list[str]]:  # type: ignore[override]
         """Parse a verb's arguments; unlike argparse, reject unknown ones here, where their verb is known."""
+        self._n_cards = 0
         found, unknown = super().parse_known_args(*given, **settings)
+        if self._n_cards > 1:
+            self._wrong.append("--on is given twice: name one card, or none to learn the smallest that fits")
         if unknown:
             self.error(unrecognized(unknown, self.options, takes_command=hasattr(found, "command")))
         if self._wrong:

@@ -17,6 +17,7 @@ from vramcast.cli.help_text import ADVANCED, ANSWER, CARD, JOB, group
 from vramcast.cli.streams import answer, say
 from vramcast.cli.terminal import painted, progress, width_of
 from vramcast.core.checks import number, whole
+from vramcast.core.units import parse_bytes
 from vramcast.hardware.cards import DEFAULT, checked_card_bytes, device
 from vramcast.hardware.stack import parse as parse_stack
 from vramcast.jobs import optimizers
@@ -78,6 +79,10 @@ def add_output(parser: argparse.ArgumentParser, tracers: Collection[str] = TRACE
         metavar="P",
         help="confidence level of the upper bound (default: what the measured models support, up to 0.99)",
     )
+    advanced.add_argument(
+        "--host-memory", type=values.valid(parse_bytes), metavar="SIZE",
+        help="main memory of this machine that the job may take, such as 64GiB (default: 80 %% of the available memory)",
+    )  # fmt: skip
     advanced.add_argument(
         "--timeout", dest="timeout_s", type=values.positive, default=1800.0, metavar="SECONDS",
         help="time limit for all runs of the job together (default: 1800)",

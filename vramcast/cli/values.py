@@ -61,6 +61,6 @@ def level(given: str) -> object:
 def as_number(kind: type[int] | type[float], given: str) -> object:
     """Return the number in a text; the text itself if there is none, which a check of the number rejects by its type."""
     try:
-        return kind(given)
+        return kind(given) if given.isascii() else given  # digits of other scripts are a slip
     except ValueError:
         return given

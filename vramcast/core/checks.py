@@ -66,7 +66,7 @@ def number(name: str, value: object, *, least: float = -math.inf, most: float = 
         raise UsageError(f"{name} is {shown(value)}: a finite number is expected.")
     if not least <= found <= most:
         expected = f"at least {least:g} is needed" if most == math.inf else f"it must be between {least:g} and {most:g}"
-        raise UsageError(f"{name} is {found:g}: {expected}.")
+        raise UsageError(f"{name} is {str(found).removesuffix('.0')}: {expected}.")
     return found
 
 

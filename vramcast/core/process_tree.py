@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -43,14 +43,14 @@ def is_active(pid: int) -> bool:
         return False
 
 
-def descendants(pid: int) -> list[int]:
-    """Return the children of a process, and their descendants."""
+def descendants(pid: int, others: Collection[int] = ()) -> list[int]:
+    """Return the children of a process, and their descendants; without `others`, and theirs."""
     children: dict[int, list[int]] = {}
     for number, process in running().items():
         children.setdefault(process.parent, []).append(number)
     found, left = list[int](), [pid]
     while left:
-        left += (started := children.get(left.pop(), []))
+        left += (started := [child for child in children.get(left.pop(), ()) if child not in others])
         found += started
     return found
 

@@ -33,7 +33,7 @@ def parse_bytes(text: str) -> int:
         >>> vramcast.parse_bytes("12GiB")
         12884901888
     """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text) if len(text) <= _LONGEST else None
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text) if len(text) <= _LONGEST else None
     unit = _UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:
         text = shorten(text, _LONGEST)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from vramcast.core import progress
 from vramcast.core.brief import brief
-from vramcast.core.checks import number
+from vramcast.core.checks import number, whole
 from vramcast.core.deadline import Deadline
 from vramcast.core.errors import (
     CannotEstimate,
@@ -25,7 +25,7 @@ from vramcast.core.errors import (
     WorkerError,
 )
 from vramcast.core.text import shorten, shown
-from vramcast.core.units import gib
+from vramcast.core.units import gib, parse_bytes
 from vramcast.estimates import other_plans, other_ways
 from vramcast.estimates.bounds import learned as artifacts
 from vramcast.estimates.bounds.public import PublicBound
@@ -53,6 +53,7 @@ from vramcast.simulator.settings import Settings, UnknownSetting
 from vramcast.tracer.format.ledger import Code, Entered, Entry, words
 from vramcast.tracer.format.rank_facts import world_size_of
 from vramcast.tracer.format.serving import serving_of
+from vramcast.tracer.format.trace import MPS_LIMIT
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn.libraries import prefers_others
 from vramcast.tracer.observation import Tracer
@@ -103,6 +104,8 @@ class Estimator:
         stack: Software of the card's machine where it differs from this machine, as for `estimate`.
         bracket: Whether to run a job again on an infinitely slow card, if its peaks may depend on the card's speed. None: only
             if it has several ranks and its first run was short.
+        host_memory: Main memory of this machine that a job may take before it is ended: bytes, or text such as `"64GiB"`; None:
+            80 % of the available memory.
         learned: Name and content of a loaded artifact, instead of a folder.
 
     Raises:
@@ -122,6 +125,7 @@ class Estimator:
     timeout_s: float = 1800.0
     stack: str | Stack | None = None
     bracket: bool | None = None
+    host_memory: int | str | None = None
     learned: tuple[str, Learned] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -134,7 +138,7 @@ class Estimator:
         timeout_s = number("timeout_s (--timeout)", self.timeout_s, least=_LEAST_TIMEOUT_S, most=_MOST_TIMEOUT_S)
         for name, value in (("level", level), ("timeout_s", timeout_s)):
             object.__setattr__(self, name, value)
-        _ = self.card
+        _ = self.card, self._host_bytes
         if isinstance(self.stack, str):
             parse_stack(self.stack)
 
@@ -142,6 +146,11 @@ class Estimator:
     def card(self) -> Device:
         """Card of the jobs given by model or command."""
         return self.device if isinstance(self.device, Device) else find_device(self.device)
+
+    @cached_property
+    def _host_bytes(self) -> int | None:
+        size = parse_bytes(self.host_memory) if isinstance(self.host_memory, str) else self.host_memory
+        return None if size is None else whole("host_memory (--host-memory)", size, least=1)
 
     @cached_property
     def _artifact(self) -> tuple[str, Learned] | None:
@@ -309,6 +318,7 @@ class Estimator:
             True
         """
         _check_settings(job)
+        options = replace(options, host_bytes=self._host_bytes)
         deadline = Deadline.after(self.timeout_s)
         try:
             if not isinstance(self.tracer, str):
@@ -517,6 +527,7 @@ def estimate(
     parallel: str | None = None,
     world_size: int | None = None,
     nproc_per_node: int | None = None,
+    host_memory: int | str | None = None,
 ) -> Estimate:
     """Estimate the GPU memory of training or running `model` on `batch`.
 
@@ -568,6 +579,7 @@ def estimate(
             hsdp:RxS (R replicas of S shards); None for a single rank.
         world_size: Number of ranks; for hsdp, R times S.
         nproc_per_node: Number of ranks on each machine; default: the largest divisor of `world_size` that is at most 8.
+        host_memory: Main memory that the job may take, as for `Estimator`.
 
     Returns:
         The estimate, with sizes in bytes.
@@ -588,7 +600,7 @@ def estimate(
         >>> vramcast.gib(est.reserved), est.level
         ('... MiB', 0.9...)
     """
-    return Estimator(device if on is None else on, tracer, level, artifact, timeout_s, stack).estimate(
+    return Estimator(device if on is None else on, tracer, level, artifact, timeout_s, stack, None, host_memory).estimate(
         model, batch, batch_size=batch_size, seq=seq, image_size=image_size, num_classes=num_classes, lora=lora, qlora=qlora,
         labels=labels, loss=loss, optimizer=optimizer, lr=lr, precision=precision, mode=mode, steps=steps,
         zero_grad=zero_grad, overlap_inputs=overlap_inputs, checkpointing=checkpointing, channels_last=channels_last,
@@ -608,6 +620,7 @@ def estimate_command(
     timeout_s: float = 1800.0,
     artifact: str | os.PathLike[str] | None = None,
     bracket: bool | None = None,
+    host_memory: int | str | None = None,
     steps: int = 3,
     **options: Unpack[CommandOptions],
 ) -> Estimate:
@@ -626,6 +639,7 @@ def estimate_command(
         timeout_s: Time limit in seconds, over all runs of the job.
         artifact: Folder of a learned correction, as for `estimate`.
         bracket: Whether the job may also run on an infinitely slow card, as for `Estimator`.
+        host_memory: Main memory that the job may take, as for `Estimator`.
         steps: Least number of training steps to observe, if the command makes as many.
         options: Options of `Estimator.command`: `until`, `budget_s`, `memory`, `alloc_conf`, `world_size`,
             `nproc_per_node` and `ranks`.
@@ -644,7 +658,7 @@ def estimate_command(
         (True, ())
     """
     words = shlex.split(command) if isinstance(command, str) else list(command)
-    return Estimator(device if on is None else on, "nullgpu", level, artifact, timeout_s, stack, bracket).command(
+    return Estimator(device if on is None else on, "nullgpu", level, artifact, timeout_s, stack, bracket, host_memory).command(
         words, steps=steps, **options
     )
 
@@ -708,6 +722,8 @@ def _estimate(estimator: Estimator, job: Job, chosen: Compared, start_s: float) 
     on_card, larger = chosen.on_card, chosen.larger
     seen = on_card.seen
     job = job.with_inputs(seen.inputs)
+    if (limit_bytes := seen.trace.header.get(MPS_LIMIT)) is not None:
+        job = replace(job, memory_bytes=min(whole(MPS_LIMIT, limit_bytes, least=1), job.total_bytes))
     if seen.foreign:
         raise CannotEstimate(
             f"NVIDIA's own libraries were loaded together with the null GPU ({', '.join(seen.foreign)}), so the numbers are "
@@ -762,6 +778,7 @@ def _estimate(estimator: Estimator, job: Job, chosen: Compared, start_s: float) 
         without_workspaces=bare,
         seconds={"start": start_s, **on_card.seconds, "total": start_s + sum(on_card.seconds.values())},
         max_resident_bytes=seen.max_resident_bytes,
+        grown_bytes=seen.grown_bytes,
         other_rank=on_card.other_rank,
         adapted=seen.adapted,
     )

@@ -78,7 +78,7 @@ def _without_answer(ledger: Sequence[Entry], others: Mapping[Answers, Estimate |
         if isinstance(other, Estimate):
             why = other.course.ended if other.course.is_cut else ""
         else:
-            is_an_end = isinstance(other, JobError) and not (answers == "largest" and has_largest)
+            is_an_end = isinstance(other, JobError) and not other.is_of_machine and not (answers == "largest" and has_largest)
             why = "" if is_an_end else str(other)
         if why:
             found.add(f"another run, with {_NAMES[answers]} ({why[:_SHOWN]})")

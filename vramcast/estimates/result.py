@@ -149,7 +149,8 @@ class Estimate(Viewable):
         warnings: Remarks for the reader, one sentence each.
         seconds: Time spent on the estimate, in seconds, by part: start, trace, simulate, total, and learn if an artifact was
             applied.
-        max_resident_bytes: Peak of host memory (resident set) of the process that traced the job, in bytes.
+        max_resident_bytes: Peak of main memory (resident set) of the processes that traced the job, in bytes.
+        grown_bytes: The same without what the job's own process began with: Python, torch and vramcast; None: unknown.
         traits: The job's class, by trait, which selects its calibration; see `vramcast.learner.traits`.
         cudnn: Version of the cuDNN that chose the workspaces of convolutions; "" if none did.
         larger_plans: Peaks with the plans of a second cuDNN, at least as large, which every bound covers; None unless the cuDNN
@@ -201,6 +202,7 @@ class Estimate(Viewable):
     warnings: tuple[str, ...] = ()
     seconds: dict[str, float] = field(default_factory=dict)
     max_resident_bytes: int = 0
+    grown_bytes: int | None = None
     traits: Mapping[str, str] = field(default_factory=dict)
     cudnn: str = ""
     larger_plans: OtherPlans | None = None

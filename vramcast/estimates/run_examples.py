@@ -43,13 +43,8 @@ _SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "CUBLAS_WORKSPACE_
 _CANNOT = "cannot be estimated: "
 # Errors of the machine, not of the job, which may succeed later.
 _OF_THE_MACHINE = ("CompilerError", "CacheError", "NullGpuError", "WorkerError")
-_PACKAGES = ("torch", "torchvision", "timm", "transformers")
-# The code that determines features of a job.
-_FOLDERS = ("hardware", "jobs", "tracer", "simulator")
-_SUFFIXES = (".py", ".c", ".h", ".toml", ".txt")
-_OTHER_FILES = (
-    "learner/features.py", "learner/traits.py", "learner/traits.toml", "estimates/estimator.py", "estimates/learner_input.py",
-)  # fmt: skip
+_PACKAGES = ("torch", "torchvision", "timm", "transformers", "diffusers", "peft", "accelerate", "bitsandbytes", "torchao")
+_SUFFIXES = (".py", ".c", ".cpp", ".h", ".json", ".toml", ".txt")
 
 
 @dataclass(slots=True)
@@ -327,5 +322,5 @@ def _own_code() -> str:
 
 
 def _own_files() -> list[Path]:
-    files = [path for name in _FOLDERS for path in sorted((FOLDER / name).rglob("*")) if path.suffix in _SUFFIXES]
-    return [*files, *map(FOLDER.joinpath, _OTHER_FILES)]
+    found = (Path(folder, name) for folder, _, names in os.walk(FOLDER, followlinks=True) for name in names)
+    return sorted(path for path in found if path.suffix in _SUFFIXES)

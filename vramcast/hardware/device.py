@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from vramcast.core.brief import brief
@@ -190,3 +191,9 @@ class Device:
             **{field: getattr(self, field) for field in _IN_CONFIG},
         }
         return ";".join(f"{key}={value}" for key, value in pairs.items())
+
+
+def mps_limit(environment: Mapping[str, str]) -> int | None:
+    """Return the memory that MPS leaves to a process on a card; None: all. spec: CUDA MPS, "0=1G,1=512M"."""
+    found = re.findall(r"=([0-9]+)([GM])", environment.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "").upper())
+    return min((int(number) << {"G": 30, "M": 20}[unit] for number, unit in found), default=None)

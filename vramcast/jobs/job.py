@@ -64,7 +64,7 @@ _RANGES = {"int64": (INT64_LEAST, INT64_MOST), "uint8": (0, 255), "bool": (0, 1)
 _CODES: dict[str, Literal["q", "i", "h", "b", "B", "?"]] = {
     "int64": "q", "int32": "i", "int16": "h", "int8": "b", "uint8": "B", "bool": "?",
 }  # fmt: skip
-_DIGITS = r"\d{1,19}"  # an int64 has no more
+_DIGITS = r"[0-9]{1,19}"  # an int64 has no more
 _DIMENSION = rf"(?:{_DIGITS}\.\.)?{_DIGITS}"
 _TENSOR = re.compile(
     rf"({_DIMENSION}(?:x{_DIMENSION})*)(?::((?:torch\.)?[a-z]+\d*)(?:[<:]({_DIGITS}))?(?:=(-?{_DIGITS})(\.{_DIGITS})?)?)?"

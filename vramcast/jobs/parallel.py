@@ -13,7 +13,7 @@ from vramcast.jobs.ranks import World
 
 Kind = Literal["ddp", "fsdp", "hsdp"]
 KINDS: Final = ("ddp", "fsdp", "hsdp:RxS")  # as users write them
-_HSDP: Final = re.compile(r"hsdp:(\d{1,9})x(\d{1,9})")
+_HSDP: Final = re.compile(r"hsdp:([0-9]{1,9})x([0-9]{1,9})")
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,7 +197,7 @@ class JobText:
             raise UsageError(f"--batch gives each tensor, and {', '.join(given)} asks for the usual ones: omit one of them.")
         scheme = (self.target or "").partition(":")[0]
         number = self.batch[0] if len(self.batch) == 1 else ""
-        if number.isdecimal() and scheme in REGISTRIES:
+        if number.isascii() and number.isdecimal() and scheme in REGISTRIES:
             raise UsageError(
                 f"--batch {number} is a tensor of {number} numbers: for {number} samples, write --batch-size {number}."
             )

@@ -45,6 +45,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         "noop_calls": list(estimate.noop_calls),
         "host_reads": estimate.host_reads,
         "host_peak_bytes": estimate.max_resident_bytes,
+        "host": {"peak_bytes": estimate.max_resident_bytes or None, "of_job_bytes": estimate.grown_bytes},
         "warnings": list(estimate.warnings),
     }
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from vramcast.core.main_memory import own_group
 from vramcast.core.process_tree import descendants
 
 _NAME: Final = "vramcast-{pid}-{number}"
@@ -79,7 +80,7 @@ def control_groups(count: int, size_bytes: int, own: tuple[Path, int] | None = N
     Raises:
         OSError: This machine permits no groups; the message gives the reason.
     """
-    folder, version = own or _own()
+    folder, version = own or own_group()
     _remove_left(folder)
     if version == 2:
         _hand_down(folder)
@@ -99,36 +100,12 @@ def control_groups(count: int, size_bytes: int, own: tuple[Path, int] | None = N
 def refusal() -> str:
     """Return the reason why this machine permits no groups, without trying to make one; "": it may permit them."""
     try:
-        folder, version = _own()
+        folder, version = own_group()
         if version == 2 and "memory" not in (folder / "cgroup.controllers").read_text().split():
             return f"{folder} does not delegate memory limits"
         return "" if os.access(folder, os.W_OK) else f"{folder} is not writable"
     except OSError as error:
         return str(error)
-
-
-def _own() -> tuple[Path, int]:
-    """Return the folder of this process's group that counts memory, and the version.
-
-    Raises:
-        OSError: There is none.
-    """
-    lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
-    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
-    for _, controllers, path in lines:
-        for _, place, kind, options, *_ in mounts:
-            if "memory" in controllers.split(",") and kind == "cgroup" and "memory" in options.split(","):
-                return _below(Path(place), path), 1
-    for _, controllers, path in lines:
-        for _, place, kind, *_ in mounts:
-            if not controllers and kind == "cgroup2":
-                return _below(Path(place), path), 2
-    raise FileNotFoundError("no control groups are mounted")
-
-
-def _below(place: Path, path: str) -> Path:
-    whole = place / path.lstrip("/")
-    return whole if whole.exists() else place  # a container may see its own group as the root
 
 
 def _hand_down(folder: Path) -> None:

@@ -23,6 +23,7 @@ from vramcast.jobs.job import Job, Training
 from vramcast.jobs.optimizers import is_code
 from vramcast.jobs.targets import refusal
 from vramcast.jobs.text import JobText
+from vramcast.service.worker_answer import check_numbers
 
 KINDS: Final = ("target", "trace", "run", "command")
 _OF_ALL: Final = frozenset({*KINDS, "level", "wait_s"})
@@ -163,6 +164,7 @@ def _remembered(body: bytes) -> Question:
 def _question(body: bytes) -> Question:
     asked = read_model(JobRequest, body)
     values = asked.model_dump()
+    check_numbers(values)
     given = [kind for kind in KINDS if values[kind] is not None]
     if len(given) != 1:
         raise UsageError(f"The request has {' and '.join(given) or 'no job'}: give exactly one of {', '.join(KINDS)}.")

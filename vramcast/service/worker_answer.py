@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError as SchemaError
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, model_validator
 
-from vramcast.core.errors import WorkerError
+from vramcast.core.errors import UsageError, WorkerError
 from vramcast.jobs.shell.plan import Step, from_plain
 from vramcast.service.responses import Estimate, Verdict, Words
 
@@ -100,20 +100,20 @@ def read_answer(line: bytes) -> dict[str, Any]:
             if not found["estimate"].keys() <= _schema().schema["properties"].keys():
                 raise ValueError("a field that is not in the schema")
             Verdict.model_validate(found["estimate"]["verdict"])
-            _check_numbers(found["estimate"])
+            check_numbers(found["estimate"])
     except (ValidationError, SchemaError, ValueError, RecursionError) as error:
         raise WorkerError(f"The job's process returned an invalid answer ({_short(error)}).") from None
     answer: dict[str, Any] = found
     return answer
 
 
-def _check_numbers(part: Any) -> None:
-    """Raise ValueError if a number is not one for all JSON readers."""
+def check_numbers(part: Any) -> None:
+    """Raise UsageError if a number is not one for all JSON readers."""
     if isinstance(part, dict | list):
         for one in part.values() if isinstance(part, dict) else part:
-            _check_numbers(one)
+            check_numbers(one)
     elif isinstance(part, int) and abs(part) > _LARGEST:
-        raise ValueError("a number is too large")
+        raise UsageError(f"The number {part} is too large: at most {_LARGEST} (2^53) is possible.")
 
 
 def _short(error: Exception) -> str:

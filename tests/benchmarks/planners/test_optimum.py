@@ -68,6 +68,7 @@ def test_rejects_too_many_blocks() -> None:
         optimum.exact(Lifetimes(many, np.full(11, 512), many, many + 1, 12))
 
 
+@pytest.mark.release
 @hypothesis_settings(deadline=None, max_examples=15)
 @given(blocks=dense(9))
 def test_cp_sat_agrees_with_exact_search(blocks: Lifetimes) -> None:

@@ -38,6 +38,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.release
 def test_follows_published_schema() -> None:
     pytest.importorskip("check_jsonschema")
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-actions", str(ACTION)]

@@ -67,6 +67,7 @@ def test_commit_passes_only_if_jobs_fit(tmp_path: Path) -> None:
     assert run(project, "git", "log", "--format=%s").stdout.split() == ["24GiB"]
 
 
+@pytest.mark.release
 def test_manifest_is_valid() -> None:
     clientlib = pytest.importorskip("pre_commit.clientlib")
     (hook,) = clientlib.load_manifest(str(HOOKS))

@@ -95,7 +95,7 @@ answer = (os.getppid(), {n})
     assert len(pids) == 3
     assert {pid for pid, _ in met("again", 3)} == pids
     worker.close()
-    wait_for(lambda: not any(map(runs, pids)), 2.0)
+    wait_for(lambda: not any(map(runs, pids)))
 
 
 @on_linux
@@ -147,5 +147,5 @@ def test_all_lanes_end_with_their_caller(tmp_path: Path, death: signal.Signals) 
     jobs_pids = [int(path.read_text()) for path in paths]
     parents = [int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) for pid in jobs_pids]
     caller.send_signal(death)
-    caller.communicate(timeout=5.0)
-    wait_for(lambda: not any(map(runs, [*jobs_pids, *parents])), 3.0)
+    caller.communicate(timeout=60)
+    wait_for(lambda: not any(map(runs, [*jobs_pids, *parents])))

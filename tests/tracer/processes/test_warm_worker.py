@@ -70,7 +70,7 @@ def number(n: int) -> str:
     return f"answer = {n}"
 
 
-def wait_for(condition: Callable[[], Any], limit_s: float = 20.0) -> None:
+def wait_for(condition: Callable[[], Any], limit_s: float = 60.0) -> None:
     end = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < end
@@ -286,14 +286,15 @@ def test_jobs_children_end_with_it(worker: WarmWorker, tmp_path: Path) -> None:
     code += f"        {SLEEPS.format(path=str(path))}\n    os._exit(0)\n"
     code += f"while not (os.path.exists({str(path)!r}) and os.path.getsize({str(path)!r})): pass"
     pids = ask(worker, code)
-    wait_for(lambda: not any(map(runs, [*pids, int(path.read_text())])), 2.0)
+    wait_for(lambda: not any(map(runs, [*pids, int(path.read_text())])))
 
 
 def test_late_job_ends_with_its_children(worker: WarmWorker, tmp_path: Path) -> None:
     path = tmp_path / "pid"
     with pytest.raises(TimeLimit, match=r"did not end within 0\.5 s"):
         ask(worker, f"import os\nif os.fork() == 0: os.setsid()\n{SLEEPS.format(path=str(path))}", timeout_s=0.5)
-    wait_for(lambda: not runs(int(path.read_text())), 2.0)
+    # On a slow machine it may have ended before it could say its number.
+    wait_for(lambda: not (path.exists() and path.read_text()) or not runs(int(path.read_text())))
     assert ask(worker, number(1)) == 1
 
 
@@ -323,8 +324,8 @@ def test_worker_and_job_end_with_caller(tmp_path: Path, death: signal.Signals) -
     parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     assert parent != caller.pid
     caller.send_signal(death)
-    caller.communicate(timeout=2.0)
-    wait_for(lambda: not runs(pid) and not runs(parent), 2.0)
+    caller.communicate(timeout=60)
+    wait_for(lambda: not runs(pid) and not runs(parent))
     assert not lent.exists()
 
 
@@ -337,7 +338,7 @@ def test_importing_worker_ends_with_its_caller(tmp_path: Path) -> None:
     wait_for(lambda: path.exists() and path.read_text() != "")
     caller.kill()
     caller.wait()
-    wait_for(lambda: not runs(int(path.read_text())), 2.0)
+    wait_for(lambda: not runs(int(path.read_text())))
 
 
 def test_script_output_passes_and_models_does_not(worker: WarmWorker, capfd: pytest.CaptureFixture[str]) -> None:

@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vramcast.core import progress
 from vramcast.core.progress import Stage
+from vramcast.hardware.device import mps_limit
 from vramcast.hardware.throughput import Roofline
 from vramcast.jobs.job import Job
 from vramcast.jobs.ranks import Rank
 from vramcast.tracer.format.ledger import Entered
 from vramcast.tracer.format.nccl_calls import sized
-from vramcast.tracer.format.trace import CIRCUMSTANCES, COURSE, LOOPS, PROMPT, SAVED, SERVING, SHARDING, Trace
+from vramcast.tracer.format.trace import CIRCUMSTANCES, COURSE, LOOPS, MPS_LIMIT, PROMPT, SAVED, SERVING, SHARDING, Trace
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.replacement import Replaced
 from vramcast.tracer.nullgpu.child import compilers, lifetimes
@@ -203,6 +204,8 @@ class Watched:
             header[SHARDING] = self.recorder.holdings.to_header()
         if self._accounts:
             header[SERVING] = self._accounts
+        if limit_bytes := mps_limit(os.environ):
+            header[MPS_LIMIT] = limit_bytes
         if self._prompt:
             header[PROMPT] = self._prompt
         trace = self.recorder.stop(header=header, workspace_sizes=sizes)

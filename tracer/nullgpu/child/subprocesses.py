@@ -50,7 +50,7 @@ _CLAIM, _SAID = ".claim", ".process"  # written when a process touches the card,
 _SHOWN: Final = 80  # arbitrary: characters of a process's command in a warning
 # Time for the other processes to report their memory. A job is killed some time after it should have stopped.
 _PATIENCE_S: Final = 10.0  # arbitrary
-_SHARE: Final = 0.1  # arbitrary
+_SHARE: Final = 0.2  # arbitrary; with 0.1, a process had a second of a limit of 15 s, too little on a busy machine
 _LOOK_S: Final = 0.02  # arbitrary
 
 
@@ -263,7 +263,7 @@ def end_others(limit_s: float | None) -> None:
     """End the other processes of the job that use the card, and wait until they have reported their memory.
 
     Args:
-        limit_s: Time limit of the job; a tenth of it is the longest wait.
+        limit_s: Time limit of the job; a fifth of it is the longest wait.
     """
     if not (folder := os.environ.get(LENT)):
         return

@@ -36,7 +36,7 @@ from vramcast.tracer.processes.thread_pool import in_parallel, n_lanes
 if TYPE_CHECKING:
     from vramcast.estimates.result import Estimate
 
-_SIZE = r"\d{1,18}"  # an int64 has no more digits
+_SIZE = r"[0-9]{1,18}"  # an int64 has no more digits
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
