@@ -221,6 +221,25 @@ LATE: Final[tuple[Late, ...]] = (
             ("= 15, 65_536", "= 1, 65_536"),
         ),
     ),
+    Late(
+        "schedules/teacher_from_epoch.py",
+        "teacher from an epoch, fits",
+        (
+            "if epoch < self.start_epoch",
+            "self.teacher = mlp(",
+            "distiller.start_epoch_hook(epoch)",
+            "start_epoch = 20",
+            "if self.teacher is not None:",
+        ),
+        (("start_epoch = 20", "start_epoch = 1"), ("range(60)", "range(3)")),
+    ),
+    Late(
+        "schedules/accumulation_micro.py",
+        "harmless: more micro-batches from a step",
+        (),
+        (("2_000", "3"), ("8_000", "6"), ("20_000", "8")),
+    ),
+    Late("schedules/lazy_r1.py", "harmless: gradient penalty every 16 steps", (), (("16, 10.0, 80_000", "4, 10.0, 10"),)),
     Late("schedules/freeze_out.py", "harmless: freezing", (), (("total_steps = 30_000", "total_steps = 30"),)),
     Late(
         "phases/swa_last_quarter.py",
