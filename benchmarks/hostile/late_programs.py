@@ -40,7 +40,7 @@ _COLUMNS: Final = ("program", "kind", "verdict", "said, GiB", "truth, GiB", "rat
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What a program needs in bytes, `low` with the best use of the cache, `high` as the allocator behaves on a large card."""
+    """The need of a program in bytes: `low` with the best use of the cache, `high` as the allocator behaves on a large card."""
 
     fits: bool
     low: int
@@ -49,7 +49,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was said of a program: the JSON, empty without one, the exit code (None: too late), and the time."""
+    """The answer to a program: the JSON, empty without one, the exit code (None: too late), and the time."""
 
     said: dict[str, Any]
     code: int | None
@@ -159,7 +159,7 @@ def right_lines(late: Late, text: str) -> set[int]:
 
 
 def judged(late: Late, truth: Truth, answer: Answer, program: Path) -> str:
-    """Return the judgement in a word or two."""
+    """Return the judgement, in up to four words."""
     said, size = answer.verdict, answer.size_bytes
     if said == "uncertain":
         if late.is_harmless:

@@ -1,4 +1,4 @@
-"""A detector whose data set is told the epoch: mosaics are closed, and the images become larger, in the last epochs (YOLO)."""
+"""A detector whose data set receives the epoch: mosaics are closed, and the images become larger, in the last epochs (YOLO)."""
 
 import torch
 from torch import nn

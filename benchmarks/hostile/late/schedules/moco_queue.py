@@ -1,4 +1,4 @@
-"""SwAV's queue: stored embeddings join the batch from epoch `epoch_queue_starts` on; it is small beside the model."""
+"""SwAV's queue: stored embeddings join the batch from epoch `epoch_queue_starts` on; it is much smaller than the model."""
 
 import torch
 import torch.nn.functional as F
