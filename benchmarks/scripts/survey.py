@@ -50,7 +50,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A run's verdict; peaks in bytes, None without any; `growth`: bytes that a loop keeps with each step."""
+    """A run's verdict; peaks in bytes, None without any; `growth`: kept with each step; `said`: fits or not."""
 
     name: str
     verdict: str
@@ -61,6 +61,7 @@ class Outcome:
     allocated: int | None = None
     message: str = ""
     growth: int = 0
+    said: str = ""
 
 
 def missing(entry: Entry, sources: Path) -> str:
@@ -157,6 +158,7 @@ def run(entry: Entry, sources: Path, data: Path, timeout_s: float) -> Outcome:
     return Outcome(
         entry.name, verdict, done.returncode, seconds, peaks.get("process"), peaks.get("reserved"), peaks.get("allocated"),
         ended or ("" if verdict is Verdict.ANSWERED else said), (found.get("growth") or {}).get("bytes_per_step", 0),
+        str((found.get("verdict") or {}).get("value", "")),
     )  # fmt: skip
 
 
@@ -190,11 +192,12 @@ def report(outcomes: Sequence[Outcome]) -> str:
                 f"{one.seconds:.0f}",
                 *sizes,
                 one.verdict,
+                one.said or "-",
                 one.growth or "-",
                 one.message[:90] or notes.get(one.name, ""),
             ]
         )
-    columns = ["run", "exit", "s", "process", "reserved", "allocated", "verdict", "growth", ""]
+    columns = ["run", "exit", "s", "process", "reserved", "allocated", "verdict", "said", "growth", ""]
     answered, possible = share(outcomes)
     said = f"{answered} of {possible} answer ({100 * answered / max(possible, 1):.0f} %; the aim is {100 * _TARGET:.0f} %)"
     growing = sum(outcome.growth > 0 for outcome in outcomes)
