@@ -99,9 +99,11 @@ def test_includes_first_evaluation_and_checkpoint(run: Callable[..., tuple[int, 
     code, said, _ = run(EPOCHS, str(mine))
     assert code == 0
     phases = {phase["name"]: phase for phase in said["phases"]}
-    assert {name: (phase["reached"], phase["steps"]) for name, phase in phases.items()} == {
-        "build": (True, 0), "training": (True, 3), "evaluation": (True, 2), "checkpoint": (True, 3),
-    }  # fmt: skip
+    assert {name: phase["reached"] for name, phase in phases.items()} == dict.fromkeys(phases, True)
+    seen = said["seen"]
+    assert (seen["of_steps"], seen["to_end"]) == (256_000, True)
+    assert seen["steps"] == phases["training"]["steps"] < 200
+    assert 3 <= seen["evaluations"] < 20
     assert phases["evaluation"]["peaks"]["allocated"] > phases["training"]["peaks"]["allocated"]
     assert said["peaks"]["allocated"] == phases["evaluation"]["peaks"]["allocated"]
     assert (said["not_reached"], said["ended"], said["upper_bound"]["covers"]) == ([], None, "all")
@@ -112,8 +114,8 @@ def test_includes_first_evaluation_and_checkpoint(run: Callable[..., tuple[int, 
 @pytest.mark.integration
 def test_bound_excludes_unreached_phases(run: Callable[..., tuple[int, dict[str, Any], str]], tmp_path: Path) -> None:
     code, said, _ = run(EPOCHS, str(tmp_path / "x"), options=("--until", "steps"))
-    assert (code, said["not_reached"], said["upper_bound"]["covers"]) == (0, ["evaluation"], "what was reached")
-    assert any("evaluation" in warning for warning in said["warnings"])
+    assert (code, said["not_reached"], said["upper_bound"]["covers"]) == (0, ["what follows the last step"], "what was reached")
+    assert any("what follows the last step" in warning for warning in said["warnings"])
 
 
 @pytest.mark.integration
@@ -144,10 +146,10 @@ def test_early_end_never_fits(call: Call, tracer: object, tmp_path: Path) -> Non
     path.write_text(textwrap.dedent(RAISES))
     code, out, _ = call("check", "--on", "t4", "--", str(path))
     assert (code, out.startswith("uncertain: the command ended early")) == (4, True)
-    for text, expected in ((STEPS, 0), (BY_HAND, 4)):  # its no_grad may be an evaluation's
+    for text in (STEPS, BY_HAND):
         path.write_text(textwrap.dedent(text))
-        for options in ((), ("--strict",)):
-            code, _, _ = call("check", "--on", "t4", "--until", "steps", *options, "--", str(path))
+        for options, expected in (((), 0), (("--strict",), 0), (("--until", "steps"), 4)):
+            code, _, _ = call("check", "--on", "t4", *options, "--", str(path))
             assert code == expected
 
 

@@ -43,7 +43,7 @@ def script(tracer: Callable[[], Any], tmp_path: Path) -> Callable[..., Path]:
 
 
 def _estimate(path: Path, **options: Any) -> Estimate:
-    given = {"until": "evaluation", "budget_s": 0.5, "memory": _SMALL_BYTES, **options}
+    given = {"budget_s": 5.0, "memory": _SMALL_BYTES, **options}
     return Estimator("rtx4060", "nullgpu").command([str(path)], **given)
 
 
@@ -56,18 +56,24 @@ def test_predicts_step_that_fills_card(script: Callable[..., Path], tracer: Call
     assert found.job.command is not None
     assert (found.growth.bytes_per_step, found.growth.where) == (rows * 4096, f"{path}:8")
     assert (found.growth.steps_known, found.verdict.value) == (100_000, "does not fit")
-    job = replace(found.job, command=replace(found.job.command, until="end", budget_s=None))
+    job = replace(found.job.with_training(steps=10_000), command=replace(found.job.command, until="steps", budget_s=None))
     died = tracer().observe(job, RunOptions(context_bytes=found.context.bytes), timeout_s=600)
     assert died.out_of_memory
     assert died.steps + 1 == found.growth.full_at_step
 
 
-def test_shorter_training_is_uncertain(script: Callable[..., Path]) -> None:
-    found = _estimate(script(steps=200), memory=8 << 30)
+def test_growth_of_a_shorter_training_is_seen_to_its_end(script: Callable[..., Path]) -> None:
+    found = _estimate(script(steps=200), memory=8 << 30, budget_s=30.0)
     assert found.growth is not None
-    assert (found.growth.steps_known, found.verdict.value) == (200, "uncertain")
+    assert (found.growth.steps_known, found.verdict.value) == (200, "fits")
+    assert found.allocated > 200 * 2 * MIB
+    assert found.growth.where.endswith("train.py:8")
+
+
+def test_growth_beyond_the_budget_is_uncertain(script: Callable[..., Path]) -> None:
+    found = _estimate(script(steps=200), memory=8 << 30, budget_s=0.0)
+    assert found.verdict.value == "uncertain"
     assert "train.py:8" in found.verdict.reason
-    assert "train.py:8" in str(found)
 
 
 @pytest.mark.parametrize("kept", ["collections.deque(maxlen=3)", "collections.deque(maxlen=50)"])
@@ -78,4 +84,7 @@ def test_bounded_memory_is_no_growth(script: Callable[..., Path], kept: str) -> 
 def test_answer_is_independent_of_step_budget(script: Callable[..., Path]) -> None:
     path = script()
     fast, slow = (_estimate(path, memory=8 << 30, budget_s=budget_s) for budget_s in (3.0, 0.2))
-    assert (fast.growth, fast.reserved, fast.steps) == (slow.growth, slow.reserved, slow.steps)
+    for found in (fast, slow):
+        assert found.growth is not None
+        assert (found.growth.bytes_per_step, found.growth.steps_seen) == (2 * MIB, 128)
+        assert (found.growth.full_at_step, found.verdict.value) == (fast.growth and fast.growth.full_at_step, "does not fit")

@@ -146,7 +146,7 @@ def test_checks_a_command(call: Call, project: Path, needs_null_gpu: None) -> No
         "import torch\nmodel = torch.nn.Linear(1024, 1024).cuda()\noptimizer = torch.optim.SGD(model.parameters())\n"
         "for _ in range(5):\n    model(torch.zeros(8, 1024).cuda()).sum().backward()\n    optimizer.step()\n"
     )
-    jobs(project, '[tool.vramcast.jobs.train]\ncommand = "python train.py"\ndevice = "t4"\nuntil = "steps"\n')
+    jobs(project, '[tool.vramcast.jobs.train]\ncommand = "python train.py"\ndevice = "t4"\nuntil = "end"\n')
     code, out, err = call("check")
     assert code == 0, out + err
     assert out.splitlines()[1].split()[0] == "train"

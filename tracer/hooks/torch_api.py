@@ -77,6 +77,10 @@ FSDP1_FLAT: Final = "_flat_param"
 FSDP1_FLATTENED: Final = "_fsdp_flattened"
 FSDP1_FULL_SIZE: Final = "_unpadded_unsharded_size"
 FSDP1_SHARD: Final = "_local_shard"
+# spec: torch 2.6 to 2.15, torch/utils/data/dataloader.py, attributes of the iterators of data loaders
+LOADER_SAMPLER: Final = "_sampler_iter"
+LOADER_INDICES: Final = "_index_sampler"
+LOADER_FETCHER: Final = "_dataset_fetcher"
 DTENSOR_HERE: Final = "_local_tensor"
 
 # The first exists since 2.10, the second in 2.6 and 2.9.
@@ -218,7 +222,6 @@ REPLACED: Final[dict[str, tuple[str, ...]]] = {
     "color_of_ranks": ("torch.distributed.distributed_c10d:_process_group_color",),
     "share_among_ranks": (f"{SYMMETRIC_MEMORY}:enable_symm_mem_for_group",),
     "run_backward": ("torch.autograd:_engine_run_backward",),
-    "make_pass": ("torch.utils.data.dataloader:_BaseDataLoaderIter.__init__",),
     "begin_pass": ("torch.utils.data.dataloader:_BaseDataLoaderIter._reset",),
     "next_batch": ("torch.utils.data.dataloader:_BaseDataLoaderIter.__next__",),
     # Of torch.compile.

@@ -32,6 +32,7 @@ class Loop:
         ends: Places in the history at which its first steps ended.
         length: Number of its steps, if known.
         is_cut: Whether it was ended before its own end.
+        is_sampled: Whether it has left out steps.
     """
 
     number: int
@@ -39,6 +40,7 @@ class Loop:
     ends: list[int] = field(default_factory=list)
     length: int | None = None
     is_cut: bool = False
+    is_sampled: bool = False
 
 
 class Watcher(Protocol):
@@ -57,6 +59,7 @@ class Loops:
     Args:
         position: Returns the place in the allocator's history.
         watch: The loop to watch, and the number of steps; None: none.
+        steps_known: Returns the number of training steps of the whole job, if known.
 
     Attributes:
         all: In the order in which they began.
@@ -64,18 +67,33 @@ class Loops:
         watcher: Records the allocating lines of live blocks while a loop is watched.
     """
 
-    def __init__(self, position: Callable[[], int], watch: LoopWatch | None) -> None:
+    def __init__(
+        self, position: Callable[[], int], watch: LoopWatch | None, steps_known: Callable[[], int | None] = lambda: None
+    ) -> None:
         self.all: list[Loop] = []
         self.is_over = False
         self.watcher: Watcher | None = None
-        self._position, self._watch = position, watch
+        self._position, self._watch, self._steps_known = position, watch, steps_known
         self._n_loops = 0
         self._training: Loop | None = None
         self._evaluation: Loop | None = None
 
-    def batches(self, loop: Loop | None, usual: int) -> int:
-        """Return the number of batches to take from a data loader: as usual, or the number of steps of a watched loop."""
-        return usual if self._watch is None or loop is None or loop.number != self._watch.number else self._watch.steps
+    @property
+    def watches_evaluation(self) -> bool:
+        """Return whether a loop without training is watched."""
+        return self._watch is not None and not self._watch.is_training
+
+    def jumped(self, *, trains: bool, grows: bool) -> None:
+        """Record that a loop left out steps: its next one does not follow the last.
+
+        Args:
+            trains: Whether they were training steps.
+            grows: Whether each of them keeps more.
+        """
+        current = self._training if trains else self.all[-1] if self.all else None
+        if current is not None:
+            current.is_cut |= grows and not current.is_sampled
+            current.is_sampled = True
 
     def begin(self, phase: str) -> Loop:
         """Return a loop that begins."""
@@ -104,7 +122,7 @@ class Loops:
 
     def step_ends(self, loop: Loop) -> None:
         """Record that a step of a loop has ended."""
-        if len(loop.ends) >= MOST_WATCHED or self.is_over:
+        if loop.is_sampled or len(loop.ends) >= MOST_WATCHED or self.is_over:
             return
         is_watched = self._watch is not None and loop.number == self._watch.number
         if is_watched:
@@ -115,6 +133,8 @@ class Loops:
         if self._watch is not None and is_watched:
             done = len(loop.ends)
             self.is_over = loop.is_cut = done == self._watch.steps
+            if self.is_over and loop.phase == TRAINING:
+                loop.length = self._steps_known()
             if self.watcher is not None and (self.is_over or (done >= _FIRST_LOOK and done & (done - 1) == 0)):
                 self.watcher.look(loop)
 

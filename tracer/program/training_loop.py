@@ -5,34 +5,31 @@
 A step is a training step: an optimizer has stepped after a backward pass. So a library that steps its optimizer once for
 each group of parameters makes one step, and a job with two optimizers has made a step when both have.
 
-After the last wanted step, a command is followed through its next evaluation; data loaders then end early, so that an epoch
-ends. The command is stopped at a safe place: before the next forward or backward pass, or before the next batch.
+After the last wanted step, a command is followed to its end with its loops sampled (`sampled_loops`), or through its next
+evaluation. It is stopped at a safe place: before the next forward or backward pass, or before the next batch.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final
 
 from vramcast.core import progress
 from vramcast.core.progress import Stage
 from vramcast.jobs.job import Until
-from vramcast.tracer.program.evaluations import CUT_SHORT, evaluates_within, may_evaluate
 from vramcast.tracer.program.loops import EVALUATION, TRAINING, Loop, Loops
-from vramcast.tracer.program.steadiness import Steadiness, next_change
+from vramcast.tracer.program.sampled_loops import SampledLoops
 from vramcast.tracer.protocol.run_options import LoopWatch
 
 BUILD, CHECKPOINT = "build", "checkpoint"
 PHASES: Final = (BUILD, TRAINING, EVALUATION, CHECKPOINT)
-_BATCHES: Final = 3  # arbitrary: batches of a data loader that is cut; the second meets memory left by the first
 _PATIENCE: Final = 10  # arbitrary: multiple of the wanted steps that one optimizer makes while another makes none
-_MARGIN: Final = 2  # arbitrary: steps may become that much faster
 
 
 class StopJob(BaseException):
@@ -60,9 +57,7 @@ class _Optimizer:
 
 @dataclass(slots=True)
 class _Loader:
-    is_late: bool  # it began after the last wanted step
     trained: tuple[int, int]  # steps and backward passes before it began
-    batches: int = 0
     loop: Loop | None = None  # a loop without training
 
 
@@ -98,13 +93,18 @@ class Course:
         limits: Limits for following it; None: to its end, whatever it does, and nothing is cut.
         position: Returns the place in the allocator's history.
         watch: The loop to watch; None: none.
-        totals: See `Steadiness`; None: the steps are not compared.
+        totals: See `SampledLoops`; None: no loop is sampled.
 
     Attributes:
         loops: The job's observed loops.
         spans: (place in the history, phase) where each phase begins.
         counts: For each phase: its number of occurrences; forward passes of an evaluation, files written.
         in_backward: Number of running backward passes, nested in each other.
+        in_forward: Whether a whole model is running.
+        is_rank: Whether the job has other ranks.
+        backwards: Number of completed backward passes.
+        work: Number of forward and backward passes begun, and of steps.
+        sampled: The sampled loops; None: none is sampled.
         is_stopped: Whether the job was stopped, because enough was observed or from outside.
         stopped_by: The reason for a stop from outside, in words.
     """
@@ -113,28 +113,26 @@ class Course:
         self, limits: Limits | None, position: Callable[[], int], watch: LoopWatch | None = None,
         totals: Callable[[], tuple[int, int, int, int]] | None = None,
     ) -> None:  # fmt: skip
-        self.loops = Loops(position, watch)
+        self.loops = Loops(position, watch, lambda: self.sampled.steps_known() if self.sampled is not None else None)
         self.spans: list[tuple[int, str]] = [(0, BUILD)]
         self.counts = dict.fromkeys(PHASES, 0)
         self._limits = limits
         self._position = position
         self._main = threading.get_ident()
         self._optimizers: dict[int, _Optimizer] = {}
-        self._backwards = 0
+        self.backwards = 0
         self.in_backward = 0
         self._by_hand = self._by_hand_at = 0  # steps of a job without an optimizer, and the last one's backward pass
         self._loaders: weakref.WeakKeyDictionary[Any, _Loader] = weakref.WeakKeyDictionary()
-        self._endless: weakref.WeakSet[Any] = weakref.WeakSet()
         self._enough_at: float | None = None
         self._evaluated = False  # after a step
-        self._may_evaluate = True
-        self._evaluates_within = False  # in the loops that train, under a condition
-        self._is_shortened = False  # a pass over the training data was ended early
-        has_end = limits is not None and limits.until == "evaluation" and limits.budget_s is not None
-        self._steadiness = Steadiness(totals) if totals is not None and has_end else None
-        self._compares_passes = False  # over the data, in place of steps: they are cut short, so their lengths say nothing
-        self._is_steady = False
-        self._is_cut = False  # the budget ended inside an evaluation
+        self._left_out = 0  # steps that sampled loops left out
+        self._last_place = "the last step"  # where the job was stopped
+        self.in_forward = False
+        self.is_rank = False
+        self.work = 0
+        is_sampled = limits is not None and limits.until != "steps" and totals is not None
+        self.sampled = SampledLoops(self, totals) if is_sampled and totals is not None else None
         self.stopped_by = ""
         self.is_stopped = self._is_ours = False
 
@@ -150,14 +148,14 @@ class Course:
 
     def stepped(self, optimizer: Any) -> None:
         """Record that an optimizer has stepped."""
+        self.work += 1
         self.steps_now(optimizer)
         self._count(self._optimizers[id(optimizer)])
 
     def _count(self, known: _Optimizer) -> None:
-        backwards = self._backwards + bool(self.in_backward)  # an optimizer may step inside the backward pass
+        backwards = self.backwards + bool(self.in_backward)  # an optimizer may step inside the backward pass
         before = self.steps
         if backwards > known.after_backward:
-            self._look_at_source()
             known.steps += 1
             known.after_backward = backwards
             known.calls, known.calls_before = 0, known.calls
@@ -172,11 +170,12 @@ class Course:
         """Record that the forward pass of a whole model begins."""
         if self.in_backward or threading.get_ident() != self._main:
             return
+        self.work += 1
         trains = any(parameter.requires_grad for parameter in module.parameters())
         if trains and has_grad:
             self._steps_unseen()
             self._step_by_hand()
-            if not self._backwards:  # perhaps there never will be one
+            if not self.backwards:  # perhaps there never will be one
                 self._passes()
             self._boundary(TRAINING)
         elif trains and not module.training:
@@ -185,7 +184,7 @@ class Course:
             self.counts[EVALUATION] += 1
             self._evaluated |= self.steps > 0
         else:
-            if not self._backwards:  # a job with inference only
+            if not self.backwards:  # a job with inference only
                 self._passes()
             self._boundary(None)
 
@@ -199,52 +198,31 @@ class Course:
             self._boundary(TRAINING)
             if self.loops.watcher is not None:
                 self.loops.watcher.calls_backward()
+        self.work += 1
         self.in_backward += 1
         try:
             yield
         finally:
             self.in_backward -= 1
-            self._backwards += not self.in_backward
+            self.backwards += not self.in_backward
 
-    def begins(self, loader: Any) -> None:
-        """Record that a pass over the data begins again, by the same iterator of a data loader."""
-        self._loaders.pop(loader, None)
-
-    def never_ends(self, loader: Any) -> None:
-        """Record that an iterator of a data loader has no end, and that its reader may count on it: it is not cut."""
-        self._endless.add(loader)
-
-    def gives(self, loader: Any, *, has_grad: bool) -> bool:
-        """Return whether an iterator of a data loader shall give another batch; otherwise its pass over the data ends
-        there.
+    def gives(self, loader: Any, *, has_grad: bool) -> None:
+        """Record that an iterator of a data loader gives another batch.
 
         Args:
             loader: The iterator.
             has_grad: Whether autograd is on; while it is off, nothing is trained.
         """
-        if self._limits is None or threading.get_ident() != self._main:
-            return True
-        is_late = self._enough_at is not None
-        if loader not in self._loaders:
-            self._loaders[loader] = _Loader(is_late, (self.steps, self._backwards))
-        known = self._loaders[loader]
+        if threading.get_ident() != self._main:
+            return
+        known = self._loaders.setdefault(loader, _Loader((self.steps, self.backwards)))
         self._boundary(None)
-        if self._limits.until == "steps" or loader in self._endless:
-            return True
-        if (known.is_late or not has_grad) and known.trained == (self.steps, self._backwards):
+        if not has_grad and known.trained == (self.steps, self.backwards):
             self._evaluates(known, loader)
-        most = self.loops.batches(known.loop, _BATCHES)
-        limit = most if known.is_late or not has_grad else 0 if is_late else None
-        if limit is not None and known.batches >= limit:
-            if known.loop is not None:
-                known.loop.is_cut = True
-            self._is_shortened |= not limit
-            return False
-        known.batches += 1
-        self._compares_passes = True
-        if known.batches == 1 and known.is_late and self._steadiness is not None:
-            self._is_steady |= self._steadiness.step()
-        return True
+
+    def ends(self, loader: Any) -> None:
+        """Record that a pass over the data has ended, or begins again by the same iterator of a data loader."""
+        self._loaders.pop(loader, None)
 
     @contextmanager
     def saving(self) -> Iterator[None]:
@@ -256,6 +234,27 @@ class Course:
             yield
         finally:
             self._enter(before)
+
+    # -------------------------------------------------------------------------------------------- sampled loops
+    @property
+    def is_busy(self) -> bool:
+        """Return whether a model is running."""
+        return self.in_forward or self.in_backward > 0
+
+    @property
+    def left_s(self) -> float | None:
+        """Return the seconds left for the job; None: it has no limit, or other ranks, which have a time of their own."""
+        budget_s = None if self._limits is None or self.is_rank else self._limits.budget_s
+        return None if budget_s is None or self._enough_at is None else max(self._enough_at + budget_s - time.monotonic(), 0.0)
+
+    def may_jump(self, *, trains: bool) -> bool:
+        """Return whether a loop may leave out passes: not before the wanted steps, nor while it is watched."""
+        return self._enough_at is not None if trains else not self.loops.watches_evaluation
+
+    def jumped(self, steps: int, *, grows: bool) -> None:
+        """Record that passes with that many training steps were left out, and whether each keeps more."""
+        self._left_out += steps
+        self.loops.jumped(trains=steps > 0, grows=grows)
 
     @property
     def is_limited(self) -> bool:
@@ -302,6 +301,11 @@ class Course:
         """Return the training steps so far: those of the optimizer with the most steps, or by hand."""
         return max((known.steps for known in self._optimizers.values()), default=0) or self._by_hand
 
+    @property
+    def all_steps(self) -> int:
+        """Return the training steps so far, with those that sampled loops left out."""
+        return self.steps + self._left_out
+
     def facts(self, phases: Sequence[tuple[int, str]], *, is_whole: bool, ended: str) -> dict[str, Any]:
         """Return the facts about the course for a trace's header, as JSON.
 
@@ -311,19 +315,18 @@ class Course:
             ended: The reason for an earlier end, in words, unless we ended it.
         """
         counts = {**self.counts, TRAINING: self.steps}
-        missing = self._left_out() if is_whole else self.not_reached()
-        return {"phases": [[*span] for span in phases], "counts": counts, "not_reached": missing, "ended": ended}
+        missing = ([] if is_whole else self.not_reached()) + (self.sampled.doubts() if self.sampled is not None else [])
+        seen = {"steps": self.steps, "of_steps": self.all_steps if is_whole else None,
+                "evaluations": self._evaluations(), "to_end": is_whole}  # fmt: skip
+        return {"phases": [[*span] for span in phases], "counts": counts, "not_reached": missing, "ended": ended, "seen": seen}
+
+    def _evaluations(self) -> int:
+        """Return the number of evaluations; checkpoints do not divide them."""
+        return sum(phase == EVALUATION for phase, _ in groupby(one for _, one in self.spans if one != CHECKPOINT))
 
     def not_reached(self) -> list[str]:
         """Return the parts of a stopped job that were not observed, in words."""
-        missing = ["the rest of the evaluation"] if self._is_cut else []
-        if not self._evaluated and self._may_evaluate:
-            missing = ["evaluation"]
-        return missing + [f"a step of {_described(optimizer)}" for optimizer in self._idle()]
-
-    def _left_out(self) -> list[str]:
-        """Return the parts that a job did not reach because its pass over the training data was ended early, in words."""
-        return [CUT_SHORT] if self._is_shortened and self._evaluates_within and not self._evaluated else []
+        return [f"what follows {self._last_place}"] + [f"a step of {_described(optimizer)}" for optimizer in self._idle()]
 
     # -------------------------------------------------------------------------------------------- progress of the course
     def _idle(self) -> list[Any]:
@@ -359,44 +362,24 @@ class Course:
             if known.changes is None or optimizer is None or not (parameters := _parameters(optimizer)):
                 continue
             before, known.changes = known.changes, parameters[0]._version
-            if self._backwards > known.after_backward and known.changes > before:
+            if self.backwards > known.after_backward and known.changes > before:
                 self._count(known)
-
-    def _look_at_source(self) -> None:
-        """Determine at the first step, from the caller's frames, whether there can be an evaluation."""
-        if not self.steps:
-            self._may_evaluate = may_evaluate(sys._getframe(1))
-            self._evaluates_within = evaluates_within(sys._getframe(1))
 
     def _step_by_hand(self) -> None:
         """Count a step of a job without an optimizer: a backward pass, and then another forward pass."""
-        if self._backwards > self._by_hand_at and not any(known.reference() for known in self._optimizers.values()):
-            self._look_at_source()
+        if self.backwards > self._by_hand_at and not any(known.reference() for known in self._optimizers.values()):
             self._by_hand += 1
-            self._by_hand_at = self._backwards
+            self._by_hand_at = self.backwards
             self._step_ended()
             self._look_whether_enough()
 
     def _step_ended(self) -> None:
         self.loops.trained()
         self.is_stopped |= self.loops.is_over and self.is_limited
-        if self._steadiness is not None and not self._compares_passes:
-            self._is_steady = self._steadiness.step()
-        if self._is_steady and self._enough_at is not None:
-            self.is_stopped |= self._goes_on_alike(time.monotonic() - self._enough_at)
-            self._is_steady = False
-
-    def _goes_on_alike(self, spent_s: float) -> bool:
-        """Return whether the budget, of which some is spent, ends before the loops of the training can do anything new."""
-        if self._limits is None or self._limits.budget_s is None:
-            return False
-        left = next_change(sys._getframe(1), self.steps, is_cut=self._compares_passes)
-        step_s = spent_s / max(self.steps - self._limits.steps, 1)
-        return left is not None and left * step_s > _MARGIN * (self._limits.budget_s - spent_s)
 
     def _passes(self) -> None:
         """Record a forward pass without training."""
-        self.loops.passes(goes_on=self.spans[-1][1] == EVALUATION or not self._backwards)
+        self.loops.passes(goes_on=self.spans[-1][1] == EVALUATION or not self.backwards)
         self.is_stopped |= self.loops.is_over and self.is_limited
 
     def _boundary(self, phase: str | None) -> None:
@@ -409,7 +392,8 @@ class Course:
             is_late = budget_s is not None and time.monotonic() - self._enough_at > budget_s
             is_seen = self._limits.until == "evaluation" and self._evaluated and phase == TRAINING
             if self._limits.until == "steps" or is_seen or is_late:
-                self._is_cut = is_late and self.spans[-1][1] == EVALUATION
+                if self.sampled is not None:
+                    self._last_place = self.sampled.place + ", where the time ended (--budget-s)" * (is_late and not is_seen)
                 self.is_stopped = True
                 raise StopJob
         if phase is not None:

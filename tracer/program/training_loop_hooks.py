@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -40,7 +41,6 @@ def follow(course: Course) -> list[Any]:
     ]
     wrapped += [(*place, lambda original: _within(original, course.backward)) for place in torch_api.places("run_backward")]
     if course.is_limited:  # a model's job has neither loaders nor files, and need not import their writers
-        wrapped += [(*place, lambda original: _reading(original, course)) for place in torch_api.places("make_pass")]
         wrapped += [(*place, lambda original: _giving(original, course)) for place in torch_api.places("next_batch")]
         wrapped += [(*place, lambda original: _beginning(original, course)) for place in torch_api.places("begin_pass")]
         wrapped += [(*place, lambda original: _within(original, course.saving)) for place in checkpoint_writers()]
@@ -72,29 +72,29 @@ def _within(original: Any, around: Callable[[], AbstractContextManager[None]]) -
     return run
 
 
-def _reading(original: Any, course: Course) -> Any:
-    def read(iterator: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
-        original(iterator, loader, *args, **kwargs)
-        # A sampler without a length restarts forever: loaders of timm and Ultralytics keep one iterator for all epochs,
-        # count its batches themselves, and rely on its having no end.
-        if loader.batch_sampler is not None and not hasattr(loader.batch_sampler, "__len__"):
-            course.never_ends(iterator)
-
-    return read
-
-
 def _giving(original: Any, course: Course) -> Any:
     def given(iterator: Any) -> Any:
-        if not course.gives(iterator, has_grad=torch.is_grad_enabled()):
-            raise StopIteration
-        return original(iterator)
+        if course.sampled is not None:
+            course.sampled.draws(iterator, sys._getframe(1))
+        course.gives(iterator, has_grad=torch.is_grad_enabled())
+        try:
+            return original(iterator)
+        except StopIteration:
+            _ended(iterator, course)
+            raise
 
     return given
 
 
 def _beginning(original: Any, course: Course) -> Any:
     def begin(iterator: Any, *args: Any, **kwargs: Any) -> Any:
-        course.begins(iterator)
+        _ended(iterator, course)
         return original(iterator, *args, **kwargs)
 
     return begin
+
+
+def _ended(iterator: Any, course: Course) -> None:
+    course.ends(iterator)
+    if course.sampled is not None:
+        course.sampled.ends(iterator)

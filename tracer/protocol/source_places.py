@@ -46,11 +46,13 @@ def stack_of(frame: FrameType | None) -> Iterator[Place]:
         frame = frame.f_back
 
 
+@functools.cache
 def is_ours(file: str) -> bool:
     """Return whether a file belongs to the tracer."""
     return _TRACER in Path(file).parents
 
 
+@functools.cache
 def is_library(file: str) -> bool:
     """Return whether a file belongs to Python, to an installed package, or is the script of a console command."""
     if file.startswith("<"):

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from vramcast.tracer.format.trace import Action, Trace
-from vramcast.tracer.program.loop_lengths import steps_around
-from vramcast.tracer.program.loops import TRAINING, Loop
+from vramcast.tracer.program.loops import Loop
 from vramcast.tracer.protocol.source_places import Place, stack_of, users_place
 from vramcast.tracer.recording.allocator_history import Account
 
@@ -41,8 +40,6 @@ class KeptBlocks:
     def look(self, loop: Loop) -> None:
         """Record the allocating line of each live block, and the number of steps of the loop."""
         self._at = self._account.position()
-        if loop.phase == TRAINING:
-            loop.length = steps_around(sys._getframe(1), len(loop.ends))
         self._lines = {}
         for address, frames in self._account.live_stacks():
             place = users_place(Place(one["filename"], one["line"], one["name"]) for one in frames)

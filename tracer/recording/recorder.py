@@ -259,6 +259,7 @@ class Recorder:
         scope = RecordFunctionFast(MODULE_RANGE + (name or type(module).__name__))
         scope.__enter__()
         stack.append((id(module), scope, name))
+        self.course.in_forward |= threading.get_ident() == self._main
 
     def _leave_module(self, module: torch.nn.Module, arguments: Any, output: Any) -> None:
         if torch.compiler.is_compiling():
@@ -273,6 +274,7 @@ class Recorder:
             if key == id(module):
                 break
         if not stack and threading.get_ident() == self._main:
+            self.course.in_forward = False
             self._mark("forward end")
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

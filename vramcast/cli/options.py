@@ -149,8 +149,8 @@ def add_fields(parser: argparse.ArgumentParser, *names: str) -> None:
             settings |= {"default": None, "action": "append"}
         if name in _READ:
             settings["type"] = _READ[name]
-        elif get_origin(hint) is Literal:
-            settings |= {"choices": get_args(hint), "type": values.checked(partial(canonical, name))}
+        elif literal := [kind for kind in kinds if get_origin(kind) is Literal]:
+            settings |= {"choices": get_args(literal[0]), "type": values.checked(partial(canonical, name))}
         elif bool in kinds:
             settings["action"] = argparse.BooleanOptionalAction if option.default else "store_true"
         elif str not in kinds:

@@ -34,6 +34,30 @@ class Phase:
 
 @brief
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """The observed share of a training command.
+
+    Attributes:
+        steps: Number of observed training steps.
+        of_steps: Number of training steps with those that sampled loops left out; None: unknown.
+        evaluations: Number of observed evaluations.
+        to_end: Whether the command was followed to its own end.
+    """
+
+    steps: int = 0
+    of_steps: int | None = None
+    evaluations: int = 0
+    to_end: bool = False
+
+    def __str__(self) -> str:
+        """Return it as a phrase."""
+        of = f" of {self.of_steps:,}" if self.of_steps is not None and self.of_steps > self.steps else ""
+        words = f"saw {self.steps:,}{of} step{'s' * ((self.of_steps or self.steps) != 1)}{', to the last' * self.to_end}"
+        return words + (f"; {self.evaluations} evaluation{'s' * (self.evaluations != 1)}" if self.evaluations else "")
+
+
+@brief
+@dataclass(frozen=True, slots=True)
 class Course:
     """The observed part of a training command.
 
@@ -42,12 +66,14 @@ class Course:
         not_reached: The parts that were not observed, as text.
         ended: Reason why the command ended early; "" if it did not.
         frameworks: Frameworks other than PyTorch that the command imported.
+        seen: The observed share.
     """
 
     phases: tuple[Phase, ...] = ()
     not_reached: tuple[str, ...] = ()
     ended: str = ""
     frameworks: tuple[str, ...] = ()
+    seen: Seen = Seen()
 
     @property
     def is_whole(self) -> bool:
@@ -97,4 +123,5 @@ def _course(trace: Trace, said: Mapping[str, Any]) -> Course:
     names = {name for _, name in spans}
     phases = tuple(Phase(name, int(n), name in names, *(peaks.get(name, (None, None)))) for name, n in said["counts"].items())
     frameworks = tuple(map(str, said.get("frameworks", ())))  # an older trace has none
-    return Course(phases, tuple(map(str, said["not_reached"])), str(said["ended"]), frameworks)
+    seen = Seen(**said["seen"]) if "seen" in said else Seen()
+    return Course(phases, tuple(map(str, said["not_reached"])), str(said["ended"]), frameworks, seen)

@@ -102,13 +102,13 @@ def verdict_of(estimate: Seen, need: Need) -> Verdict:
     is_other = (need.card.key, need.card.total_bytes) != (estimate.card.key, estimate.card.total_bytes)
     if serving is not None and serving.starts is not None and is_other:
         return _of_engine_elsewhere(serving, estimate.card, need)
+    growth = estimate.growth
+    if growth is not None and growth.fills(need.card.total_bytes):
+        return Verdict("does not fit", f"{growth}; {card}")
     if need.runs_out_of_memory:
         return Verdict("does not fit", f"the job needs {gib(need.point_bytes)}; {card}")
     if serving is not None and serving.starts is not None:
         return _of_engine(serving, need)
-    growth = estimate.growth
-    if growth is not None and growth.fills(need.card.total_bytes):
-        return Verdict("does not fit", f"{growth}; {card}")
     found = [*doubts(estimate)]
     if found:
         return Verdict("uncertain", f"{'; '.join(found)}. The observed part needs {gib(need.point_bytes)}; {card}")

@@ -55,7 +55,8 @@ def watched(tracer: Tracer, job: Job, options: RunOptions, first: OnCard, deadli
             seconds = {name: spent_s + second.seconds[name] for name, spent_s in seconds.items()}
         seen = second or first  # the first run shows the size of growth, but not whether it stops
         loop = next((one for one in loops_of(seen.seen.trace) if one.number == watch.number), None)
-        growth = _growth(job, seen, loop, watch) if loop is not None else None
+        to_end = course_of(first.seen.trace).seen.to_end
+        growth = _growth(job, seen, loop, watch, to_end=to_end) if loop is not None else None
         if growth is None or (found.growth is not None and not growth.is_judged):
             continue
         # If only the time limit ended the loop, its number of steps depends on the machine: use the second run.
@@ -82,13 +83,13 @@ def _watched_run(
 
 def _was_ended_by_time(job: Job, first: OnCard) -> bool:
     """Return whether the training continued after the wanted steps without an evaluation."""
-    if job.command is None or first.seen.steps <= job.training.steps:
+    if job.command is None or first.seen.steps <= job.training.steps or course_of(first.seen.trace).seen.to_end:
         return False
     phases = [str(name) for _, name in first.seen.trace.header[COURSE]["phases"]]
     return "evaluation" not in phases[phases.index("training") :] if "training" in phases else True
 
 
-def _growth(job: Job, on_card: OnCard, loop: SeenLoop, watch: LoopWatch) -> Growth | None:
+def _growth(job: Job, on_card: OnCard, loop: SeenLoop, watch: LoopWatch, *, to_end: bool) -> Growth | None:
     trace, ends = on_card.seen.trace, loop.ends
     is_judged = len(ends) >= watch.steps or not loop.is_open
     kept = (kept_by if len(ends) >= LEAST_WATCHED else kept_so_far)(trace, ends)
@@ -99,7 +100,8 @@ def _growth(job: Job, on_card: OnCard, loop: SeenLoop, watch: LoopWatch) -> Grow
     except UsageError:  # settings of a newer torch
         settings = Settings()
     later = RepeatedSteps.of(trace, ends, settings, bytes_per_step=kept.bytes_per_step)
-    ends_it = not loop.is_open or loop.phase != "training"  # a training without an observed end frees nothing there
+    # A training without an observed end frees nothing there.
+    ends_it = to_end or not loop.is_open or loop.phase != "training"
     n = loop.length if loop.is_open or loop.length is not None else len(ends)
     return Growth(
         kept.bytes_per_step, loop.phase, place_of(trace, kept), later.full_at(job.total_bytes, on_card.context.bytes), n,

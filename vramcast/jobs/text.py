@@ -110,11 +110,12 @@ class JobText:
             "advanced",
         ),
     )
-    until: Until = field(
-        default="evaluation",
+    until: Until | None = field(
+        default=None,
         metadata={
             "group": "advanced",
-            "help": "trace the command up to the last of --steps, through the evaluation after it (default), or to its end",
+            "help": "trace the command up to the last of --steps, through the evaluation after it, or to its end, whatever the "
+            "time (default: to its end, within --budget-s)",
         },
     )
     budget_s: float | None = field(
@@ -174,8 +175,9 @@ class JobText:
             self._refuse_options_of_a_model()
             program = read(self.command, os.environ, self.world_size, self.nproc_per_node)
             budget_s = BUDGET_S if self.budget_s is None and self.until != "end" else self.budget_s
+            until = self.until or "end"
             ranks = parse_ranks(self.ranks) if isinstance(self.ranks, str) else self.ranks
-            return self.around(device, command=replace(program, until=self.until, budget_s=budget_s, ranks=ranks))
+            return self.around(device, command=replace(program, until=until, budget_s=budget_s, ranks=ranks))
         if self.ranks != "auto":
             raise UsageError(f"--ranks {self.ranks} is for commands; a model's shards determine its ranks. Omit the option.")
         return self.around(

@@ -11,7 +11,6 @@ from vramcast.hardware.cards import DEVICES
 from vramcast.report.card_bar import PARTS
 from vramcast.tracer.format.rank_facts import beside_bytes
 from vramcast.tracer.format.serving import Serving
-from vramcast.tracer.program.evaluations import CUT_SHORT
 
 WIDTH: Final = 100  # spec: the longest line of an answer on a wide terminal
 NAME: Final = 9  # arbitrary: cells of a line's name
@@ -51,12 +50,12 @@ def _headline(estimate: Estimate) -> str:
     card = f"{gib(estimate.card_bytes)} of {_cut(estimate.job.device.name, 40)}"
     if verdict.value == "fits":
         return f"fits: at most {bound} of the {card}"
+    if estimate.growth is not None and estimate.growth.fills(estimate.card_bytes):
+        return f"does not fit: {estimate.growth}"
     if estimate.process > estimate.card_bytes:
         return f"does not fit: needs {gib(estimate.process)}, more than the {card}"
     if estimate.out_of_memory is not None:
         return f"does not fit: runs out of memory in the {card}"
-    if verdict.value == "does not fit":
-        return f"does not fit: {estimate.growth}"
     if estimate.doubts:
         return f"uncertain: {estimate.doubts[0]}"
     return f"uncertain: needs {gib(estimate.process)}, and perhaps {bound}, of the {card}"
@@ -126,8 +125,9 @@ def _where(estimate: Estimate) -> str:
     name = at["module"] or at["op"] or ""
     adapted = estimate.adapted.title if estimate.adapted is not None else ""
     room = WIDTH - NAME - len(words) - 2
-    inputs = _inputs(estimate.inputs_text, adapted)
-    if len(name) + len(inputs) > room:
+    seen = f"; {estimate.course.seen}" if estimate.course.seen.steps else ""
+    inputs = seen or _inputs(estimate.inputs_text, adapted)
+    if not seen and len(name) + len(inputs) > room:
         inputs = _inputs(estimate.inputs_text.partition(" (default")[0], adapted)  # the details have all of it
     room = max(room - len(inputs), _MODULE)
     # A part of a module's path still says where; a part of an operator's name does not.
@@ -168,10 +168,8 @@ def _of_doubt(estimate: Estimate) -> str:
         return "shapes depend on values: measure this job once on the card"
     if estimate.course.ended:
         return "the part after its end: repair the command, and run it again"
-    if CUT_SHORT in estimate.course.not_reached:
-        return "the evaluation: run fewer batches, so that the command reaches it"
     if estimate.course.not_reached:
-        return "the part not observed: follow the command further (--until end)"
+        return "the part not observed: follow the command further (--until end), or make its turn come earlier"
     return "the loop goes on like this: free what it keeps, or observe more --steps"
 
 

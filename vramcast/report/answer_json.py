@@ -171,6 +171,7 @@ def _course(estimate: Estimate) -> dict[str, Any]:
             for phase in course.phases
         ],
         "not_reached": list(course.not_reached),
+        "seen": asdict(course.seen) if course.phases else None,
         "ended": course.ended or None,
     }
 

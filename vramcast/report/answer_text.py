@@ -169,6 +169,8 @@ def _limits(estimate: Estimate) -> Iterator[str]:
         yield _sized("other plans", gib(larger.reserved), said)
     if (growth := estimate.growth) is not None:
         yield f"growth            {growth}"
+    if estimate.course.phases:
+        yield f"seen              {str(estimate.course.seen).removeprefix('saw ')}"
     if estimate.course.not_reached:
         yield f"not reached       {'; '.join(estimate.course.not_reached)}"
     for warning in estimate.warnings:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import math
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from vramcast.tracer.program import training_loop
-from vramcast.tracer.program.evaluations import CUT_SHORT
 from vramcast.tracer.program.training_loop import Course, Limits, StopJob
 from vramcast.tracer.protocol.run_options import LoopWatch
 
@@ -169,13 +164,12 @@ def test_evaluation_after_steps_belongs_to_run() -> None:
     job.evaluate()  # before any step: it differs from the one with the optimizer's state
     for _ in range(4):
         job.train(optimizer)
-    assert job.course.not_reached() == ["evaluation"]
     job.evaluate()
     with job.course.saving():
         job.at += 1
     with pytest.raises(StopJob):
         job.train(optimizer)
-    assert job.course.not_reached() == []
+    assert job.course.not_reached() == ["what follows the last step"]
     assert [name for _, name in job.course.spans] == [
         "build",
         "evaluation",
@@ -192,17 +186,7 @@ def test_budget_ends_job_without_evaluation() -> None:
     optimizer = job.optimizer()
     with pytest.raises(StopJob):
         job.train(optimizer, times=4)
-    assert (job.course.steps, job.course.not_reached()) == (2, ["evaluation"])
-
-
-def test_evaluation_beyond_budget_is_incomplete() -> None:
-    job = Job(Limits(steps=1, until="evaluation", budget_s=0.2))
-    job.train(job.optimizer())
-    job.evaluate()
-    time.sleep(0.3)
-    with pytest.raises(StopJob):
-        job.evaluate()
-    assert job.course.not_reached() == ["the rest of the evaluation"]
+    assert (job.course.steps, job.course.not_reached()) == (2, ["what follows the last step"])
 
 
 def test_stopped_job_stays_stopped() -> None:
@@ -229,88 +213,33 @@ def test_external_stop_waits_for_bookkeeping() -> None:
         course.stop_at_once("late")
 
 
-def test_loaders_end_early_after_enough_steps() -> None:
-    job = Job(Limits(steps=1, until="evaluation"))
-    optimizer, loader, later = job.optimizer(), _Iterator(), _Iterator()
-    assert [job.course.gives(loader, has_grad=True) for _ in range(9)] == [True] * 9
-    job.train(optimizer)
-    assert not job.course.gives(loader, has_grad=True)
-    assert [job.course.gives(later, has_grad=True) for _ in range(5)] == [True] * 3 + [False] * 2
-    job.course.begins(later)  # persistent workers have one iterator for all passes
-    assert job.course.gives(later, has_grad=True)
-
-
-@pytest.mark.parametrize(("left", "most"), [(math.inf, 2 + 3 * 9 + 1), (30.0, 2 + 3 * 40)])
-def test_alike_passes_end_a_job_unless_something_can_change(monkeypatch: pytest.MonkeyPatch, left: float, most: int) -> None:
-    monkeypatch.setattr(training_loop, "next_change", lambda frame, done, is_cut: left if is_cut else None)
-    job = Job(Limits(steps=2, until="evaluation", budget_s=100.0), totals=lambda: (job.at * 9_000, job.at * 100, 7, 20))
-    optimizer, loaders = job.optimizer(), [_Iterator() for _ in range(41)]
-    with contextlib.suppress(StopJob):
-        for loader in loaders:
-            while job.course.gives(loader, has_grad=True):
-                job.train(optimizer)
-    assert (job.course.steps, job.course.is_stopped) == (most, left == math.inf)
-
-
-@pytest.mark.parametrize("evaluates", [False, True])
-def test_loop_that_ended_early_may_have_left_out_its_evaluation(monkeypatch: pytest.MonkeyPatch, evaluates: bool) -> None:
-    monkeypatch.setattr(training_loop, "evaluates_within", lambda frame: True)
-    job = Job(Limits(steps=1, until="end"))
-    optimizer, loader = job.optimizer(), _Iterator()
-    job.course.gives(loader, has_grad=True)
-    job.train(optimizer)
-    assert job.course.facts([], is_whole=True, ended="")["not_reached"] == []
-    assert not job.course.gives(loader, has_grad=True)
-    if evaluates:
-        job.evaluate()
-    assert job.course.facts([], is_whole=True, ended="")["not_reached"] == ([] if evaluates else [CUT_SHORT])
-
-
-def test_does_not_cut_endless_sampler(need: Callable[[str], Any]) -> None:
-    """Its reader counts the batches, and keeps it for the next epoch: YOLO ended with 'generator raised StopIteration'."""
-    torch = need("torch")
-    from vramcast.tracer.program import training_loop_hooks
-
-    class Again:
-        def __iter__(self) -> Iterator[list[int]]:
-            while True:
-                yield from ([0, 1], [2, 3])
-
-    dataset = torch.utils.data.TensorDataset(torch.zeros(4, 1))
-    course = Job(Limits(steps=9, until="evaluation")).course
-    handles = training_loop_hooks.follow(course)
-    try:
-        with torch.no_grad():
-            endless = iter(torch.utils.data.DataLoader(dataset, batch_sampler=Again()))
-            assert len([next(endless) for _ in range(9)]) == 9
-            assert len(list(torch.utils.data.DataLoader(dataset))) == 3
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
 def test_late_pass_with_accumulated_gradients_is_no_evaluation() -> None:
     job = Job(Limits(steps=1, until="evaluation"))
     optimizer, loader = job.optimizer(), _Iterator()
     job.train(optimizer)
     for _ in range(3):
-        assert job.course.gives(loader, has_grad=True)
+        job.course.gives(loader, has_grad=True)
         job.train()  # a backward pass without a step
     assert job.course.loops.facts(lambda at: at, is_whole=False) == []
 
 
-def test_loader_without_gradients_ends_early() -> None:
+def test_loader_without_gradients_is_an_evaluation() -> None:
     job = Job(Limits(steps=9, until="evaluation"))
     loader = _Iterator(400)
-    assert [job.course.gives(loader, has_grad=False) for _ in range(4)] == [True] * 3 + [False]
+    for _ in range(4):
+        job.course.gives(loader, has_grad=False)
     loop = job.course.loops.all[0]
-    assert (loop.phase, len(loop.ends), loop.length, loop.is_cut) == ("evaluation", 4, 400, True)
+    assert (loop.phase, len(loop.ends), loop.length, loop.is_cut) == ("evaluation", 4, 400, False)
+    job.course.ends(loader)  # persistent workers have one iterator for all passes
+    job.course.gives(loader, has_grad=False)
+    assert len(job.course.loops.all) == 2
 
 
-def test_watched_loader_gives_wanted_batches() -> None:
+def test_watched_loader_ends_the_job_after_wanted_batches() -> None:
     job = Job(Limits(steps=9, until="evaluation"), watch=LoopWatch(0, is_training=False, steps=40))
     loader = _Iterator(400)
-    assert all(job.course.gives(loader, has_grad=False) for _ in range(40))
+    for _ in range(40):
+        job.course.gives(loader, has_grad=False)
     with pytest.raises(StopJob):
         job.course.gives(loader, has_grad=False)
 
@@ -353,5 +282,5 @@ def test_model_job_is_never_stopped_nor_cut() -> None:
     for _ in range(50):
         job.train(optimizer)
         job.evaluate()
-        assert job.course.gives(loader, has_grad=False)
+        job.course.gives(loader, has_grad=False)
     assert job.course.steps == 50

@@ -83,6 +83,7 @@ class Watched:
             roofline=Roofline.of(job.device) if options.accesses else None,
             step_over=self._step_over, device_index=self.rank.local, watch=options.watch,
         )  # fmt: skip
+        self.recorder.course.is_rank = job.world.size > 1
         host_weights = HostWeights() if job.world.size > 1 else None
         is_followed = is_command or options.follow_values
         self.values = Values(gpu, answers=options.answers, host_weights=host_weights) if is_followed else None
@@ -166,6 +167,8 @@ class Watched:
             self._around.enter_context(checkpoints.kept_apart())
             self._around.enter_context(prompts.lengthened(self._options.prompt_tokens, self._prompt))
             self._around.enter_context(serving.until_ready(self.recorder.course, before_stop))
+            if self.recorder.course.sampled is not None:
+                self._around.enter_context(self.recorder.course.sampled.active())
             self._let_stop(before_stop)
 
     def end(self) -> None:

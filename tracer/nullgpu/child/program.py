@@ -17,6 +17,7 @@ from vramcast.jobs.job import Command
 from vramcast.jobs.ranks import Rank
 from vramcast.tracer.hooks.replacement import Replaced
 from vramcast.tracer.nullgpu.child import subprocesses
+from vramcast.tracer.program.loop_sources import compiled
 
 # spec: torch 2.11, torch.distributed.launch; DeepSpeed 0.18, launcher/launch.py: the first argument of each process.
 _LOCAL_RANK: Final = ("--local-rank=0", "--local_rank=0")
@@ -70,7 +71,7 @@ def _run_code(command: Command) -> None:
     sys.argv[0] = "-c"
     sys.path.insert(0, "")
     main = sys.modules["__main__"] = ModuleType("__main__")
-    exec(compile(command.program, "<string>", "exec"), vars(main))
+    exec(compiled(command.program, "<string>", "exec"), vars(main))
 
 
 def _as_a_child(original: Callable[..., Any]) -> Callable[..., Any]:
