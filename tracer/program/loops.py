@@ -33,6 +33,7 @@ class Loop:
         length: Number of its steps, if known.
         is_cut: Whether it was ended before its own end.
         is_sampled: Whether it has left out steps.
+        is_over: Whether something else has begun.
     """
 
     number: int
@@ -41,6 +42,7 @@ class Loop:
     length: int | None = None
     is_cut: bool = False
     is_sampled: bool = False
+    is_over: bool = False
 
 
 class Watcher(Protocol):
@@ -110,6 +112,11 @@ class Loops:
         self._evaluation = None
         self.step_ends(self._training)
 
+    def trains(self) -> None:
+        """Record that a pass with training begins: the last evaluation is over."""
+        if self.all and self.all[-1].phase != TRAINING:
+            self.all[-1].is_over = True
+
     def passes(self, *, goes_on: bool) -> None:
         """Record the begin of a forward pass without training.
 
@@ -152,7 +159,7 @@ class Loops:
                 "phase": loop.phase,
                 "ends": [row_of(at) for at in loop.ends],
                 "length": loop.length,
-                "is_open": loop.is_cut or (not is_whole and (loop is last or loop is self._training)),
+                "is_open": loop.is_cut or (not is_whole and not loop.is_over and (loop is last or loop is self._training)),
             }
             for loop in self.all
             if len(loop.ends) > 1

@@ -40,6 +40,7 @@ _MOST_JUMPS: Final = 8  # arbitrary
 _SHARE: Final = 0.2  # arbitrary: share of the time for what may come next of one loop
 _WIDER: Final = 4  # arbitrary: the next place is at least that many times farther
 _UNEVEN: Final = 1.5  # arbitrary: what passes of varying size keep may vary too
+_LONGEST_STRIDE: Final = 16  # arbitrary
 _MIB: Final = 1 << 20
 
 
@@ -91,6 +92,8 @@ class _Loop:
             model.
         index: Number of passes so far, with those left out.
         seen: Number of passes seen that trained or ran a model.
+        stride: Number of passes that are compared together, because every so many are alike: accumulated gradients.
+        recent: Events and requested bytes of the last passes.
         equal: How many of them in a row were equal to the one before.
         unequal: How many in a row were not.
         last: Events, requested bytes and growth of the live bytes in the last pass.
@@ -111,6 +114,8 @@ class _Loop:
     site: set[tuple[int, ...]] | None
     index: int = 0
     seen: int = 0
+    stride: int = 1
+    recent: deque[tuple[int, ...]] = field(default_factory=lambda: deque(maxlen=2 * _LONGEST_STRIDE))
     equal: int = 0
     unequal: int = 0
     last: tuple[int, ...] = ()
@@ -191,7 +196,7 @@ class SampledLoops:
                 continue
             if loop.left is None:
                 return None
-            end = loop.began.steps + loop.left * (loop.steps or end - loop.began.steps)
+            end = loop.began.steps + loop.left * (loop.steps or end - loop.began.steps) // loop.stride
         return end if self._loops else None
 
     def doubts(self) -> list[str]:
@@ -283,6 +288,8 @@ class SampledLoops:
             self._turns.is_on = True
             if loop.site is None:
                 loop.site = self._sites[loop.key]
+            elif loop.seen % loop.stride:
+                return
             else:
                 self._ended(loop, frame)
             self._start(loop)
@@ -300,6 +307,8 @@ class SampledLoops:
         loop.moves = {one: moved for one, moved in passed if moved}
         self._compare(loop)
         self._read(loop)
+        if self._takes_stride(loop):
+            return
         if self._course.may_jump(trains=self._course.backwards > began.backwards):
             count = self._jump(loop, frame)
             if count > 0:
@@ -313,6 +322,7 @@ class SampledLoops:
         loop.equal = loop.equal + 1 if is_equal else int(this in loop.site)
         loop.unequal = 0 if is_equal else loop.unequal + 1
         loop.last = this
+        loop.recent.append(this[:2])
         loop.live.append(live)
         if loop.equal and loop.settled != ():
             for turn in loop.turned:
@@ -322,6 +332,19 @@ class SampledLoops:
             loop.turned.clear()
         if loop.equal >= _EQUAL:
             loop.site.add(this)
+
+    def _takes_stride(self, loop: _Loop) -> bool:
+        """Return whether passes of a loop are compared together from now on."""
+        recent = [*loop.recent]
+        if loop.stride > 1 or loop.jumps or loop.equal >= _EQUAL:
+            return False
+        strides = range(2, len(recent) // 2 + 1)
+        stride = next((one for one in strides if recent[-one:] == recent[-2 * one : -one] and len({*recent[-one:]}) > 1), 0)
+        if stride:
+            loop.stride, loop.seen = stride, 0
+            loop.carried, loop.looks, loop.series, loop.last, loop.equal, loop.unequal = None, 0, {}, (), 0, 0
+            loop.live.clear()
+        return stride > 0
 
     def _read(self, loop: _Loop) -> None:
         """Note the values of all turns that came in this pass."""
@@ -341,7 +364,7 @@ class SampledLoops:
     # -------------------------------------------------------------------------------------------- jumps
     def _jump(self, loop: _Loop, frame: FrameType) -> int:
         """Return how many passes to leave out."""
-        left = loop.left
+        left = None if loop.left is None else loop.left // loop.stride
         if loop.is_driven or (left is not None and left <= _LAST):
             return 0
         patience = min(max(WATCHED_EVENTS // max(loop.last[0], 1), _POINTS), _PATIENCE)
@@ -380,7 +403,7 @@ class SampledLoops:
         places = min(max(WATCHED_EVENTS // max(loop.last[0], 1), 1), _MOST_JUMPS, self._afforded(loop))
         total = loop.source.total
         wider = float(_WIDER) if total is None else max(_WIDER, (total / loop.index) ** (1 / places))
-        return int(loop.index * (wider - 1))
+        return int(loop.index * (wider - 1)) // loop.stride
 
     def _afforded(self, loop: _Loop) -> int:
         """Return how many more passes of a loop the time allows, at least one; all ranks of a job must jump alike."""
@@ -389,7 +412,7 @@ class SampledLoops:
 
     def _next_turn(self, loop: _Loop) -> int | None:
         """Return after how many passes the next known turn comes that was not seen."""
-        passes = loop.left if loop.left is not None else FAR
+        passes = loop.left // loop.stride if loop.left is not None else FAR
         found = [turn.next_new(series, passes) for turn, series in loop.series.items() if len(series) == _POINTS]
         return min((one for one in found if one is not None), default=None)
 
@@ -421,7 +444,7 @@ class SampledLoops:
             if type(one.source) is not Batches and one.left is not None:
                 count = min(count, (one.left - _LAST) // moved)
         if loop.can_skip:
-            count = loop.source.skip(count)
+            count = loop.source.skip(count * loop.stride) // loop.stride
         if count <= 0:
             return
         before = self._totals()
@@ -437,7 +460,7 @@ class SampledLoops:
         loop.jumps += 1
         self._turns.move({turn: shifted(series, count)[-1] for turn, series in loop.series.items() if len(series) == _POINTS})
         filled = [now - then for now, then in zip(self._totals(), before, strict=True)]
-        for one, moved in {loop: 1, **others}.items():
+        for one, moved in {loop: loop.stride, **others}.items():
             self._shift(one, moved * count, with_values=one is not loop)
             one.began.totals = tuple(map(sum, zip(one.began.totals, filled, strict=True)))
             one.is_moved = one is not loop
@@ -445,9 +468,10 @@ class SampledLoops:
 
     def _shift(self, loop: _Loop, count: int, *, with_values: bool) -> None:
         """Advance a loop by some passes; the data of a loader stay where they are, unless it jumps itself."""
+        strides = count // loop.stride
         whole = {turn: series for turn, series in loop.series.items() if len(series) == _POINTS}
-        loop.series = {turn: shifted(series, count) for turn, series in whole.items()}
-        loop.expected = {turn: (shifted(one, 1)[-1], shifted(one, count + 1)[-1]) for turn, one in whole.items()}
+        loop.series = {turn: shifted(series, strides) for turn, series in whole.items()}
+        loop.expected = {turn: (shifted(one, 1)[-1], shifted(one, strides + 1)[-1]) for turn, one in whole.items()}
         if with_values and type(loop.source) is Batches:
             return
         loop.index += count

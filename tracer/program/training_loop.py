@@ -177,6 +177,8 @@ class Course:
             self._step_by_hand()
             if not self.backwards:  # perhaps there never will be one
                 self._passes()
+            else:
+                self.loops.trains()
             self._boundary(TRAINING)
         elif trains and not module.training:
             self._passes()

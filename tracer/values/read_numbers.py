@@ -286,8 +286,10 @@ class _Drawn:
 class DrawnFloat(_Drawn, float):  # type: ignore[misc]  # rounding gives a tracked number
     """An unknown float."""
 
-    def __new__(cls, value: float, reading: Reading) -> DrawnFloat:
-        """Return `value` with its origin."""
+    def __new__(cls, value: Any, reading: Reading | None = None) -> Any:
+        """Return `value` with its origin; without one, which `statistics` calls its type with, the plain number."""
+        if reading is None:
+            return float(value)
         made = super().__new__(cls, value)
         made.reading = reading
         return made
@@ -296,8 +298,10 @@ class DrawnFloat(_Drawn, float):  # type: ignore[misc]  # rounding gives a track
 class DrawnInt(_Drawn, int):  # type: ignore[misc]  # as above
     """An unknown int."""
 
-    def __new__(cls, value: int, reading: Reading) -> DrawnInt:
-        """Return `value` with its origin."""
+    def __new__(cls, value: Any, reading: Reading | None = None) -> Any:
+        """Return `value` with its origin; without one, which `statistics` calls its type with, the plain number."""
+        if reading is None:
+            return int(value)
         made = super().__new__(cls, value)
         made.reading = reading
         return made
