@@ -3,8 +3,8 @@
     if step % 5_000 == 4_999: keep(model)         `step` grew by 1 in each of three passes: the turn comes in pass 4,999
     seq = min(64 * (1 + step // 200), 1_024)      16 values, one after the other
 
-The numbers in an expression are read when a function of the job returns, or at the end of a pass of its loop. If each of them
-grows by a constant, or stays as it is, NumPy computes the expression for all later passes at once.
+The numbers in an expression are read when it is evaluated (`loop_sources`). If each of them grows by a constant from pass to
+pass, or stays as it is, NumPy computes the expression for all later passes at once.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
     "bisect_left": np.searchsorted, "searchsorted": np.searchsorted, "clip": np.clip,
 }  # fmt: skip
 _SCALARS: Final = (int, float, bool, str, type(None))
+_TABLES: Final = (list, tuple, set, frozenset, range)
 _SIZED: Final = (list, tuple, dict, set, str, deque, np.ndarray)
 _LONGEST: Final = 10_000  # arbitrary: numbers of a table
 # spec: functions of random, numpy.random and torch that draw a number
@@ -407,7 +408,9 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, (np.generic, enum.IntEnum)):
         return value.item() if isinstance(value, np.generic) else int(value)
-    if kind in (list, tuple) and len(value) <= _LONGEST and all(type(one) in _SCALARS for one in value):
+    if kind is np.ndarray and value.ndim == 1:
+        value = value[: _LONGEST + 1].tolist()
+    if isinstance(value, _TABLES) and len(value) <= _LONGEST and all(type(one) in _SCALARS for one in value):
         return tuple(value)
     if kind is dict and len(value) <= _LONGEST and all(type(one) in _SCALARS for one in (*value, *value.values())):
         return dict(value)

@@ -70,6 +70,13 @@ PROGRAMS = {
         "import bisect\nfor step in range(10_000):\n see(step); train([1, 2, 8][bisect.bisect([4_000, 8_000], step)])",
         {3_999, 4_000, 7_999, 8_000} | LAST,
     ),
+    "set": (
+        "late = {5_000, 7_000}\nfor step in range(10_000):\n see(step); train(2 if step in late else 1)", {5_000, 7_000} | LAST,
+    ),
+    "array": (
+        "import numpy\nsizes = numpy.repeat([1, 4, 2], 3_000)\nfor step in range(9_000): see(step); train(sizes[step])",
+        {2_999, 3_000, 6_000, 8_998, 8_999},
+    ),
     "attribute": (
         "class C: n = 0\nc = C()\nfor step in range(10_000):\n see(step); c.n += 2\n train(7 if c.n > 9_000 else 1)",
         {4_499, 4_500, 4_501} | LAST,
@@ -110,7 +117,7 @@ def test_sees_where_something_changes_and_the_last_passes(job: Job, name: str) -
     assert job.seen == sorted(set(job.seen))
     assert len(job.seen) < 130
     assert job.loops.doubts() == []
-    assert job.all_steps >= 10_000
+    assert job.all_steps >= 9_000
 
 
 def test_follows_a_scheduler_that_counts_by_itself(job: Job) -> None:
