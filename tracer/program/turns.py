@@ -244,7 +244,7 @@ class Turns:
 
     def come(self, number: int, value: Any) -> Any:
         """Read the leaves of an expression of `expressions` that the caller has evaluated, and return its value."""
-        if not self.is_on or is_compiling():
+        if is_compiling() or not self.is_on:  # compiled code must not depend on the latter
             return value
         self._quota[number] += 1
         if self._quota[number] > _MOST_READINGS:
