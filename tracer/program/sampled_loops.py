@@ -92,7 +92,7 @@ class _Loop:
             model.
         index: Number of passes so far, with those left out.
         seen: Number of passes seen that trained or ran a model.
-        stride: Number of passes that are compared together, because every so many are alike: accumulated gradients.
+        stride: Number of passes that are compared together, because the passes alternate: accumulated gradients.
         recent: Events and requested bytes of the last passes.
         equal: How many of them in a row were equal to the one before.
         unequal: How many in a row were not.
