@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from textwrap import dedent
+from textwrap import dedent, indent
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -519,6 +519,41 @@ def test_a_global_step_in_epochs() -> None:
     assert job.seen.count(33_333) >= 1
     assert 33_332 in job.seen
     assert len(job.seen) < 400
+
+
+ENDS = {
+    "while": "step = 0\nwhile step < 1_000:\n    train(step)\n    step += 1\n    total += 1",
+    "break": "for step in itertools.count():\n    if step >= 1_000: break\n    train(step)\n    total += 1",
+    "break at": "for step in itertools.count():\n    if step == 1_000 or total > 90_000: break\n    train(step)\n    total += 1",
+    "while true": "step = 0\nwhile True:\n    train(step)\n    step += 1\n    total += 1\n    if step == 1_000: break\n    if total > 90_000: break",
+    "generator": "for step in endless():\n    if step == 1_000 or total > 90_000: break\n    train(step)\n    total += 1",
+    "return": "one()",
+}  # fmt: skip
+
+
+@pytest.mark.xfail(strict=True, reason="after two ends were seen, a jump passes the third (`Turn.next_new`)")
+@pytest.mark.parametrize("name", ENDS)
+def test_the_end_of_an_inner_loop_is_never_passed(name: str) -> None:
+    """Also after its end was seen twice."""
+    head = """
+import itertools
+total = 0
+def endless():
+    step = 0
+    while True:
+        yield step
+        step += 1
+def one():
+    global total
+    for step in range(5_000):
+        train(step)
+        total += 1
+        if step == 999: return
+for epoch in range(8):
+"""
+    job = run(head + indent(ENDS[name], "    "))
+    assert (job.names["total"], job.all_steps, max(job.seen)) == (8_000, 8_000, 999)
+    assert job.sampled.doubts() == []
 
 
 def test_accumulation_in_a_pass() -> None:
