@@ -1,4 +1,4 @@
-"""Sampled loops: which passes of small programs are seen, and what a jump makes up for."""
+"""Passes of small programs that sampled loops see, and the gains and counts that a jump adds."""
 
 from __future__ import annotations
 
@@ -172,7 +172,13 @@ LOOPS = {
     "count": "import itertools\nfor step in itertools.count():\n    train(step)\n    if step == 19_999: break",
     "while": "step = 0\nwhile step < 20_000:\n    train(step)\n    step += 1",
     "while at the end": "step = -1\nwhile step < 19_999:\n    step += 1\n    train(step)",
-    "while true": "step = 0\nwhile True:\n    train(step)\n    step += 1\n    if step >= 20_000: break",
+    "while true": dedent("""
+        step = 0
+        while True:
+            train(step)
+            step += 1
+            if step >= 20_000: break
+    """),
     "while down": "left = 20_000\nwhile left > 0:\n    train(20_000 - left)\n    left -= 1",
     "while with continue": """
         step = 0
@@ -524,7 +530,12 @@ def test_a_global_step_in_epochs() -> None:
 ENDS = {
     "while": "step = 0\nwhile step < 1_000:\n    train(step)\n    step += 1\n    total += 1",
     "break": "for step in itertools.count():\n    if step >= 1_000: break\n    train(step)\n    total += 1",
-    "break at": "for step in itertools.count():\n    if step == 1_000 or total > 90_000: break\n    train(step)\n    total += 1",
+    "break at": dedent("""
+        for step in itertools.count():
+            if step == 1_000 or total > 90_000: break
+            train(step)
+            total += 1
+    """),
     "while true": "step = 0\nwhile True:\n    train(step)\n    step += 1\n    total += 1\n    if step == 1_000: break\n    if total > 90_000: break",
     "generator": "for step in endless():\n    if step == 1_000 or total > 90_000: break\n    train(step)\n    total += 1",
     "return": "one()",
@@ -642,7 +653,7 @@ KEPT = {
             if step % 500 == 499: kept.append(keep(4))
         assert len(kept) == 60, len(kept)
     """,
-    "comprehension beside a list": """
+    "comprehension and a list": """
         others = []
         def one(step):
             train(step)
@@ -721,7 +732,7 @@ KEPT = {
 
 
 FALSE_NEEDS = {
-    "comprehension beside a list": "each list as long as the passes is a way of its own, beside the one by its name",
+    "comprehension and a list": "each list as long as the passes is found twice: as such, and by its name",
     "bounded": "more copies are made than the container can hold",
     "far bound": "more copies are made than the container can hold",
     "emptied": "a container that is emptied is filled as if it only grew",
