@@ -1,4 +1,4 @@
-"""What a job carries from pass to pass: which integers and containers are found, advanced and filled."""
+"""Integers and containers that a job carries from pass to pass: found, advanced and filled."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ PLACES = {
     "falling": ("n = 0", "n -= 2", "n"),
 }  # fmt: skip
 IN_FUNCTION = {name: place for name, place in PLACES.items() if name != "variable of a module"}
-CLOSED = pytest.mark.xfail(strict=True, reason="`types` is of the standard library, whose objects are closed")
+CLOSED = pytest.mark.xfail(strict=True, reason="objects of the standard library are closed")
 HEAD = "import collections, dataclasses, functools, types\n"
 
 

@@ -536,7 +536,8 @@ ENDS = {
             train(step)
             total += 1
     """),
-    "while true": "step = 0\nwhile True:\n    train(step)\n    step += 1\n    total += 1\n    if step == 1_000: break\n    if total > 90_000: break",
+    "while true": "step = 0\nwhile True:\n    train(step)\n    step += 1\n    total += 1\n    if step == 1_000: break\n"
+    "    if total > 90_000: break",
     "generator": "for step in endless():\n    if step == 1_000 or total > 90_000: break\n    train(step)\n    total += 1",
     "return": "one()",
 }  # fmt: skip
