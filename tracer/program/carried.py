@@ -148,7 +148,7 @@ class Carried:
         """Advance the integers that grew by a constant."""
         objects = self._objects()
         for at, step in self._steps.items():
-            if self._before.get(at) == step and at in self._numbers:
+            if self._before.get(at) == step and at in self._numbers and type(objects[at]) is int:  # still there
                 number, how, key = self._ways[at]
                 _set(objects[number], how, key, self._numbers[at] + passes * step)
         for (number, how, _), names in zip(self._ways, objects, strict=True):
