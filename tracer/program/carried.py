@@ -172,9 +172,15 @@ class Carried:
             is_new: Whether each pass makes new tensors; otherwise the items are the same objects.
         """
         for owner, items in self._last(gained):
-            copies = _copies(items, times) if is_new else items * times
+            most = getattr(owner, "maxlen", None)
+            if most is not None:  # of more, it would drop the first
+                owner_times = min(times, -(-most // len(items)))
+                for _ in range(max(len(owner) + owner_times * len(items) - most, 0)):
+                    owner.popleft()
+            else:
+                owner_times = times
+            copies = _copies(items, owner_times) if is_new else items * owner_times
             if type(owner) in _SEQUENCES:
-                most = getattr(owner, "maxlen", None)
                 owner.extend(copies if most is None else copies[-most:])
             elif (keys := _keys([*owner], len(copies))) is not None:
                 owner.update(zip(keys, copies, strict=True))

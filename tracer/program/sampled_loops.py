@@ -224,11 +224,11 @@ class SampledLoops:
         try:
             while True:
                 try:
-                    value = next(source)
+                    value = [next(source)]
                 except StopIteration:
                     return
                 work = course.work
-                yield value
+                yield value.pop()  # a plain loop does not hold what it gives
                 if course.work != work:
                     self._passed(loop, sys._getframe(1))
                 else:
@@ -269,6 +269,9 @@ class SampledLoops:
     def _end(self, loop: _Loop) -> None:
         if loop in self._loops:
             self._loops.remove(loop)
+        for one in self._loops:
+            one.began.places.pop(loop, None)
+            one.moves.pop(loop, None)
         loop.carried, loop.moves, loop.began.places = None, {}, {}  # it refers to other loops, and they to it
         self._turns.is_on = any(one.seen for one in self._loops)
 

@@ -173,8 +173,9 @@ class Turn:
             return None
         values, parts = ahead[0][1:], ahead[1]
         if self.is_test:
-            wanted = [value for value in (True, False) if self.is_lasting or self.seen[value] < _TWICE]
-            wanted = [value for value in wanted if not self.is_lasting or value != self.is_true(series[-1])]
+            always = self.is_lasting or self.ends_loop
+            wanted = [value for value in (True, False) if always or self.seen[value] < _TWICE]
+            wanted = [value for value in wanted if not always or value != self.is_true(series[-1])]
             places = [int(np.argmax(values == value)) for value in wanted if (values == value).any()]
         elif values.dtype.kind in "iuf" and len(distinct := np.unique(values)) <= _MOST_VALUES:
             places = [int(np.argmax(values == value)) for value in distinct if not self.seen[value.item()]]
@@ -189,6 +190,12 @@ class Turn:
         """Return whether it is known to be true."""
         value = self.value(values)
         return value is not UNKNOWN and value.ndim == 0 and bool(value)
+
+    @functools.cached_property
+    def ends_loop(self) -> bool:
+        """Return whether it ends a loop: a jump past it would never meet it again."""
+        parts = ast.walk(self.owner) if isinstance(self.owner, ast.If) else ()
+        return isinstance(self.owner, ast.While) or any(isinstance(one, (ast.Break, ast.Return, ast.Raise)) for one in parts)
 
     def changes(self, series: deque[Values]) -> bool:
         """Return whether it is a condition that became true or false in the last pass."""

@@ -458,7 +458,6 @@ def test_a_kept_model_is_copied(on_the_card: None) -> None:
     assert len({id(one.weight) for one in found["kept"]}) == 7
 
 
-@pytest.mark.xfail(strict=True, reason="more copies are made than the container can hold, in one block that then lives on")
 def test_a_bounded_container_gets_no_more_than_it_holds(on_the_card: None) -> None:
     found = run("""
         import collections, torch

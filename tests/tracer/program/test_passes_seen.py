@@ -543,7 +543,6 @@ ENDS = {
 }  # fmt: skip
 
 
-@pytest.mark.xfail(strict=True, reason="after two ends were seen, a jump passes the third (`Turn.next_new`)")
 @pytest.mark.parametrize("name", ENDS)
 def test_the_end_of_an_inner_loop_is_never_passed(name: str) -> None:
     """Also after its end was seen twice."""
@@ -734,7 +733,6 @@ KEPT = {
 
 FALSE_NEEDS = {
     "comprehension and a list": "each list as long as the passes is found twice: as such, and by its name",
-    "bounded": "more copies are made than the container can hold",
     "far bound": "more copies are made than the container can hold",
     "emptied": "a container that is emptied is filled as if it only grew",
 }
@@ -772,7 +770,6 @@ def test_a_job_is_told_what_grows(on_the_card: Callable[[Job], None]) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ lifetimes
-@pytest.mark.xfail(strict=True, reason="the variable `value` of `_each` holds it")
 def test_a_value_that_the_job_deletes_is_free() -> None:
     """As in a plain loop, which does not hold the values that it gives."""
     job = run("""
@@ -791,7 +788,6 @@ def test_a_value_that_the_job_deletes_is_free() -> None:
     assert job.names["alive"] == {False}
 
 
-@pytest.mark.xfail(strict=True, reason="its loop and the loop that reads it refer to each other (`began.places`)")
 def test_a_generator_is_closed_when_its_loop_is_left() -> None:
     job = run("""
         closed = []
