@@ -7,6 +7,7 @@ passes advances the integers, and gives the containers what the passes would hav
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import functools
 import gc
@@ -14,7 +15,7 @@ import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from copy import deepcopy
-from types import CellType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
+from types import CellType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, Final
 
 from vramcast.tracer.program.turns import forget
@@ -28,8 +29,10 @@ _OF_TORCH: Final = ("torch.optim", "torch.nn", "torch.amp", "torch.cuda.amp", "t
 _NO_INTEGERS: Final = "torch.utils.data"
 _ROUNDED_BYTES: Final = 512  # spec: PyTorch's allocator, kMinBlockSize
 _SHORT: Final = 256  # arbitrary: items of a container that may lead further; more are data
+_FEW: Final = 16  # arbitrary: integers of a sequence; more are data
 _MOST_WAYS: Final = 100_000  # arbitrary: about a tenth of a second
-_MOST_COPIES: Final = 1_000  # arbitrary: blocks that are made one by one, 20 us each; more are one block of their size
+_MOST_COPIES: Final = 1_000  # arbitrary: blocks that are made one by one, 20 us each
+_OPEN: Final = (SimpleNamespace, argparse.Namespace)
 _GONE: Final = object()
 Gains = dict[int, int]
 
@@ -48,19 +51,21 @@ class Carried:
     def __init__(self, passes: int | None = None) -> None:
         self.gained: Gains = {}
         self.steady: Gains = {}
-        self._steps: dict[int, int] = {}
-        self._before: dict[int, int] = {}
-        self._is_pruned = False
+        self._moving: dict[int, int] = {}  # the same for integers
+        self._changes: dict[int, int] = {}  # between the last two looks
+        self._turns: dict[int, tuple[int, int]] = {}  # where a number or a length started again, and where it had come to
+        self._is_first = True
         self._ways: list[tuple[int, str, Any]] = []  # from the object with that number, how, and its name there
         self._roots: list[Any] = [vars(module) for module in _own_modules()]
         if passes is not None:
             self._roots += [one for one in gc.get_objects() if type(one) is list and len(one) == passes]
         self._find()
-        self._numbers, self._lengths = self._state(self._objects())
+        self.rebase()
 
     def _find(self) -> None:
         """Find the ways to all integers and containers."""
-        ways, objects, known = self._ways, [], {id(self), id(self._ways), id(self._roots)}
+        ways, objects = self._ways, []
+        known = {id(self), id(ways), id(self._roots), *map(id, self._roots)}
         for number, root in enumerate(self._roots):
             ways.append((-1, "root", number))
             objects.append(root)
@@ -93,13 +98,15 @@ class Carried:
                 found.append(_at(found[number], how, key))
         return found
 
-    def _state(self, objects: list[Any]) -> tuple[dict[int, int], dict[int, tuple[int, int]]]:
-        """Return the integers, and the identities and lengths of the containers."""
-        numbers = {at: one for at, one in enumerate(objects) if type(one) is int}
-        sized = ((at, one) for at, one in enumerate(objects) if type(one) in _SEQUENCES or type(one) in _MAPPINGS)
-        lengths = {at: (id(one), len(one)) for at, one in sized}
+    def rebase(self) -> None:
+        """Take everything as it is now for the last look, after a jump."""
+        objects = self._objects()
+        self._counts = {
+            at: (0, one) if type(one) is int else (id(one), len(one))
+            for at, one in enumerate(objects)
+            if type(one) is int or ((type(one) in _SEQUENCES or type(one) in _MAPPINGS) and self._ways[at][1] != "variables")
+        }
         self._forget(objects)
-        return numbers, lengths
 
     def _forget(self, objects: list[Any]) -> None:
         for at, (number, how, _) in enumerate(self._ways):
@@ -109,48 +116,29 @@ class Carried:
 
     def look(self) -> None:
         """Compare with the last look."""
-        numbers, lengths = self._state(self._objects())
-        steps = {at: step for at, now in numbers.items() if (step := now - self._numbers.get(at, now))}
-        self._before, self._steps = self._steps if self._is_pruned else steps, steps
-        before, gained = self._lengths, self.gained
-        self.gained = {
-            at: length - before[at][1] for at, (one, length) in lengths.items()
-            if at in before and before[at][0] == one and length > before[at][1]
-        }  # fmt: skip
-        self._numbers, self._lengths = numbers, lengths
-        if not self._is_pruned:
-            self._prune()
-            gained = self.gained
-        self.steady = {at: count for at, count in self.gained.items() if gained.get(at) == count}
-
-    def _prune(self) -> None:
-        """Keep the ways to integers that move and to containers."""
-        self._is_pruned = True
-        kept = set(self._steps) | {at for at in self._lengths if self._ways[at][1] != "variables"}
-        for at in range(len(self._ways) - 1, -1, -1):
-            if at in kept:
-                kept.add(self._ways[at][0])
-        kept.discard(-1)
-        new = {at: number for number, at in enumerate(sorted(kept))} | {-1: -1}
-        self._ways = [(new[number], how, key) for at in sorted(kept) for number, how, key in [self._ways[at]]]
-        self._steps = {new[at]: step for at, step in self._steps.items()}
-        self._before = dict(self._steps)
-        self.gained = {new[at]: count for at, count in self.gained.items()}
-        self._numbers = {new[at]: value for at, value in self._numbers.items() if at in kept}
-        self._lengths = {new[at]: value for at, value in self._lengths.items() if at in kept}
+        before, last = self._counts, self._changes
+        self.rebase()
+        new = {at: (one, now - before[at][1]) for at, (one, now) in self._counts.items() if at in before}
+        self._changes = {at: move for at, (_, move) in new.items() if move}
+        for at, move in self._changes.items():
+            now, then = self._counts[at][1], before[at][1]
+            is_back = move < 0 and 2 * now <= then if new[at][0] else move * last.get(at, 0) < 0 and abs(move) > abs(last[at])
+            if is_back:
+                self._turns[at] = now, then
+        steady = {at for at, move in self._changes.items() if self._is_first or move == last.get(at)}
+        self._is_first = False
+        self._moving = {at: move for at, (one, move) in new.items() if not one and at in steady}
+        self.gained = {at: move for at, (one, move) in new.items() if move > 0 and one and one == before[at][0]}
+        self.steady = {at: count for at, count in self.gained.items() if at in steady}
 
     # -------------------------------------------------------------------------------------------- a jump
-    def rebase(self) -> None:
-        """Take everything as it is now for the last look, after a jump."""
-        self._numbers, self._lengths = self._state(self._objects())
-
     def advance(self, passes: int) -> None:
         """Advance the integers that grew by a constant."""
         objects = self._objects()
-        for at, step in self._steps.items():
-            if self._before.get(at) == step and at in self._numbers and type(objects[at]) is int:  # still there
+        for at, step in self._moving.items():
+            if type(objects[at]) is int:  # still there
                 number, how, key = self._ways[at]
-                _set(objects[number], how, key, self._numbers[at] + passes * step)
+                _set(objects[number], how, key, self._after(at, self._counts[at][1], step, passes))
         for (number, how, _), names in zip(self._ways, objects, strict=True):
             if how == "variables" and type(names) is dict and names:
                 # spec: CPython before 3.13 takes the variables of a running function from this dictionary by this call only.
@@ -160,7 +148,7 @@ class Carried:
 
     def held_bytes(self, gained: Gains) -> int:
         """Return the bytes of the card's storages in the last items that containers have gained."""
-        storages = [one.untyped_storage() for _, items in self._last(gained) for one in _tensors(items)]
+        storages = [one.untyped_storage() for *_, items in self._last(gained) for one in _tensors(items)]
         return sum({one.data_ptr(): one.nbytes() for one in storages}.values())
 
     def fill(self, gained: Gains, times: int, *, is_new: bool) -> None:
@@ -171,30 +159,37 @@ class Carried:
             times: Number of passes.
             is_new: Whether each pass makes new tensors; otherwise the items are the same objects.
         """
-        for owner, items in self._last(gained):
-            most = getattr(owner, "maxlen", None)
+        for at, owner, items in self._last(gained):
+            now, most = len(owner), getattr(owner, "maxlen", None)
+            later = self._after(at, now, len(items), times)
+            wanted = max(later - now, 0) // len(items)
             if most is not None:  # of more, it would drop the first
-                owner_times = min(times, -(-most // len(items)))
-                for _ in range(max(len(owner) + owner_times * len(items) - most, 0)):
-                    owner.popleft()
-            else:
-                owner_times = times
-            copies = _copies(items, owner_times) if is_new else items * owner_times
+                wanted, later = min(wanted, -(-most // len(items))), min(later, most)
+            _drop(owner, now + wanted * len(items) - later)
+            copies = _copies(items, wanted, one_by_one=most is not None) if is_new else items * wanted
             if type(owner) in _SEQUENCES:
-                owner.extend(copies if most is None else copies[-most:])
+                owner.extend(copies)
             elif (keys := _keys([*owner], len(copies))) is not None:
                 owner.update(zip(keys, copies, strict=True))
 
-    def _last(self, gained: Gains) -> Iterator[tuple[Any, list[Any]]]:
+    def _after(self, at: int, now: int, step: int, passes: int) -> int:
+        """Return a number or a length as it is some passes later, if it starts again where it did before."""
+        later = now + passes * step
+        if at not in self._turns:
+            return later
+        first, last = self._turns[at]
+        return first + (later - first) % (last - first + step or 1)
+
+    def _last(self, gained: Gains) -> Iterator[tuple[int, Any, list[Any]]]:
         if not gained:
             return
         objects = self._objects()
         for at, count in gained.items():
             owner = objects[at]
             if type(owner) in _SEQUENCES:
-                yield owner, [owner[number - count] for number in range(count)]
+                yield at, owner, [owner[number - count] for number in range(count)]
             elif type(owner) in _MAPPINGS:
-                yield owner, [owner[key] for key in [*owner][-count:]]
+                yield at, owner, [owner[key] for key in [*owner][-count:]]
         self._forget(objects)
 
 
@@ -206,7 +201,8 @@ def _parts(one: Any) -> Iterator[tuple[str, Any, Any]]:
         if len(one) <= _SHORT or "__name__" in one:
             yield from (("item", key, value) for key, value in [*one.items()] if type(key) is not str or key[:2] != "__")
     elif kind in _SEQUENCES or kind is tuple:
-        yield from (("item", at, value) for at, value in enumerate([*one][:_SHORT]))
+        found = enumerate([*one][:_SHORT])
+        yield from (("item", at, value) for at, value in found if type(value) is not int or len(one) <= _FEW)
     elif kind is FrameType:
         yield "variables", None, one.f_locals
     elif kind is GeneratorType:
@@ -266,7 +262,7 @@ def _leads_on(value: Any, kind: type) -> bool:
         return False
     if issubclass(kind, type):
         return not is_library(getattr(sys.modules.get(value.__module__), "__file__", None) or "<")
-    return _is_jobs(kind.__module__) and not hasattr(kind, "__torch_function__")
+    return kind in _OPEN or (_is_jobs(kind.__module__) and not hasattr(kind, "__torch_function__"))
 
 
 @functools.cache
@@ -319,8 +315,8 @@ def _tensors(items: Any) -> Iterator[Any]:
             yield leaf
 
 
-def _copies(items: list[Any], times: int) -> list[Any]:
-    """Return items like these for some passes, in blocks of their own."""
+def _copies(items: list[Any], times: int, *, one_by_one: bool) -> list[Any]:
+    """Return items like these for some passes, in blocks of their own or, if they are many, in few large ones."""
     import torch
 
     from vramcast.tracer.hooks.torch_api import tree_map
@@ -334,9 +330,15 @@ def _copies(items: list[Any], times: int) -> list[Any]:
         made = torch.empty(size_bytes, dtype=torch.uint8, device=leaf.device).view(leaf.dtype)
         return made.as_strided(leaf.shape, leaf.stride(), leaf.storage_offset())
 
-    if len(items) * times <= _MOST_COPIES:
+    if one_by_one or len(items) * times <= _MOST_COPIES:
         return [tree_map(again, item) for _ in range(times) for item in items]
     return [tree_map(lambda leaf: again(leaf, times), item) for item in items] * times
+
+
+def _drop(owner: Any, count: int) -> None:
+    """Remove the first items of a container."""
+    for key in [*owner][:count] if type(owner) in _MAPPINGS else [0] * count:
+        del owner[key]
 
 
 def _keys(keys: list[Any], count: int) -> list[int] | None:

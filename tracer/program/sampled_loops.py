@@ -312,7 +312,14 @@ class SampledLoops:
         self._read(loop)
         if self._takes_stride(loop):
             return
-        if self._course.may_jump(trains=self._course.backwards > began.backwards):
+        is_moved, loop.is_moved = loop.is_moved, False
+        if loop.carried is not None and is_moved:
+            loop.carried.rebase()
+        elif loop.carried is not None:
+            loop.carried.look()
+            loop.looks += 1
+            self._learn(loop)
+        if not is_moved and self._course.may_jump(trains=self._course.backwards > began.backwards):
             count = self._jump(loop, frame)
             if count > 0:
                 self._skip(loop, count)
@@ -371,24 +378,17 @@ class SampledLoops:
         if loop.is_driven or (left is not None and left <= _LAST):
             return 0
         patience = min(max(WATCHED_EVENTS // max(loop.last[0], 1), _POINTS), _PATIENCE)
-        if loop.is_moved:
-            loop.is_moved = False
-            if loop.carried is not None:
-                loop.carried.rebase()
-            return 0
         if loop.last[2] and self._unexplained[loop.key] >= _EQUAL:
+            loop.carried = None
             return 0
         if loop.carried is None:
             if loop.equal or loop.unequal >= patience - _POINTS:
                 is_list = frame.f_code.co_name == "<listcomp>"
                 loop.carried = Carried(loop.index if is_list else None)
             return 0
-        loop.carried.look()
-        loop.looks += 1
-        self._learn(loop)
         wanted = 1 if loop.last in self._sites[loop.key] or self._afforded(loop) < _EQUAL else _EQUAL
         is_ready = (loop.equal >= wanted or loop.unequal >= patience) and loop.looks >= wanted
-        has_news = any(len(one) < _POINTS or turn.changes(one) for turn, one in loop.series.items())
+        has_news = any(turn.has_news(one) for turn, one in loop.series.items())
         if not is_ready or has_news:
             return 0
         if not self._is_explained(loop):

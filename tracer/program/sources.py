@@ -103,16 +103,30 @@ class _Together(Source):
         self.total = min((one.total for one in self._parts if one.total is not None), default=None)
         self.is_free = all(one.is_free for one in self._parts)
         self._iterator = values
+        self._early = 0 if self.is_free else next(at for at, one in enumerate(self._parts) if not one.is_free)
+        self._is_drawing = False
+        self._newer: list[Any] = []
+
+    def __next__(self) -> Any:
+        self._is_drawing, self._newer = True, []
+        value = super().__next__()
+        self._is_drawing = False
+        return value
 
     def given(self, value: Any) -> Any:
-        return tuple(part.given(one) for part, one in zip(self._parts, value, strict=True))
+        given = [part.given(one) for part, one in zip(self._parts, value, strict=True)]
+        return (*self._newer, *given[len(self._newer) :])
 
     def skip(self, count: int) -> int:
         return min(one.skip(count) for one in self._parts)
 
     def moved(self, count: int) -> None:
-        for one in self._parts:
-            (one.skip if one.is_free else one.moved)(count)
+        for at, one in enumerate(self._parts):
+            if self._is_drawing and at < self._early:  # it has given a value before the loader jumped
+                one.skip(count - 1)
+                self._newer.append(next(one))
+            else:
+                (one.skip if one.is_free else one.moved)(count)
 
 
 class _Bar(Source):

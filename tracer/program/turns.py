@@ -56,7 +56,7 @@ _FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {
 _SCALARS: Final = (int, float, bool, str, type(None))
 _TABLES: Final = (list, tuple, set, frozenset, range)
 _SIZED: Final = (list, tuple, dict, set, str, deque, np.ndarray)
-_LONGEST: Final = 10_000  # arbitrary: numbers of a table
+_LONGEST: Final = 10_000  # arbitrary: numbers of a table, and noted values
 # spec: functions of random, numpy.random and torch that draw a number
 _RANDOM: Final = frozenset(
     ("random", "rand", "randint", "randrange", "uniform", "choice", "normal", "integers", "gauss", "randn")
@@ -108,7 +108,7 @@ class Turn:
         """Note one of its values."""
         if isinstance(value, np.ndarray | np.generic) and value.ndim == 0:
             value = value.item()
-        if type(value) in _SCALARS:
+        if type(value) in _SCALARS and len(self.seen) < _LONGEST:
             self.seen[bool(value) if self.is_test else value] += 1
 
     @property
@@ -200,6 +200,11 @@ class Turn:
     def changes(self, series: deque[Values]) -> bool:
         """Return whether it is a condition that became true or false in the last pass."""
         return self.is_test and self.is_true(series[-1]) != self.is_true(series[-2])
+
+    def has_news(self, series: deque[Values]) -> bool:
+        """Return whether its last values are too few to know it, or a change among them that is still rare."""
+        is_known = not self.is_test or min(self.seen[True], self.seen[False]) > _POINTS
+        return len(series) < _POINTS or (not is_known and len({self.is_true(one) for one in series}) > 1)
 
     def hits(self, series: deque[Values], passes: int) -> int:
         """Return how often it is true in the next passes."""

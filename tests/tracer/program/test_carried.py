@@ -105,7 +105,6 @@ PLACES = {
     "falling": ("n = 0", "n -= 2", "n"),
 }  # fmt: skip
 IN_FUNCTION = {name: place for name, place in PLACES.items() if name != "variable of a module"}
-CLOSED = pytest.mark.xfail(strict=True, reason="objects of the standard library are closed")
 HEAD = "import collections, dataclasses, functools, types\n"
 
 
@@ -119,14 +118,14 @@ def plain(setup: str, one: str, now: str, passes: int) -> int:
     return value
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=CLOSED) if name == "name space" else name for name in PLACES])
+@pytest.mark.parametrize("name", PLACES)
 def test_advances_a_number_of_a_module(name: str) -> None:
     setup, one, now = PLACES[name]
     loop = f"for _ in range(3):\n    {one}\n    look()\njump(100)\n{one}\nfound = {now}"
     assert run(f"{HEAD}{setup}\n{loop}")["found"] == plain(setup, one, now, 104)
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=CLOSED) if name == "name space" else name for name in IN_FUNCTION])
+@pytest.mark.parametrize("name", IN_FUNCTION)
 def test_advances_a_number_of_a_running_function(name: str) -> None:
     setup, one, now = IN_FUNCTION[name]
     loop = f"for _ in range(3):\n    {one}\n    look()\njump(100)\n{one}\nreturn {now}"

@@ -559,7 +559,7 @@ def _statements(depth: int, *, in_loop: bool) -> st.SearchStrategy[list[str]]:
         st.builds(lambda test, yes, no: [f"if {test}:", *yes, *no], _TESTS, inner, orelse),
         st.builds(lambda values, lines, no: [f"for v in {values}:", *lines, *no], _ITERABLES, body, orelse),
         st.builds(
-            lambda test, lines, no: [f"w{depth} = 0", f"while w{depth} < 4 and {test}:", f"    w{depth} += 1", *lines, *no],
+            lambda test, lines, no: [f"w{depth} = 0", f"while w{depth} < 4 and ({test}):", f"    w{depth} += 1", *lines, *no],
             _TESTS,
             body,
             orelse,
