@@ -433,9 +433,9 @@ class SampledLoops:
         assert loop.carried is not None
         gained, usual = loop.carried.gained, loop.usual
         more = {owner: count - usual.get(owner, 0) for owner, count in gained.items() if count > usual.get(owner, 0)}
-        came = (turn for turn, one in loop.series.items() if len(one) > 1 and turn.changes(one) and turn.is_true(one[-1]))
-        if more and (turn := next(came, None)) is not None:
-            turn.kept = loop.carried, more
+        came = [turn for turn, one in loop.series.items() if len(one) > 1 and turn.changes(one) and turn.is_true(one[-1])]
+        if more and came:
+            min(came, key=lambda turn: turn.seen[True]).kept = loop.carried, more  # the rarest one explains it
         elif loop.equal:
             loop.usual = gained
 

@@ -710,6 +710,14 @@ KEPT = {
             kept.append(keep())
         assert len(kept) == 50
     """,
+    "once, at a frequent turn": """
+        kept, groups = [keep(50)], []
+        for step in range(10_000):
+            train(step)
+            if step % 50 == 0: pass
+            if step == 2_500: groups.append(kept[0])
+        assert len(groups) == 1
+    """,
     "the same object": """
         kept, one = [], keep(100)
         for step in range(3_000):
