@@ -30,7 +30,7 @@ _NO_INTEGERS: Final = "torch.utils.data"
 _ROUNDED_BYTES: Final = 512  # spec: PyTorch's allocator, kMinBlockSize
 _SHORT: Final = 256  # arbitrary: items of a container that may lead further; more are data
 _FEW: Final = 16  # arbitrary: integers of a sequence; more are data
-_MOST_WAYS: Final = 100_000  # arbitrary: about a tenth of a second
+_MOST_WAYS: Final = 20_000  # arbitrary: about 20 ms a look; the nearest are found first
 _MOST_COPIES: Final = 1_000  # arbitrary: blocks that are made one by one, 20 us each
 _OPEN: Final = (SimpleNamespace, argparse.Namespace)
 _GONE: Final = object()
@@ -66,12 +66,12 @@ class Carried:
         """Find the ways to all integers and containers."""
         ways, objects = self._ways, []
         known = {id(self), id(ways), id(self._roots), *map(id, self._roots)}
-        for number, root in enumerate(self._roots):
-            ways.append((-1, "root", number))
-            objects.append(root)
         for depth, frame in enumerate(_running()):  # a frame that is kept keeps its variables
             ways.append((-1, "frame", (depth, frame.f_code)))
             objects.append(frame)
+        for number, root in enumerate(self._roots):
+            ways.append((-1, "root", number))
+            objects.append(root)
         for number, one in enumerate(objects):  # it grows meanwhile
             for how, key, value in _parts(one):
                 kind = type(value)
