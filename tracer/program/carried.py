@@ -23,10 +23,10 @@ from vramcast.tracer.protocol.source_places import is_library, is_ours
 
 _MAPPINGS: Final = frozenset((dict, defaultdict, OrderedDict, Counter))
 _SEQUENCES: Final = frozenset((list, deque))
-# Packages whose integers belong to a protocol or to the machine; the parts of torch below are the job's.
+# Packages whose integers belong to a protocol or to the machine; the parts of torch below are the job's, but for the iterators
+# of data loaders, which count what they have asked their workers for.
 _CLOSED: Final = frozenset(sys.stdlib_module_names) | {"vramcast", "torch", "numpy", "tqdm"}
 _OF_TORCH: Final = ("torch.optim", "torch.nn", "torch.amp", "torch.cuda.amp", "torch.utils.data")
-_NO_INTEGERS: Final = "torch.utils.data"
 _ROUNDED_BYTES: Final = 512  # spec: PyTorch's allocator, kMinBlockSize
 _SHORT: Final = 256  # arbitrary: items of a container that may lead further; more are data
 _FEW: Final = 16  # arbitrary: integers of a sequence; more are data
@@ -262,7 +262,8 @@ def _leads_on(value: Any, kind: type) -> bool:
         return False
     if issubclass(kind, type):
         return not is_library(getattr(sys.modules.get(value.__module__), "__file__", None) or "<")
-    return kind in _OPEN or (_is_jobs(kind.__module__) and not hasattr(kind, "__torch_function__"))
+    is_iterator = kind.__module__ == "torch.utils.data.dataloader" and kind.__name__.startswith("_")
+    return kind in _OPEN or (_is_jobs(kind.__module__) and not is_iterator and not hasattr(kind, "__torch_function__"))
 
 
 @functools.cache

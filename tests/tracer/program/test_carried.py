@@ -302,6 +302,20 @@ def test_numbers_of_libraries_stay(module: str) -> None:
     assert found["a"].n == 3
 
 
+def test_numbers_of_a_loaders_iterator_stay() -> None:
+    """It counts the batches that its workers owe it."""
+    loader = torch.utils.data.DataLoader([torch.zeros(1)] * 50)
+    names = run("""
+        batches = iter(loader)
+        next(batches); look()
+        next(batches); look()
+        next(batches); look()
+        jump(1_000)
+    """, loader=loader)  # fmt: skip
+    assert names["batches"]._num_yielded == 3
+    assert next(names["batches"]) == torch.zeros(1)
+
+
 def test_numbers_of_trainers_are_advanced() -> None:
     found = run("""
         class State:
