@@ -41,6 +41,7 @@ _SHARE: Final = 0.2  # arbitrary: share of the time for what may come next of on
 _WIDER: Final = 4  # arbitrary: the next place is at least that many times farther
 _UNEVEN: Final = 1.5  # arbitrary: what passes of varying size keep may vary too
 _LONGEST_STRIDE: Final = 16  # arbitrary
+_ENDLESS: Final = 10**9  # arbitrary: more passes than a job makes; a loop without a known end is sampled that far
 _MIB: Final = 1 << 20
 
 
@@ -67,6 +68,9 @@ class Course(Protocol):
 
     def jumped(self, steps: int, *, grows: bool) -> None:
         """Record that passes with that many training steps were left out, and whether each keeps more."""
+
+    def goes_on(self) -> None:
+        """End the job: its innermost loop goes on without a known end."""
 
 
 @dataclass(slots=True)
@@ -397,6 +401,8 @@ class SampledLoops:
         turn = self._next_turn(loop)
         if not loop.can_skip and turn is None:
             return 0  # its values are made one by one, and their number is unknown
+        if left is None and turn is None and loop.index > _ENDLESS:
+            self._course.goes_on()
         wide = self._next_place(loop)
         count = wide if turn is None else min(wide, max(turn - _MARGIN, 0))
         return count if left is None else min(count, left - _LAST)

@@ -258,6 +258,16 @@ class Course:
         self._left_out += steps
         self.loops.jumped(trains=steps > 0, grows=grows)
 
+    def goes_on(self) -> None:
+        """End the job: its innermost loop goes on without a known end.
+
+        Raises:
+            StopJob: The job ends.
+        """
+        assert self.sampled is not None
+        self._last_place = self.sampled.place + ", which has no known end"
+        self.end_here()
+
     @property
     def is_limited(self) -> bool:
         """Return whether the job is a command that is cut short and stopped."""

@@ -32,6 +32,9 @@ class Job:
         self.left_out += steps
         self.all_steps += steps
 
+    def goes_on(self) -> None:
+        raise KeyboardInterrupt
+
     def train(self, size: int = 1, keeps: int = 0) -> None:
         self.work += 1
         self.backwards += 1
@@ -150,6 +153,19 @@ def test_nested_loops_meet_an_epoch_and_a_global_step(job: Job) -> None:
     assert {"unfrozen", "late", 0, 49, 50, 98, 99} <= set(job.seen)
     assert job.seen[-1] == 9_900
     assert len(job.seen) < 70
+
+
+def test_a_loop_without_an_end_is_left(job: Job) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        job.run("""
+            step = 0
+            while True:
+                see(step); train(); step += 1
+                if step % 500 == 0: train(2)
+        """)
+    assert {499, 999} < set(job.seen)
+    assert 10**9 < job.seen[-1] < 10**11
+    assert len(job.seen) < 80
 
 
 def test_lists_and_counts_are_those_of_all_passes(job: Job) -> None:
