@@ -23,6 +23,7 @@ from vramcast.tracer.protocol.source_places import is_library, is_ours
 
 _MAPPINGS: Final = frozenset((dict, defaultdict, OrderedDict, Counter))
 _SEQUENCES: Final = frozenset((list, deque))
+_CONTAINERS: Final = _MAPPINGS | _SEQUENCES
 # Packages whose integers belong to a protocol or to the machine; the parts of torch below are the job's, but for the iterators
 # of data loaders, which count what they have asked their workers for.
 _CLOSED: Final = frozenset(sys.stdlib_module_names) | {"vramcast", "torch", "numpy", "tqdm"}
@@ -104,7 +105,7 @@ class Carried:
         self._counts = {
             at: (0, one) if type(one) is int else (id(one), len(one))
             for at, one in enumerate(objects)
-            if type(one) is int or ((type(one) in _SEQUENCES or type(one) in _MAPPINGS) and self._ways[at][1] != "variables")
+            if type(one) is int or (type(one) in _CONTAINERS and self._ways[at][1] != "variables")
         }
         self._forget(objects)
 
@@ -122,8 +123,9 @@ class Carried:
         self._changes = {at: move for at, (_, move) in new.items() if move}
         for at, move in self._changes.items():
             now, then = self._counts[at][1], before[at][1]
-            is_back = move < 0 and 2 * now <= then if new[at][0] else move * last.get(at, 0) < 0 and abs(move) > abs(last[at])
-            if is_back:
+            is_emptied = move < 0 and 2 * now <= then
+            is_reset = move * last.get(at, 0) < 0 and abs(move) > abs(last[at])
+            if is_emptied if new[at][0] else is_reset:
                 self._turns[at] = now, then
         steady = {at for at, move in self._changes.items() if self._is_first or move == last.get(at)}
         self._is_first = False
@@ -252,9 +254,9 @@ def _set(one: Any, how: str, key: Any, value: int) -> None:
         setattr(one, key, value)
 
 
-def _leads_on(value: Any, kind: type) -> bool:
+def _leads_on(value: Any, kind: Any) -> bool:
     """Return whether an object may have integers or containers that belong to the job."""
-    if kind in _MAPPINGS or kind in _SEQUENCES or kind in (tuple, CellType, GeneratorType, MethodType, functools.partial):
+    if kind in _CONTAINERS or kind in (tuple, CellType, GeneratorType, MethodType, functools.partial):
         return True
     if kind is FunctionType:
         return value.__closure__ is not None and not is_ours(value.__code__.co_filename)
@@ -262,14 +264,18 @@ def _leads_on(value: Any, kind: type) -> bool:
         return False
     if issubclass(kind, type):
         return not is_library(getattr(sys.modules.get(value.__module__), "__file__", None) or "<")
-    is_iterator = kind.__module__ == "torch.utils.data.dataloader" and kind.__name__.startswith("_")
-    return kind in _OPEN or (_is_jobs(kind.__module__) and not is_iterator and not hasattr(kind, "__torch_function__"))
+    return _is_jobs(kind)
 
 
 @functools.cache
-def _is_jobs(module: Any) -> bool:
+def _is_jobs(kind: Any) -> bool:
+    """Return whether the integers and containers of a class's objects belong to the job."""
+    module: Any = kind.__module__
+    is_iterator = module == "torch.utils.data.dataloader" and kind.__name__.startswith("_")
+    if kind in _OPEN or is_iterator or hasattr(kind, "__torch_function__"):
+        return kind in _OPEN
     is_open = isinstance(module, str) and (module.partition(".")[0] not in _CLOSED or module.startswith(_OF_TORCH))
-    return is_open or module == "__main__"
+    return bool(is_open or module == "__main__")
 
 
 @functools.cache
