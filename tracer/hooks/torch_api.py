@@ -81,6 +81,7 @@ FSDP1_SHARD: Final = "_local_shard"
 LOADER_SAMPLER: Final = "_sampler_iter"
 LOADER_INDICES: Final = "_index_sampler"
 LOADER_FETCHER: Final = "_dataset_fetcher"
+LOADER_AHEAD: Final = "_prefetch_factor"
 DTENSOR_HERE: Final = "_local_tensor"
 
 # The first exists since 2.10, the second in 2.6 and 2.9.
@@ -224,6 +225,8 @@ REPLACED: Final[dict[str, tuple[str, ...]]] = {
     "run_backward": ("torch.autograd:_engine_run_backward",),
     "begin_pass": ("torch.utils.data.dataloader:_BaseDataLoaderIter._reset",),
     "next_batch": ("torch.utils.data.dataloader:_BaseDataLoaderIter.__next__",),
+    "load_batch": ("torch.utils.data._utils.fetch:_MapDatasetFetcher.fetch",),
+    "wait_for_batch": ("torch.utils.data.dataloader:_MultiProcessingDataLoaderIter._next_data",),
     # Of torch.compile.
     "run_compiled_ahead": (f"{COMPILED_AHEAD}:AOTCompiledFunction.__call__",),
     "inductor_read_choices": ("torch._inductor.codecache:CacheBase.get_local_cache",),

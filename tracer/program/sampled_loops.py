@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -43,6 +43,7 @@ _UNEVEN: Final = 1.5  # arbitrary: what passes of varying size keep may vary too
 _LONGEST_STRIDE: Final = 16  # arbitrary
 _ENDLESS: Final = 10**9  # arbitrary: more passes than a job makes; a loop without a known end is sampled that far
 _MIB: Final = 1 << 20
+Key = tuple[CodeType, int, bool]
 
 
 class Course(Protocol):
@@ -78,6 +79,7 @@ class _Begin:
     """The sums at the beginning of a pass, and where other loops were."""
 
     totals: tuple[int, ...]
+    events: int
     work: int
     steps: int
     backwards: int
@@ -92,15 +94,14 @@ class _Loop:
 
     Attributes:
         key: Where it is: the function, the line, and whether it is the loader's own loop.
-        site: Events, requested bytes and growth of the equal passes in all runs of the loop; None: none trained or ran a
-            model.
         index: Number of passes so far, with those left out.
         seen: Number of passes seen that trained or ran a model.
         stride: Number of passes that are compared together, because the passes alternate: accumulated gradients.
-        recent: Events and requested bytes of the last passes.
+        recent: Events, requested bytes and loops inside of the last passes.
         equal: How many of them in a row were equal to the one before.
         unequal: How many in a row were not.
-        last: Events, requested bytes and growth of the live bytes in the last pass.
+        last: Events, requested bytes and loops inside in the last pass, its growth of the live bytes, and its training steps.
+        events: All events in it.
         live: Growth of the live bytes in the last passes.
         series: For each turn that the last pass read, its values in the last passes.
         expected: After a jump, their next values without and with it.
@@ -108,21 +109,23 @@ class _Loop:
         steps: Training steps in it.
         moves: By other loop, its passes in the last one.
         usual: What an equal pass keeps.
-        settled: Events and requested bytes of the last equal passes.
+        settled: The same of the last equal passes.
         turned: The conditions that have changed since.
-        is_moved: Whether another loop has jumped in this pass.
+        is_moved: Whether another loop has jumped in this pass, and this one with it.
+        entered: The sums at its begin, without those of loops inside that have jumped.
+        inside: Loops inside that have jumped in this pass, with what is equal in their passes: they count without their sums.
     """
 
     source: Source
-    key: tuple[CodeType, int, bool]
-    site: set[tuple[int, ...]] | None
+    key: Key
     index: int = 0
     seen: int = 0
     stride: int = 1
-    recent: deque[tuple[int, ...]] = field(default_factory=lambda: deque(maxlen=2 * _LONGEST_STRIDE))
+    recent: deque[tuple[Any, ...]] = field(default_factory=lambda: deque(maxlen=2 * _LONGEST_STRIDE))
     equal: int = 0
     unequal: int = 0
-    last: tuple[int, ...] = ()
+    last: tuple[Any, ...] = ()
+    events: int = 0
     live: deque[int] = field(default_factory=lambda: deque(maxlen=_POINTS))
     series: dict[Turn, deque[Values]] = field(default_factory=dict)
     expected: dict[Turn, tuple[Values, Values]] = field(default_factory=dict)
@@ -131,12 +134,14 @@ class _Loop:
     moves: dict[_Loop, int] = field(default_factory=dict)
     carried: Carried | None = None
     usual: dict[int, int] = field(default_factory=dict)
-    settled: tuple[int, ...] = ()
+    settled: tuple[Any, ...] = ()
     turned: set[Turn] = field(default_factory=set)
     is_moved: bool = False
+    entered: tuple[int, ...] = ()
+    inside: frozenset[tuple[Key, tuple[Any, ...]]] = frozenset()
     looks: int = 0
     jumps: int = 0
-    began: _Begin = field(default_factory=lambda: _Begin((0, 0, 0, 0), 0, 0, 0, 0, {}))
+    began: _Begin = field(default_factory=lambda: _Begin((0, 0, 0, 0), 0, 0, 0, 0, 0, {}))
 
     @property
     def can_skip(self) -> bool:
@@ -177,8 +182,10 @@ class SampledLoops:
         self._turns = Turns()
         self._loops: list[_Loop] = []
         self._batches: weakref.WeakKeyDictionary[Any, _Loop] = weakref.WeakKeyDictionary()
-        self._sites: defaultdict[tuple[Any, ...], set[tuple[int, ...]]] = defaultdict(set)
-        self._unexplained: Counter[tuple[CodeType, int, bool]] = Counter()  # looks at what its passes keep, in vain
+        self._equal: defaultdict[Key, set[tuple[Any, ...]]] = defaultdict(set)  # see `_Loop.last`
+        self._idle: set[Key] = set()  # most loops train nothing
+        self._unexplained: Counter[Key] = Counter()  # looks at what its passes keep, in vain
+        self._sampled: set[Key] = set()  # loops that were seen over their whole range
         self._is_broken = False
 
     @contextmanager
@@ -262,9 +269,9 @@ class SampledLoops:
 
     def _begin(self, source: Source, frame: FrameType) -> _Loop:
         place = frame.f_code, frame.f_lineno, type(source) is Batches
-        loop = _Loop(source, place, self._sites.get(place))
+        loop = _Loop(source, place)
         self._loops.append(loop)
-        if loop.site is None:  # most loops train nothing
+        if place in self._idle:
             loop.began.work = self._course.work
         else:
             self._start(loop)
@@ -273,17 +280,33 @@ class SampledLoops:
     def _end(self, loop: _Loop) -> None:
         if loop in self._loops:
             self._loops.remove(loop)
+        if not loop.seen:
+            self._idle.add(loop.key)
+        elif loop.jumps:
+            self._apart(loop)
         for one in self._loops:
             one.began.places.pop(loop, None)
             one.moves.pop(loop, None)
         loop.carried, loop.moves, loop.began.places = None, {}, {}  # it refers to other loops, and they to it
-        self._turns.is_on = any(one.seen for one in self._loops)
+
+    def _apart(self, loop: _Loop) -> None:
+        """Let a loop that has jumped count in the passes of those around it without its sums: they depend on its jumps."""
+        if loop.left == 0:
+            self._sampled.add(loop.key)
+        events, requested, *_ = (now - then for now, then in zip(self._totals(), loop.entered, strict=True))
+        for one in self._loops:
+            one.inside |= {(loop.key, loop.settled)}
+            one.entered = _plus(one.entered, (events, requested, 0, 0))
+            one.began.totals = _plus(one.began.totals, (events, requested, 0, 0))
 
     # -------------------------------------------------------------------------------------------- passes
     def _start(self, loop: _Loop) -> None:
         self._turns.begin_pass()
+        loop.inside = frozenset()
+        totals = self._totals()
+        loop.entered = loop.entered or totals
         loop.began = _Begin(
-            self._totals(), self._course.work, self._course.all_steps, self._course.backwards, self._turns.readings,
+            totals, totals[0], self._course.work, self._course.all_steps, self._course.backwards, self._turns.readings,
             {one: one.index for one in self._loops if one is not loop},
         )  # fmt: skip
 
@@ -292,9 +315,8 @@ class SampledLoops:
         try:
             loop.index += 1
             loop.seen += 1
-            self._turns.is_on = True
-            if loop.site is None:
-                loop.site = self._sites[loop.key]
+            if loop.key in self._idle:
+                self._idle.remove(loop.key)
             elif loop.seen % loop.stride:
                 return
             else:
@@ -329,23 +351,25 @@ class SampledLoops:
                 self._skip(loop, count)
 
     def _compare(self, loop: _Loop) -> None:
-        events, requested, live, reserved = (now - then for now, then in zip(self._totals(), loop.began.totals, strict=True))
-        this = events, requested, live
+        totals, equal = self._totals(), self._equal[loop.key]
+        events, requested, live, reserved = (now - then for now, then in zip(totals, loop.began.totals, strict=True))
+        what = events, requested, loop.inside
+        this = *what, live, loop.steps
         is_equal = this == loop.last and reserved == 0
-        assert loop.site is not None
-        loop.equal = loop.equal + 1 if is_equal else int(this in loop.site)
+        loop.equal = loop.equal + 1 if is_equal else int(this in equal)
         loop.unequal = 0 if is_equal else loop.unequal + 1
-        loop.last = this
-        loop.recent.append(this[:2])
-        loop.live.append(live)
+        loop.last, loop.events = this, totals[0] - loop.began.events
+        loop.recent.append(what)
+        if loop.seen > 1:  # the first pass makes what stays
+            loop.live.append(live)
         if loop.equal and loop.settled != ():
             for turn in loop.turned:
-                turn.is_lasting = loop.settled != this[:2] and turn.is_lasting is not False
+                turn.is_lasting = loop.settled != what and turn.is_lasting is not False
         if loop.equal:
-            loop.settled = this[:2]
+            loop.settled = what
             loop.turned.clear()
         if loop.equal >= _EQUAL:
-            loop.site.add(this)
+            equal.add(this)
 
     def _takes_stride(self, loop: _Loop) -> bool:
         """Return whether passes of a loop are compared together from now on."""
@@ -373,16 +397,19 @@ class SampledLoops:
             loop.series[turn].append(values)
             if len(loop.series[turn]) > 1 and turn.changes(loop.series[turn]):
                 loop.turned.add(turn)
+                if not loop.unequal:  # it allocated nothing, so once is enough
+                    turn.seen[turn.is_true(values)] += 1
         loop.expected = {}
 
     # -------------------------------------------------------------------------------------------- jumps
     def _jump(self, loop: _Loop, frame: FrameType) -> int:
         """Return how many passes to leave out."""
         left = None if loop.left is None else loop.left // loop.stride
-        if loop.is_driven or (left is not None and left <= _LAST):
+        last = min(_LAST, self._afforded(loop))
+        if loop.is_driven or (left is not None and left <= last):
             return 0
-        patience = min(max(WATCHED_EVENTS // max(loop.last[0], 1), _POINTS), _PATIENCE)
-        if loop.last[2] and self._unexplained[loop.key] >= _EQUAL:
+        patience = min(max(WATCHED_EVENTS // max(loop.events, 1), _POINTS), _PATIENCE)
+        if loop.last[3] and self._unexplained[loop.key] >= _EQUAL:
             loop.carried = None
             return 0
         if loop.carried is None:
@@ -390,7 +417,7 @@ class SampledLoops:
                 is_list = frame.f_code.co_name == "<listcomp>"
                 loop.carried = Carried(loop.index if is_list else None)
             return 0
-        wanted = 1 if loop.last in self._sites[loop.key] or self._afforded(loop) < _EQUAL else _EQUAL
+        wanted = 1 if loop.last in self._equal[loop.key] or self._afforded(loop) < _EQUAL else _EQUAL
         is_ready = (loop.equal >= wanted or loop.unequal >= patience) and loop.looks >= wanted
         has_news = any(turn.has_news(one) for turn, one in loop.series.items())
         if not is_ready or has_news:
@@ -405,17 +432,22 @@ class SampledLoops:
             self._course.goes_on()
         wide = self._next_place(loop)
         count = wide if turn is None else min(wide, max(turn - _MARGIN, 0))
-        return count if left is None else min(count, left - _LAST)
+        return count if left is None else min(count, left - last)
 
     def _next_place(self, loop: _Loop) -> int:
         """Return how many passes to leave out before the next place of a loop in which nothing changes."""
-        places = min(max(WATCHED_EVENTS // max(loop.last[0], 1), 1), _MOST_JUMPS, self._afforded(loop))
+        places = min(max(WATCHED_EVENTS // max(loop.events, 1), 1), _MOST_JUMPS, self._afforded(loop))
         total = loop.source.total
         wider = float(_WIDER) if total is None else max(_WIDER, (total / loop.index) ** (1 / places))
         return int(loop.index * (wider - 1)) // loop.stride
 
     def _afforded(self, loop: _Loop) -> int:
-        """Return how many more passes of a loop the time allows, at least one; all ranks of a job must jump alike."""
+        """Return how many more places of a loop to see: as the time allows, and one if the loop was seen before.
+
+        All ranks of a job must jump alike.
+        """
+        if loop.key in self._sampled:
+            return 1
         left_s = self._course.left_s
         return _MOST_JUMPS if left_s is None else min(max(int(left_s * _SHARE / loop.seconds), 1), _MOST_JUMPS)
 
@@ -428,7 +460,7 @@ class SampledLoops:
     def _is_explained(self, loop: _Loop) -> bool:
         """Return whether the containers hold all that the passes keep on the card."""
         assert loop.carried is not None
-        grown = loop.last[2]
+        grown = loop.last[3]
         if loop.equal and not grown:
             return True
         held = loop.carried.held_bytes(loop.carried.steady)
@@ -461,17 +493,17 @@ class SampledLoops:
             (turn, turn.hits(series, count)) for turn, series in loop.series.items() if turn.kept and len(series) == _POINTS
         ]
         loop.carried.advance(count)
-        loop.carried.fill(loop.carried.steady, count, is_new=loop.last[2] > 0)
+        loop.carried.fill(loop.carried.steady, count, is_new=loop.last[3] > 0)
         for turn, times in kept:
             if times and turn.kept is not None:
                 turn.kept[0].fill(turn.kept[1], times, is_new=True)
-        self._course.jumped(loop.steps * count, grows=loop.last[2] > 0)
+        self._course.jumped(loop.steps * count, grows=loop.last[3] > 0)
         loop.jumps += 1
         self._turns.move({turn: shifted(series, count)[-1] for turn, series in loop.series.items() if len(series) == _POINTS})
         filled = [now - then for now, then in zip(self._totals(), before, strict=True)]
         for one, moved in {loop: loop.stride, **others}.items():
             self._shift(one, moved * count, with_values=one is not loop)
-            one.began.totals = tuple(map(sum, zip(one.began.totals, filled, strict=True)))
+            one.began.totals = _plus(one.began.totals, filled)
             one.is_moved = one is not loop
         loop.carried.rebase()
 
@@ -489,6 +521,10 @@ class SampledLoops:
         for one in self._loops:
             if loop in one.began.places:
                 one.began.places[loop] += count
+
+
+def _plus(totals: tuple[int, ...], more: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(sum, zip(totals, more, strict=True))) if totals else totals
 
 
 def _is_stuck(next_values: Values, expected: Values, values: Values) -> bool:

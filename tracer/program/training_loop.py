@@ -117,7 +117,7 @@ class Course:
         self.spans: list[tuple[int, str]] = [(0, BUILD)]
         self.counts = dict.fromkeys(PHASES, 0)
         self._limits = limits
-        self._position = position
+        self.position = position
         self._main = threading.get_ident()
         self._optimizers: dict[int, _Optimizer] = {}
         self.backwards = 0
@@ -414,7 +414,7 @@ class Course:
 
     def _enter(self, phase: str) -> None:
         if self.spans[-1][1] != phase:
-            self.spans.append((self._position(), phase))
+            self.spans.append((self.position(), phase))
 
     def _evaluates(self, known: _Loader, loader: Any) -> None:
         """Record that a data loader is about to give another batch of an evaluation."""

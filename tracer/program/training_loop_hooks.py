@@ -12,6 +12,7 @@ import torch
 
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.program.slow_batches import SlowBatches
 from vramcast.tracer.program.training_loop import Course
 
 _open_ranges = 0
@@ -43,6 +44,9 @@ def follow(course: Course) -> list[Any]:
     if course.is_limited:  # a model's job has neither loaders nor files, and need not import their writers
         wrapped += [(*place, lambda original: _giving(original, course)) for place in torch_api.places("next_batch")]
         wrapped += [(*place, lambda original: _beginning(original, course)) for place in torch_api.places("begin_pass")]
+        batches = SlowBatches(course.position)
+        wrapped += [(*place, batches.fetching) for place in torch_api.places("load_batch")]
+        wrapped += [(*place, batches.waiting) for place in torch_api.places("wait_for_batch")]
         wrapped += [(*place, lambda original: _within(original, course.saving)) for place in checkpoint_writers()]
     return [Replaced(*place) for place in wrapped]
 
@@ -89,6 +93,8 @@ def _giving(original: Any, course: Course) -> Any:
 def _beginning(original: Any, course: Course) -> Any:
     def begin(iterator: Any, *args: Any, **kwargs: Any) -> Any:
         _ended(iterator, course)
+        if hasattr(iterator, torch_api.LOADER_AHEAD):
+            setattr(iterator, torch_api.LOADER_AHEAD, 1)  # batches that wait in each worker are in no card's memory
         return original(iterator, *args, **kwargs)
 
     return begin

@@ -236,13 +236,11 @@ class Turns:
     Attributes:
         now: By turn, the number of its last reading and the values of its leaves.
         readings: Number of readings.
-        is_on: Whether turns are read.
     """
 
     def __init__(self) -> None:
         self.now: dict[Turn, tuple[int, Values]] = {}
         self.readings = 0
-        self.is_on = False
         self._known: dict[int, tuple[Turn, ...]] = {}
         self._quota: Counter[int] = Counter()
 
@@ -256,7 +254,7 @@ class Turns:
 
     def come(self, number: int, value: Any) -> Any:
         """Read the leaves of an expression of `expressions` that the caller has evaluated, and return its value."""
-        if is_compiling() or not self.is_on:  # compiled code must not depend on the latter
+        if is_compiling():
             return value
         self._quota[number] += 1
         if self._quota[number] > _MOST_READINGS:

@@ -389,7 +389,9 @@ class Estimate(Viewable):
         if self.without_searches is not None:  # any plan that was tried may be chosen on a card: the bound covers the trials
             point_bytes = min(point_bytes, self.without_searches - self.context.bytes + context.bytes)
         was_full = self.out_of_memory is not None and card.key == own.key and card.total_bytes <= own.total_bytes
-        return Need(card, point_bytes, bound_bytes, was_full or point_bytes > card.total_bytes)
+        smallest = 0 if self.min_feasible is None else self.min_feasible - self.context.bytes + context.bytes
+        least_bytes = smallest if card.total_bytes < smallest < point_bytes else point_bytes
+        return Need(card, point_bytes, bound_bytes, was_full or point_bytes > card.total_bytes, least_bytes)
 
     def verdict_on(self, on: str | Device | None = None, *, level: float | None = None) -> Verdict:
         """Decide whether the job fits on a card, and why.

@@ -58,12 +58,15 @@ class Need:
         point_bytes: The point estimate of the process peak there, without trial workspaces of cudnn.benchmark.
         bound_bytes: Its upper bound, at least the point estimate.
         runs_out_of_memory: Whether the card is smaller than the point estimate, or the job ran out of memory when traced on it.
+        least_bytes: The smallest card on which the job runs, if it is known and larger than this one; otherwise the point
+            estimate. On a larger card the allocator keeps more.
     """
 
     card: Device
     point_bytes: int
     bound_bytes: int
     runs_out_of_memory: bool
+    least_bytes: int
 
 
 class Seen(Protocol):
@@ -106,7 +109,7 @@ def verdict_of(estimate: Seen, need: Need) -> Verdict:
     if growth is not None and growth.fills(need.card.total_bytes):
         return Verdict("does not fit", f"{growth}; {card}")
     if need.runs_out_of_memory:
-        return Verdict("does not fit", f"the job needs {gib(need.point_bytes)}; {card}")
+        return Verdict("does not fit", f"the job needs {gib(need.least_bytes)}; {card}")
     if serving is not None and serving.starts is not None:
         return _of_engine(serving, need)
     found = [*doubts(estimate)]

@@ -53,7 +53,7 @@ def _headline(estimate: Estimate) -> str:
     if estimate.growth is not None and estimate.growth.fills(estimate.card_bytes):
         return f"does not fit: {estimate.growth}"
     if estimate.process > estimate.card_bytes:
-        return f"does not fit: needs {gib(estimate.process)}, more than the {card}"
+        return f"does not fit: needs {gib(estimate.need().least_bytes)}, more than the {card}"
     if estimate.out_of_memory is not None:
         return f"does not fit: runs out of memory in the {card}"
     if estimate.doubts:

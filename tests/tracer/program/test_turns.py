@@ -287,7 +287,6 @@ class Reads:
 
     def __init__(self) -> None:
         self.turns = Turns()
-        self.turns.is_on = True
         self.now: list[dict[str, tuple[Any, ...]]] = []
 
     def end(self) -> None:
@@ -398,19 +397,10 @@ config = train(1, 2)
 
 def test_variables_of_executed_code_stay() -> None:
     turns = Turns()
-    turns.is_on = True
     names: dict[str, Any] = {}
     with shown(lambda values: values, lambda: iter(int, 1), turns.come):
         exec(compiled("n = 3\nif n > 2: m = 4\nm += n", "job.py", "exec"), {}, names)
     assert names == {"n": 3, "m": 7}
-
-
-@pytest.mark.parametrize("off", [True, False])
-def test_reads_only_while_it_is_on(off: bool) -> None:
-    reads = Reads()
-    reads.turns.is_on = not off
-    found = reads.run("n = 3\nm = 1 if n > 2 else 0\nend()")
-    assert (found["m"], bool(reads.now[-1])) == (1, not off)
 
 
 def test_a_long_inner_loop_is_read_in_part() -> None:
