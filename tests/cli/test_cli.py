@@ -212,7 +212,7 @@ LOADER = """
         def __len__(self):
             return 64
         def __getitem__(self, i):
-            return torch.full((16,), float(i)), i % 4
+            return torch.stack([torch.full((16,), float(i)) for _ in range(2)]).mean(0), i % 4
     if __name__ == "__main__":
         loader = torch.utils.data.DataLoader(Data(), batch_size=8, num_workers=2, pin_memory=True)
         model = torch.nn.Linear(16, 4).cuda()
@@ -249,7 +249,7 @@ def test_stops_script_after_steps(call: Call, script: Callable[[str], Path], tmp
     path = script(PLAIN)
     code, out, _ = call("run", "--device", "t4", "--steps", "4", "--until", "steps", "--json", "--", str(path), "--epochs", "3")
     said = json.loads(out)  # the script's output does not get here
-    assert code == 0
+    assert code == 4  # a card was named, and what follows was not observed
     assert said["steps"] == 4
     assert said["device"] == "t4"
     # weight, gradient, momentum of 1024 x 1024 floats
@@ -263,6 +263,11 @@ def test_passes_arguments_to_script(call: Call, script: Callable[[str], Path]) -
     large = json.loads(call("run", "--json", "--", str(path), "--epochs", "1", "--width", "4096")[1])
     assert large["breakdown"]["parameters"] == 4 * (4096 * 4096 + 4096)
     assert small["breakdown"]["parameters"] == 4 * (512 * 512 + 512)
+
+
+def test_loops_in_loader_workers_are_their_own(call: Call, script: Callable[[str], Path]) -> None:
+    said = json.loads(call("run", "--json", "--", str(script(LOADER)))[1])
+    assert (said["ended"], said["not_reached"], said["seen"]["to_end"]) == (None, [], True)
 
 
 @pytest.mark.parametrize("source", [AMP, LOADER], ids=["amp", "loader"])

@@ -12,6 +12,7 @@ run one. How far they jump depends on the job, never on the time, because all ra
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -178,7 +179,7 @@ class SampledLoops:
         self.stuck: dict[str, None] = {}
         self._course = course
         self._totals = totals
-        self._main = threading.get_ident()
+        self._main = os.getpid(), threading.get_ident()  # a worker of a data loader is a fork of the job
         self._turns = Turns()
         self._loops: list[_Loop] = []
         self._batches: weakref.WeakKeyDictionary[Any, _Loop] = weakref.WeakKeyDictionary()
@@ -227,7 +228,8 @@ class SampledLoops:
         return self._each(passes(), sys._getframe(1)) if self._sees() else repeat(None)
 
     def _sees(self) -> bool:
-        return not self._course.is_busy and threading.get_ident() == self._main and not self._is_broken
+        is_main = (os.getpid(), threading.get_ident()) == self._main
+        return is_main and not self._course.is_busy and not self._is_broken
 
     def _each(self, source: Source, frame: FrameType) -> Iterator[Any]:
         loop = self._begin(source, frame)
