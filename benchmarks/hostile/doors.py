@@ -111,7 +111,7 @@ def _asked(door: str, folder: Path, name: str, shape: str, made_up: Path, check:
             target = ["estimate", f"{folder}/nets.py:{name}", "--batch", shape, "--labels", labels]
             return vramcast([*target, *common], codes={0}, check=check)
         if door == "run":
-            return vramcast(["run", *common, "--", str(folder / "train.py"), name, shape], codes={0}, check=check)
+            return vramcast(["run", *common, "--", str(folder / "train.py"), name, shape], codes={0, 4}, check=check)
         return _called([str(folder / "call.py"), name, shape, CARD, str(made_up)], check)
 
     return ask

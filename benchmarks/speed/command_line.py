@@ -31,6 +31,7 @@ from benchmarks.accuracy.runner import ROOT
 from vramcast.core.process_tree import descendants, running
 from vramcast.core.units import GIB
 from vramcast.estimates.estimator import Estimator
+from vramcast.estimates.verdict import EXIT_CODES
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec
 
@@ -94,7 +95,7 @@ def command(words: tuple[str, ...], **environment: str) -> Spent:
     variables.pop("PYTHONDONTWRITEBYTECODE", None)  # pip compiles what it installs, torch here, vramcast elsewhere
     done = subprocess.run(words, capture_output=True, text=True, env=variables)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
+    if done.returncode not in EXIT_CODES.values():
         sys.exit(f"{' '.join(words)}: {done.stderr.strip()}")
     host_bytes = json.loads(done.stdout)["host_peak_bytes"] if done.stdout else 0
     return Spent(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, host_bytes)

@@ -39,7 +39,7 @@ def row(job: Job, size: int, folder: Path) -> list[object]:
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
     seconds = f"{time.perf_counter() - started:.0f}"
     found = json.loads(done.stdout) if done.stdout.startswith("{") else {}
-    if done.returncode or found.get("ended"):
+    if not found or found.get("ended"):
         said = found.get("ended") or next(iter(done.stderr.strip().splitlines()[-1:]), "no message")
         return [job.name, size, *"------", seconds, f"fails: {str(said)[:_LONGEST_LINE]}"]
     peaks = [one["peaks"] for one in found["ranks"]]

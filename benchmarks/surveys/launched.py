@@ -44,4 +44,4 @@ def launched(script: Path, world_size: int, *options: str, words: tuple[str, ...
     done = subprocess.run(command, cwd=script.parent, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - started
     line = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
-    return Launched(None if done.returncode else json.loads(done.stdout), line, seconds)
+    return Launched(json.loads(done.stdout) if done.stdout else None, line, seconds)

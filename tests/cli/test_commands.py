@@ -76,7 +76,7 @@ def test_checks_launched_module(call: Call, tmp_path: Path, monkeypatch: pytest.
     assert code == 1
     assert out.startswith("does not fit: needs ")
     code, out, _ = call("run", "--memory", small, "--device", "rtx4090", "--", *command)
-    assert code == 0
+    assert code == 1
     assert out.startswith("does not fit: needs ")
 
 

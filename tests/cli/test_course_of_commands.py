@@ -114,14 +114,14 @@ def test_includes_first_evaluation_and_checkpoint(run: Callable[..., tuple[int, 
 @pytest.mark.integration
 def test_bound_excludes_unreached_phases(run: Callable[..., tuple[int, dict[str, Any], str]], tmp_path: Path) -> None:
     code, said, _ = run(EPOCHS, str(tmp_path / "x"), options=("--until", "steps"))
-    assert (code, said["not_reached"], said["upper_bound"]["covers"]) == (0, ["what follows the last step"], "what was reached")
+    assert (code, said["not_reached"], said["upper_bound"]["covers"]) == (4, ["what follows the last step"], "what was reached")
     assert any("what follows the last step" in warning for warning in said["warnings"])
 
 
 @pytest.mark.integration
 def test_failed_script_gives_peaks_so_far(run: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
     code, said, _ = run(RAISES)
-    assert (code, said["steps"], said["upper_bound"]["covers"]) == (0, 2, "what was reached")
+    assert (code, said["steps"], said["upper_bound"]["covers"]) == (4, 2, "what was reached")
     assert "ValueError: a metric of zeros" in said["ended"]
     assert said["peaks"]["allocated"] >= 4 * 4 * 1024 * 1024  # weight, gradient, and Adam's state of the first step
 
@@ -129,13 +129,13 @@ def test_failed_script_gives_peaks_so_far(run: Callable[..., tuple[int, dict[str
 @pytest.mark.integration
 def test_counts_manual_steps(run: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
     code, said, _ = run(BY_HAND, options=("--until", "steps"))
-    assert (code, said["steps"], said["ended"]) == (0, 3, None)
+    assert (code, said["steps"], said["ended"]) == (4, 3, None)
 
 
 @pytest.mark.integration
 def test_time_limit_gives_peaks_so_far(run: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
     code, said, _ = run(SLOW, options=("--timeout", "600"))
-    assert (code, said["steps"]) == (0, 0)
+    assert (code, said["steps"]) == (4, 0)
     assert "raise the limit" in said["ended"]
     assert said["peaks"]["allocated"] == 64 << 20
 
@@ -236,6 +236,6 @@ NESTED = """
 def test_follows_jagged_tensors(run: Callable[..., tuple[int, dict[str, Any], str]]) -> None:
     """Their number of rows is no number but a symbol, which cannot be compared with one."""
     code, said, _ = run(NESTED, options=("--until", "steps"))
-    assert (code, said["steps"], said["ended"]) == (0, 3, None)
+    assert (code, said["steps"], said["ended"]) == (4, 3, None)
     rows = 32768 + 65536
     assert said["peaks"]["allocated"] > 4 * rows * (64 + 2 * 256 + 64)  # the input, and what three layers make of it

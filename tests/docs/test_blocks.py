@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -89,6 +90,7 @@ def names_known(tracer: Any) -> dict[str, Any]:
 
 
 @pytest.mark.integration
+@patch.dict(os.environ)  # a library may set variables
 def test_block_outputs_equal_page(
     live_page: str, blocks: dict[str, Any], names_known: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.estimates.test_verdict import DOUBTFUL, growth, sized
+from vramcast.core.errors import UsageError
 from vramcast.estimates.bounds.support import Support
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
@@ -144,3 +145,12 @@ def test_same_composition_everywhere(make: Make, memory_mib: int | None) -> None
     assert sum(held.values()) == found.process
     holds = dict(lines(found))["holds"]
     assert holds == "activations 300.0 MiB, parameters 100.0 MiB, workspaces 50.0 MiB"
+
+
+def test_no_verdict_without_a_card(make: Make) -> None:
+    found = make(has_card=False)
+    for ask in (found.fits, found.verdict_on, lambda: found.verdict):
+        with pytest.raises(UsageError, match="no card was named"):
+            ask()
+    assert found.fits("h200") in (True, False)
+    assert "no card was named" in repr(found)

@@ -218,6 +218,7 @@ REPLACED: Final[dict[str, tuple[str, ...]]] = {
     "foreach_devices_of_gradients": ("torch.utils._foreach_utils:_get_foreach_kernels_supported_devices",),
     "foreach_devices_of_optimizers": ("torch.optim.optimizer:_get_foreach_kernels_supported_devices",),
     "lazy_init": ("torch.cuda:_lazy_init",),
+    "count_by_nvml": ("torch.cuda:_device_count_nvml",),
     "verify_shapes_across_ranks": ("torch.nn.parallel.distributed:_verify_param_shape_across_processes",),
     "cut_into_shards": (f"{FSDP2_SHARDS}:_chunk_with_empty",),
     "color_of_ranks": ("torch.distributed.distributed_c10d:_process_group_color",),

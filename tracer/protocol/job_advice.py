@@ -18,6 +18,8 @@ LESS_MAIN_MEMORY: Final = (
     " Raise the limit (--host-memory), take a larger machine, or load weights in their own dtype (bfloat16), on "
     "the card, or on the meta device."
 )
+# spec: torch, c10/cuda/CUDAException.cpp and torch/cuda/__init__.py
+_ABSENT_CARD: Final = re.compile("invalid device ordinal|Invalid device id")
 _LOADS_WEIGHTS: Final = ("torch/hub.py", "torchvision/models", "timm/models")
 
 
@@ -26,7 +28,7 @@ def advice(error: BaseException) -> str:
     # spec: torch, c10/core/impl/alloc_cpu.cpp
     if isinstance(error, MemoryError) or (type(error) is RuntimeError and "DefaultCPUAllocator" in str(error)):
         return LESS_MAIN_MEMORY
-    return missing_files_advice(error) or _download_advice(error) or _terminal_advice(error)
+    return missing_files_advice(error) or _download_advice(error) or _terminal_advice(error) or _card_advice(error)
 
 
 def missing_files_advice(error: BaseException) -> str:
@@ -59,6 +61,16 @@ def _terminal_advice(error: BaseException) -> str:
     if not isinstance(error, EOFError) or "reading a line" not in str(error):  # spec: the message of input()
         return ""
     return " A traced command gets no terminal: provide its input by a pipe or a file (echo yes | vramcast run ...)."
+
+
+def _card_advice(error: BaseException) -> str:
+    if not isinstance(error, (RuntimeError, AssertionError)) or not _ABSENT_CARD.search(str(error)):
+        return ""
+    import torch  # the job has imported it
+
+    count = torch.cuda.device_count()
+    cards = "one card" if count == 1 else f"{count} cards"
+    return f" The job has {cards}: --world-size {max(count, 1) + 1} gives it one more, each with a rank of its own."
 
 
 def _chain_of(error: BaseException) -> Iterator[BaseException]:

@@ -27,6 +27,7 @@ _SPEAKS_FOR_THE_JOB = frozenset(
     {*(f"program/{name}" for name in _PROGRAM), "nullgpu/child/main.py", "nullgpu/child/program.py"}
 )
 _SHOWN_MESSAGE: Final = 600  # arbitrary: characters of an exception's message
+_LATE: Final = "CUDA kernel errors might be"  # spec: torch, c10/cuda/CUDAException.cpp; the null GPU fails at once
 UNKNOWN_SHARE = 0.05  # arbitrary: share of the reserved memory that one kind of unanswered call may hide
 
 
@@ -152,7 +153,7 @@ def place_of(error: BaseException) -> str:
 def _message(error: BaseException) -> str:
     """Return an exception's message, in one line; its __str__ is the job's code, and may raise or return any object."""
     try:
-        return one_line("".join([str(error)]), _SHOWN_MESSAGE) or "no message"
+        return one_line("".join([str(error)]).partition(_LATE)[0], _SHOWN_MESSAGE) or "no message"
     except Exception as second:
         return f"no message (its __str__ raised {type(second).__name__})"
 

@@ -199,6 +199,14 @@ def for_card(options: argparse.Namespace, estimate: Estimate) -> Estimate:
     return replace(estimate, has_card=options.device is not None or options.memory is not None)
 
 
+def exit_code(options: argparse.Namespace, estimate: Estimate) -> int:
+    """Return the verdict's exit code if the command line names a card, otherwise 0; 4 for a command that its user stopped."""
+    from vramcast.estimates.verdict import EXIT_CODES
+
+    found = for_card(options, estimate)
+    return found.verdict.exit_code if found.has_card else EXIT_CODES["uncertain"] if found.course.is_interrupted else 0
+
+
 def estimator_of(values: Mapping[str, Any]) -> Estimator:
     """Return the estimator for flat values: the fields of `Estimator` are read, and None is a field's default."""
     from vramcast.estimates.estimator import Estimator
@@ -232,7 +240,7 @@ def finish_advised(options: argparse.Namespace, estimate: Estimate, questions: w
     from vramcast.estimates.advice import advise  # it imports the planners, which a plain estimate does not need
 
     with progress("tracing its variants"):
-        advice = advise(estimate)
+        advice = advise(for_card(options, estimate))
     finish(options, estimate, questions, {"advice": advice.to_dict()}, advice)
     if not options.json:
         answer(f"\n{advice}")

@@ -102,6 +102,8 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
                 return _untraced(name, price, error)
 
     rows += in_parallel(row, range(len(variants)))
+    if not estimate.has_card:
+        rows = [replace(row, fits_card=None) for row in rows]
     return Advice(tuple(sorted(rows, key=lambda row: (row.bound is None, row.bound or 0))), estimate.level)
 
 
@@ -228,7 +230,9 @@ def _runs(trace: Trace, *kinds: Kind) -> bool:
 
 # ------------------------------------------------------------------------------------------------ rows
 def _row(name: str, price: str, found: Estimate) -> Row:
-    return Row(name, price, found.reserved, found.upper_bound, found.fits(), {key: found.fits(key) for key in DEVICES})
+    return Row(
+        name, price, found.reserved, found.upper_bound, found.fits(found.card), {key: found.fits(key) for key in DEVICES}
+    )
 
 
 def _untraced(name: str, price: str, error: VramcastError) -> Row:

@@ -13,6 +13,7 @@ from vramcast.hardware.cards import DEVICES
 
 _NAME_WIDTH: Final = 34  # arbitrary
 _CARD_WIDTH: Final = 20  # arbitrary: the longest key of a card
+_FITS: Final = {True: "fits", False: "no", None: "?"}
 _PRICE_WIDTH: Final = 96  # arbitrary: longer prices, which name many blocks, are cut in the text
 _NOTES: Final = (
     "bounds of the pool and of swapping use a plan's height as reserved memory, which needs a program that follows the plan",
@@ -30,7 +31,7 @@ class Row:
         price: Its known cost in time or exactness.
         reserved: Peak of segments in bytes, or the height of a plan.
         bound: Bound of the process peak in bytes, at the estimate's level.
-        fits_card: Whether the variant fits on the job's card at that level; None: unknown.
+        fits_card: Whether the variant fits on the job's card at that level; None: unknown, or no card was named.
         fits: Whether it fits at that level, by known device.
         reason: Reason why it could not be traced; None if it was.
         kv_cache_tokens, max_concurrency: Of a serving engine; None for other jobs, and without a KV cache.
@@ -95,7 +96,7 @@ class Advice:
         for row in sorted(self.rows, key=lambda row: not row.price.startswith("none")):  # what costs nothing comes first
             if row.reserved is not None and row.bound is not None:
                 sizes = f"{gib(row.reserved):>11} {gib(row.bound):>11}"
-                fits = f"{'fits' if row.fits_card else 'no':<5} {row.smallest_device or 'none':<{_CARD_WIDTH}}"
+                fits = f"{_FITS[row.fits_card]:<5} {row.smallest_device or 'none':<{_CARD_WIDTH}}"
                 lines.append(f"{row.name:<{_NAME_WIDTH}} {sizes}   {fits} {_cut(row.price)}")
         untraced = [f"not traced: {row.name}: {row.reason}" for row in self.rows if row.reason is not None]
         level = (
@@ -111,8 +112,7 @@ class Advice:
                 continue
             tokens = "none" if row.kv_cache_tokens is None else f"{row.kv_cache_tokens:,}"
             requests = "none" if row.max_concurrency is None else f"{row.max_concurrency:.2f}"
-            fits = {True: "fits", False: "no", None: "?"}[row.fits_card]
-            lines.append(f"{row.name:<{_NAME_WIDTH}} {tokens:>11} {requests:>11}   {fits:<5} {_cut(row.price)}")
+            lines.append(f"{row.name:<{_NAME_WIDTH}} {tokens:>11} {requests:>11}   {_FITS[row.fits_card]:<5} {_cut(row.price)}")
         return "\n".join([*lines, "note: tokens in the KV cache, and requests of the longest length at once"])
 
 

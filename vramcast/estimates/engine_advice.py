@@ -67,6 +67,7 @@ def _traced(name: str, price: str, estimate: Estimate, command: Command, estimat
 def _row(name: str, price: str, found: Estimate) -> Row:
     serving = found.serving
     tokens, requests = (None, None) if serving is None else (serving.kv_cache_tokens, serving.max_concurrency)
-    starts = None if found.verdict.value == "uncertain" else found.verdict.value == "fits"
+    verdict = found.verdict_on(found.card)
+    starts = None if verdict.value == "uncertain" else verdict.value == "fits"
     fits = {key: found.fits(key) for key in DEVICES}
     return Row(name, price, found.reserved, None, starts, fits, kv_cache_tokens=tokens, max_concurrency=requests)

@@ -118,7 +118,7 @@ class Estimator:
         0.95
     """
 
-    device: str | Device = DEFAULT
+    device: str | Device | None = None
     tracer: str | Tracer = "auto"
     level: float | None = None
     artifact: str | os.PathLike[str] | None = None
@@ -145,7 +145,7 @@ class Estimator:
     @cached_property
     def card(self) -> Device:
         """Card of the jobs given by model or command."""
-        return self.device if isinstance(self.device, Device) else find_device(self.device)
+        return self.device if isinstance(self.device, Device) else find_device(DEFAULT if self.device is None else self.device)
 
     @cached_property
     def _host_bytes(self) -> int | None:
@@ -180,7 +180,7 @@ class Estimator:
             >>> estimator.estimate(model, batch, mode="infer").peak_at["phase"]
             'forward'
         """
-        return self.estimate_job(job_of_model(model, batch, self.card, stack=self.stack, **options))
+        return self._of_named(job_of_model(model, batch, self.card, stack=self.stack, **options))
 
     @suggests(*CommandOptions.__annotations__)
     def command(self, command: Sequence[str], *, steps: int = 3, **options: Unpack[CommandOptions]) -> Estimate:
@@ -205,7 +205,11 @@ class Estimator:
             ''
         """
         text = JobText(command=tuple(command), training=Training(steps=steps), stack=self.stack, **options)
-        return self.estimate_job(text.job(self.card))
+        return self._of_named(text.job(self.card))
+
+    def _of_named(self, job: Job) -> Estimate:
+        """Estimate a job; there is no verdict if neither a card nor its memory was named."""
+        return replace(self.estimate_job(job), has_card=self.device is not None or job.memory_bytes is not None)
 
     def estimate_job(self, job: Job, options: RunOptions = AS_USUAL) -> Estimate:
         """Estimate a job on its own card.
@@ -512,7 +516,7 @@ def estimate(
     steps: int = 3,
     zero_grad: ZeroGrad = "step-start",
     overlap_inputs: bool = True,
-    device: str | Device = DEFAULT,
+    device: str | Device | None = None,
     on: str | Device | None = None,
     memory: int | str | None = None,
     alloc_conf: str | None = None,
@@ -613,7 +617,7 @@ def estimate(
 def estimate_command(
     command: str | Sequence[str],
     *,
-    device: str | Device = DEFAULT,
+    device: str | Device | None = None,
     on: str | Device | None = None,
     stack: str | Stack | None = None,
     level: float | None = None,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from vramcast.core.brief import brief
+from vramcast.core.errors import UsageError
 from vramcast.core.text import shorten
 from vramcast.core.units import gib
 from vramcast.estimates.bounds.learned import LearnedBound
@@ -404,13 +405,18 @@ class Estimate(Viewable):
             The verdict: *fits*, *does not fit* or *uncertain*, with its reason.
 
         Raises:
-            UsageError: The card is unknown.
+            UsageError: The card is unknown, or none was named.
             ValueError: `level` is not in (0, 1).
 
         Example:
             >>> est.verdict_on("rtx-4090").value
             'fits'
         """
+        if on is None and not self.has_card:
+            raise UsageError(
+                "The estimate has no verdict, because no card was named: ask for one, est.fits('rtx4090'), or estimate "
+                "for one, device='rtx4090'."
+            )
         return verdict_of(self, self.need(on, level=level))
 
     @property
@@ -429,7 +435,7 @@ class Estimate(Viewable):
             True if the verdict is *fits*, False if it is *does not fit* or *uncertain*.
 
         Raises:
-            UsageError: The card is unknown.
+            UsageError: The card is unknown, or none was named.
             ValueError: `level` is not in (0, 1).
 
         Example:
@@ -546,7 +552,8 @@ class Estimate(Viewable):
     def __repr__(self) -> str:
         need = self.need()
         sizes = f"{gib(need.point_bytes)}, at most {gib(need.bound_bytes)}, of {gib(need.card.total_bytes)}"
-        return f"<Estimate {shorten(need.card.key, 20)}: {sizes}: {self.verdict.value}>"
+        verdict = self.verdict.value if self.has_card else "no card was named"
+        return f"<Estimate {shorten(need.card.key, 20)}: {sizes}: {verdict}>"
 
     # Not inherited: IPython prefers a class's own __repr__ to any method of its bases.
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:

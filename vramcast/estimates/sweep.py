@@ -70,7 +70,7 @@ _COLUMNS: Final = (
 def _row(size: int, one: Estimate | CannotEstimate) -> dict[str, Any]:
     known: tuple[Any, ...] = (None,) * 5
     if isinstance(one, Estimate):
-        known = (one.allocated, one.reserved, one.process, one.upper_bound, one.verdict.value)
+        known = (one.allocated, one.reserved, one.process, one.upper_bound, one.verdict.value if one.has_card else None)
     return dict(zip(_COLUMNS, (size, *known, None if isinstance(one, Estimate) else str(one)), strict=True))
 
 

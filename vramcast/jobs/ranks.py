@@ -87,17 +87,28 @@ class Rank:
         """Number of the rank on its machine, and of its card."""
         return self.number % self.world.local_size
 
-    def variables(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Return a launcher's variables with the numbers of this rank."""
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The numbers of this rank and of its group, by the variables in which launchers give them.
+
+        Source: torch 2.11, torchrun; DeepSpeed 0.18, launcher/launch.py; srun(1); mpirun(1) of Open MPI and MPICH.
+        """
         world = self.world
         machine, local = divmod(self.number, world.local_size)
-        # spec: torch 2.11, torchrun; DeepSpeed 0.18, launcher/launch.py (LOCAL_SIZE, CROSS_RANK, CROSS_SIZE)
-        values = {
+        return {
             "RANK": self.number, "ROLE_RANK": self.number, "LOCAL_RANK": local, "GROUP_RANK": machine, "CROSS_RANK": machine,
             "WORLD_SIZE": world.size, "ROLE_WORLD_SIZE": world.size, "LOCAL_WORLD_SIZE": world.local_size,
             "LOCAL_SIZE": world.local_size, "GROUP_WORLD_SIZE": world.machines, "CROSS_SIZE": world.machines,
+            "SLURM_PROCID": self.number, "SLURM_LOCALID": local, "SLURM_NODEID": machine, "SLURM_NTASKS": world.size,
+            "SLURM_NPROCS": world.size, "SLURM_NNODES": world.machines, "OMPI_COMM_WORLD_RANK": self.number,
+            "OMPI_COMM_WORLD_SIZE": world.size, "OMPI_COMM_WORLD_LOCAL_RANK": local,
+            "OMPI_COMM_WORLD_LOCAL_SIZE": world.local_size, "PMI_RANK": self.number, "PMI_SIZE": world.size,
         }  # fmt: skip
-        return {name: str(values.get(name, value)) for name, value in environment.items()}
+
+    def variables(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return variables with the numbers of this rank, where they have another one's."""
+        numbers = self.numbers
+        return {name: str(numbers.get(name, value)) for name, value in environment.items()}
 
 
 ALONE: Final = World()

@@ -137,7 +137,7 @@ def _ranks(estimate: Estimate) -> dict[str, Any]:
     # Room for the rank's segments, without context and margin. The ranks of an engine start together, or none of them does.
     room_bytes = job.total_bytes - (estimate.upper_bound - estimate.reserved)
     is_engine = estimate.serving is not None and estimate.serving.starts is not None
-    engine_fits = is_engine and estimate.verdict.value == "fits"
+    engine_fits = is_engine and estimate.has_card and estimate.verdict.value == "fits"
     return {
         "parallel": str(job.parallel) if job.parallel is not None else None,
         "world_size": estimate.world_size,

@@ -31,9 +31,10 @@ class Answer(NamedTuple):
 
 def answer(estimate: Estimate) -> Answer:
     """Return the answer that the text has too, with its explanation."""
-    first, verdict = headline(estimate), estimate.verdict
-    colour = COLOURS[verdict.value] if estimate.has_card else "doubt"
-    sentences = tuple(_sentences(estimate, verdict)) if estimate.has_card else ()
+    first = headline(estimate)
+    verdict = estimate.verdict if estimate.has_card else None
+    colour = COLOURS[verdict.value] if verdict is not None else "doubt"
+    sentences = tuple(_sentences(estimate, verdict)) if verdict is not None else ()
     return Answer(f"{first[0].upper()}{first[1:]}", colour, lines(estimate, " below"), sentences)
 
 

@@ -58,10 +58,10 @@ class Request:
         Raises:
             RequestRefused: Not even the point estimate fits on the card.
         """
-        card = estimate.job.device.name
+        card, needed = estimate.job.device.name, gib(estimate.need().least_bytes)
         if estimate.verdict.value == "does not fit":
             raise RequestRefused(
-                f"The job needs {gib(estimate.process)}, but {card} has {gib(estimate.card_bytes)}: it was not queued. Use "
+                f"The job needs {needed}, but {card} has {gib(estimate.card_bytes)}: it was not queued. Use "
                 "a larger card, or make the job smaller (vramcast estimate ... --advise lists ways)."
             )
         if size_bytes is None:

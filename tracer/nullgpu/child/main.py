@@ -16,7 +16,7 @@ from vramcast.hardware.device import Device
 from vramcast.jobs.job import Job
 from vramcast.jobs.ranks import Rank
 from vramcast.tracer.hooks import shared_memory, torch_api
-from vramcast.tracer.nullgpu.child import compilers, program, subprocesses
+from vramcast.tracer.nullgpu.child import compilers, program, subprocesses, visible_cards
 from vramcast.tracer.nullgpu.child.observer import Watched
 from vramcast.tracer.nullgpu.library.loader import NullGpu
 from vramcast.tracer.program.imports import look_in
@@ -94,6 +94,7 @@ class Program:
 def run_program(program: Program, gpu: NullGpu) -> Any:
     """Return the result of the program, which chooses its own allocator settings."""
     alloc_conf.forget(os.environ)
+    visible_cards.show(1)
     sys.path[:0] = program.search_path
     gpu.configure(_config(program.device, 0, program.limited, torch_api.cuda_arch_flags() or ""))
     return importlib.import_module(program.module).run_job(program.argument)
@@ -108,6 +109,7 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
 
     from vramcast.tracer.hooks import host_checks
 
+    visible_cards.show(job.world.local_size)
     host_checks.take_as_passed()
     compilers.prepare()
     result = Result("ok", torch=str(torch.__version__), cuda=str(torch.version.cuda))

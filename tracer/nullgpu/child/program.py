@@ -29,7 +29,7 @@ def run(command: Command, rank: Rank) -> None:
     Raises:
         SystemExit: It ended with another code.
     """
-    os.environ.update(rank.variables(dict(command.environment)))
+    os.environ.update(rank.variables({**os.environ, **dict(command.environment)}))
     subprocesses.let_follow(os.environ)
     # Python records its working folder at startup. Processes that `multiprocessing` spawns look for the script there.
     vars(process)["ORIGINAL_DIR"] = os.getcwd()

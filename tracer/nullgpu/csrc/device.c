@@ -88,6 +88,20 @@ const struct ng_device *ng_device(void) {
     return &device;
 }
 
+/* spec: CUDA C++ Programming Guide, "CUDA Environment Variables": only those before the first invalid one are visible. */
+int ng_visible_count(void) {
+    const int all = ng_device()->device_count;
+    const char *selected = getenv("CUDA_VISIBLE_DEVICES");
+    if (!selected) return all;
+    int count = 0;
+    while (count < all && *selected && *selected != '-' && *selected != ',') {
+        count++;
+        selected += strcspn(selected, ",");
+        selected += *selected == ',';
+    }
+    return count;
+}
+
 int ng_attribute(int attribute) {
     const struct ng_device *d = ng_device();
     switch (attribute) {

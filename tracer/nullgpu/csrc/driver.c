@@ -35,10 +35,10 @@ void ng_activate_context(int device) {
 
 DOES(cuInit(unsigned int flags), ng_device())
 DOES(cuDriverGetVersion(int *version), *version = CUDA_VERSION)
-DOES(cuDeviceGetCount(int *count), *count = ng_device()->device_count)
+DOES(cuDeviceGetCount(int *count), *count = ng_visible_count())
 
 EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal) {
-    if (ordinal < 0 || ordinal >= ng_device()->device_count || ordinal >= MAX_DEVICES) return CUDA_ERROR_INVALID_DEVICE;
+    if (ordinal < 0 || ordinal >= ng_visible_count() || ordinal >= MAX_DEVICES) return CUDA_ERROR_INVALID_DEVICE;
     *device = ordinal;
     return CUDA_SUCCESS;
 }

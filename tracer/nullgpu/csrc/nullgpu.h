@@ -79,6 +79,8 @@ struct ng_device {
     int kernel_arch; /* target of the compiled kernels, 10 x major + minor: an 8.9 card runs kernels for 8.6 */
 };
 EXPORT const struct ng_device *ng_device(void);
+/* Returns the number of cards that the process selects with CUDA_VISIBLE_DEVICES, at most those of the machine. */
+EXPORT int ng_visible_count(void);
 EXPORT int ng_attribute(int cuda_device_attribute);
 EXPORT int ng_kernel_attribute(int cuda_function_attribute);
 EXPORT int ng_blocks_per_sm(int threads_per_block, size_t dynamic_shared_bytes);

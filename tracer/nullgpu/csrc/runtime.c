@@ -28,11 +28,11 @@ static cudaError_t result(int error) {
 }
 
 /* ---------------------------------------------------------------------------------------- device */
-DOES(cudaGetDeviceCount(int *count), *count = ng_device()->device_count)
+DOES(cudaGetDeviceCount(int *count), *count = ng_visible_count())
 DOES(cudaGetDevice(int *device), *device = current_device)
 
 EXPORT cudaError_t cudaSetDevice(int device) {
-    if (device < 0 || device >= ng_device()->device_count) return last_error = cudaErrorInvalidDevice;
+    if (device < 0 || device >= ng_visible_count()) return last_error = cudaErrorInvalidDevice;
     current_device = device;
     ng_activate_context(device);
     return cudaSuccess;

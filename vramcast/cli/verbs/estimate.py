@@ -32,9 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run the verb; return 0 if there is an estimate, whether the job fits or not."""
+    """Run the verb; see `shared.exit_code`."""
     questions = what_if_options.Questions(options)
     with progress(f"tracing {options.target}"):
         estimate = shared.estimator_of(vars(options)).estimate_job(shared.job_of(options))
     shared.finish_advised(options, estimate, questions)
-    return 0
+    return shared.exit_code(options, estimate)

@@ -29,9 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run the verb; return 0 if there is an estimate, and after Ctrl-C the verdict's exit code: 4, or 1."""
+    """Run the verb; see `shared.exit_code`."""
     questions = what_if_options.Questions(options)
     estimator = shared.estimator_of(vars(options))
     estimate = estimate_of(estimator, job_text(options))
     shared.finish_advised(options, estimate, questions)
-    return estimate.verdict.exit_code if estimate.course.is_interrupted else 0
+    return shared.exit_code(options, estimate)

@@ -15,6 +15,7 @@ from typing import Final
 
 from vramcast.core.checks import decimal, whole
 from vramcast.core.errors import UsageError
+from vramcast.jobs import caller_variables
 from vramcast.jobs.commands import engines, launchers, wrappers
 from vramcast.jobs.commands.launcher import OPTIONS, Launcher, first_rank
 from vramcast.jobs.job import Command
@@ -261,8 +262,10 @@ def read(
     if nproc_per_node is not None:
         whole("nproc_per_node (--nproc-per-node)", nproc_per_node, least=1)
     command = _Reader(tuple(words), environment).read()
-    said = {**environment, **dict(command.environment)}.get("WORLD_SIZE", "")
-    stated = command.world.size if command.world.size > 1 else decimal(said) or 1
+    if said := caller_variables.note(environment):
+        command = replace(command, notes=(*command.notes, said))
+    given = {**environment, **dict(command.environment)}.get("WORLD_SIZE", "")
+    stated = command.world.size if command.world.size > 1 else decimal(given) or 1
     size = world_size if world_size is not None else stated if stated > 1 else nproc_per_node or 1
     per_node = nproc_per_node or (command.world.per_node if size == command.world.size else 0)
     world = World(size, per_node)
