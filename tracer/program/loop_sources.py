@@ -31,6 +31,7 @@ _TARGET: Final = "__vramcast_pass__"
 TRAINERS: Final = (
     "transformers.trainer", "trl.trainer", "lightning.pytorch.loops", "pytorch_lightning.loops", "ultralytics.engine",
     "fastai.learner", "mmengine.runner.loops", "detectron2.engine", "composer.trainer", "sentence_transformers.trainer",
+    "diffusers.pipelines",  # their denoising
 )  # fmt: skip
 _COMPILED: Final = ("jit", "compile", "kernel", "script", "graph")  # arbitrary: parts of decorators that read the code
 _SIZES: Final = ("min", "max", "int", "round", "floor", "ceil", "bisect", "bisect_right", "bisect_left", "interp", "clip")

@@ -377,7 +377,7 @@ class Values(TensorValues, TorchFunctionMode):
         if not call.work_out():  # too much work
             call.origin = Origin.LARGE
             most = self._most(call)
-            if most is None:
+            if most is None and not (call.args and max_shapes.is_branch(call.name, call.args[0])):  # `_count` enters a branch
                 self._of_large[Entered.OPEN, call.name] += 1
             return self._recorded(call, *(most or ()))
         if call.deciding and call.known and not call.has_selection:

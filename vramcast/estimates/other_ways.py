@@ -16,6 +16,7 @@ from typing import Final
 from vramcast.core.errors import CannotEstimate, JobError
 from vramcast.core.units import gib
 from vramcast.estimates.result import Estimate
+from vramcast.estimates.verdict import ANOTHER_RUN
 from vramcast.tracer.format.ledger import Entered, Entry, words
 from vramcast.tracer.protocol.run_options import Answers
 
@@ -81,7 +82,7 @@ def _without_answer(ledger: Sequence[Entry], others: Mapping[Answers, Estimate |
             is_an_end = isinstance(other, JobError) and not other.is_of_machine and not (answers == "largest" and has_largest)
             why = "" if is_an_end else str(other)
         if why:
-            found.add(f"another run, with {_NAMES[answers]} ({why[:_SHOWN]})")
+            found.add(f"{ANOTHER_RUN}with {_NAMES[answers]} ({why[:_SHOWN]})")
     return found
 
 

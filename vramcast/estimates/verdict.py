@@ -18,6 +18,7 @@ from vramcast.hardware.engine_memory import engine_memory, runs_alike
 from vramcast.tracer.format.serving import Serving
 
 Value: TypeAlias = Literal["fits", "does not fit", "uncertain"]
+ANOTHER_RUN: Final = "another run, "  # the beginning of an unknown that is no call, but a further run of the job
 # spec: the exit codes of the contract
 EXIT_CODES: Final[dict[Value, int]] = {"fits": 0, "does not fit": 1, "uncertain": 4}
 
@@ -160,11 +161,14 @@ def doubts(estimate: Seen) -> Iterator[str]:
     """Yield the unknowns that matter, as text; with any of them, no bound holds for the whole job."""
     if estimate.serving is not None and estimate.serving.starts is not None:
         return  # requests come after the engine has divided the card
-    if estimate.unbounded_calls:
-        yield f"no bound holds, because no largest size is known for {', '.join(estimate.unbounded_calls)}"
     if estimate.course.ended:
         yield f"the command ended early ({estimate.course.ended})"
     if estimate.course.not_reached:
         yield f"not observed: {', '.join(estimate.course.not_reached)}"
+    runs = [name for name in estimate.unbounded_calls if name.startswith(ANOTHER_RUN)]
+    if runs:
+        yield f"no bound holds without {', '.join(runs)}"
+    if calls := [name for name in estimate.unbounded_calls if name not in runs]:
+        yield f"no bound holds, because no largest size is known for {', '.join(calls)}"
     if estimate.growth is not None and estimate.growth.reserved_at_end is None:
         yield str(estimate.growth)

@@ -49,6 +49,10 @@ def too_much():
         wide = x.detach().repeat(70, 1)  # 78 million elements
         return wide[wide < 1e9][: x.numel()]
     return Model(select)
+def compared(x):
+    return (x.detach().repeat(70, 1) > 2).sum()  # of 78 million elements
+def at_least_one(): return Model(lambda x: x.flatten() / max(1, compared(x)))
+def if_any(): return Model(lambda x: x.flatten() if compared(x) else x[:1].flatten())
 """
 
 
@@ -108,6 +112,13 @@ def test_check_that_raises_has_no_other_branch(models: Path, auto_tracer: str) -
     found = estimate(f"{models}:raises_the_other_way", LARGE, auto_tracer)
     assert found.max_shape_reserved_bytes == found.reserved
     assert not found.unbounded_calls
+
+
+@pytest.mark.parametrize("name", ["at_least_one", "if_any"])
+def test_branch_on_too_large_values_has_a_bound(models: Path, name: str, auto_tracer: str) -> None:
+    found = estimate(f"{models}:{name}", LARGE, auto_tracer)
+    assert not found.unbounded_calls
+    assert found.upper_bound > 20 * LARGE * 1024 * 4  # the repeated selection
 
 
 def test_promises_nothing_without_largest_shape(auto_tracer: str) -> None:

@@ -35,15 +35,18 @@ class Support:
         return min(self.level, _MOST) if self.models >= _FEWEST else _FEW
 
     def words(self, level: float) -> str:
-        """Return what a bound at `level` holds for: "93 of 100 jobs like it (14 measured models); aimed at 99"."""
+        """Return what a bound at `level` holds for: "93 of 100 jobs like it (14 measured models, too few for 99)"."""
         models = f"{self.models or 'no'} measured model{'' if self.models == 1 else 's'}"
         if level <= self.level + _ROUNDING:
             return f"{jobs_below(level)} like it ({models})"
-        aim = f"aimed at {jobs_below(level).removesuffix(' jobs').removesuffix(' of 100')}"
-        return f"{jobs_below(self.level)} like it ({models}); {aim}"
+        aim = jobs_below(level).removesuffix(" jobs").removesuffix(" of 100")
+        return f"{jobs_below(self.level)} like it ({models}, too few for {aim})"
 
 
 def jobs_below(level: float) -> str:
-    """Return a level as a share of jobs, rounded down: `93 of 100 jobs`."""
-    parts = next((parts for parts in (100, 1000, 10000) if abs(level * parts - round(level * parts)) < _ROUNDING), 100)
+    """Return a level as a share of jobs, rounded down: `93 of 100 jobs`; more digits only above 99 of 100."""
+    parts = next(
+        (parts for parts in (100, 1_000) if level < 1 - 1 / parts or abs(level * parts - round(level * parts)) < _ROUNDING),
+        10_000,
+    )
     return f"{int(level * parts + _ROUNDING):d} of {parts} jobs"
