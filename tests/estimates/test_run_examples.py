@@ -84,8 +84,9 @@ def test_estimates_equal_jobs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         lambda patch: patch.setattr(run_examples, "_own_code", lambda: "another vramcast"),
         lambda patch: patch.setattr(run_examples, "cudnn_asked", lambda stack: "9.99"),
         lambda patch: patch.setenv("NVIDIA_TF32_OVERRIDE", "0"),
+        lambda patch: patch.setenv("TORCH_NCCL_AVOID_RECORD_STREAMS", "1"),
     ],
-    ids=["packages", "our own code", "cuDNN", "a setting"],
+    ids=["packages", "our own code", "cuDNN", "a setting", "another setting"],
 )
 def test_key_includes_all_inputs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[pytest.MonkeyPatch], None]
@@ -131,7 +132,7 @@ def test_key_includes_own_code() -> None:
 
 def test_key_includes_model_libraries() -> None:
     named = {text.partition(" ")[0] for text in run_examples._versions()}
-    assert {"torch", "transformers", "diffusers", "peft", "accelerate", "bitsandbytes", "torchao"} <= named
+    assert {"torch", "transformers", "peft", "accelerate", "numpy", "pytest"} <= named  # whatever a job may import
 
 
 def test_does_not_store_fallback_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ from vramcast.estimates.learner_input import observed
 from vramcast.estimates.run_on_card import cudnn_asked
 from vramcast.hardware.cards import device as find_device
 from vramcast.hardware.cards import site_file
+from vramcast.jobs.caller_variables import Decision, decision
 from vramcast.jobs.job import Job
 from vramcast.jobs.targets import refusal
 from vramcast.learner import examples as store
@@ -38,12 +39,9 @@ from vramcast.learner.examples import Example
 _OVER = 1.05  # arbitrary: share of a card's memory; a larger peak has a wrong unit, not a nominal size
 _PORTION = 20  # arbitrary: jobs that a process estimates before they are written
 _KEPT = "nullgpu"  # answers of a fallback are not stored: the null GPU may work here later
-# spec: the variables that torch's allocator, cuBLAS and cuDNN read
-_SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "CUBLAS_WORKSPACE_CONFIG", "NVIDIA_TF32_OVERRIDE")
 _CANNOT = "cannot be estimated: "
 # Errors of the machine, not of the job, which may succeed later.
 _OF_THE_MACHINE = ("CompilerError", "CacheError", "NullGpuError", "WorkerError")
-_PACKAGES = ("torch", "torchvision", "timm", "transformers", "diffusers", "peft", "accelerate", "bitsandbytes", "torchao")
 _SUFFIXES = (".py", ".c", ".cpp", ".h", ".json", ".toml", ".txt")
 
 
@@ -295,7 +293,8 @@ def decides_all() -> list[str]:
     """Return the inputs of every example besides its job: settings, the site's file, versions, our own code."""
     site = site_file()
     site_text = site.sha256 if site is not None else ""
-    return [*(os.environ.get(name, "") for name in _SETTINGS), site_text, *_versions(), _own_code()]
+    settings = sorted(f"{name}={value}" for name, value in os.environ.items() if decision(name) is Decision.OBEYED)
+    return [*settings, site_text, *_versions(), _own_code()]
 
 
 def _target_text(job: Job) -> str:
@@ -311,9 +310,8 @@ def _target_text(job: Job) -> str:
 
 @functools.cache
 def _versions() -> tuple[str, ...]:
-    """Return the versions of the packages of models, from the first distribution on the import path."""
-    first = {name: next(iter(metadata.distributions(name=name)), None) for name in _PACKAGES}
-    return tuple(f"{name} {found.version if found is not None else '-'}" for name, found in first.items())
+    """Return the versions of all distributions on the import path: which ones a job imports is known only after it ran."""
+    return tuple(sorted(f"{one.name} {one.version}" for one in metadata.distributions()))
 
 
 @functools.cache
