@@ -105,6 +105,7 @@ class Course:
         backwards: Number of completed backward passes.
         work: Number of forward and backward passes begun, and of steps.
         sampled: The sampled loops; None: none is sampled.
+        without_optimizer: Called after each backward pass of a job that has no optimizer, which would own the gradients.
         is_stopped: Whether the job was stopped, because enough was observed or from outside.
         stopped_by: The reason for a stop from outside, in words.
     """
@@ -134,6 +135,7 @@ class Course:
         is_sampled = limits is not None and limits.until != "steps" and totals is not None
         self.sampled = SampledLoops(self, totals) if is_sampled and totals is not None else None
         self.stopped_by = ""
+        self.without_optimizer: Callable[[], None] = lambda: None
         self.is_stopped = self._is_ours = False
 
     # -------------------------------------------------------------------------------------------- events
@@ -207,6 +209,8 @@ class Course:
         finally:
             self.in_backward -= 1
             self.backwards += not self.in_backward
+        if not self.in_backward and not self._optimizers:
+            self.without_optimizer()
 
     def gives(self, loader: Any, *, has_grad: bool) -> None:
         """Record that an iterator of a data loader gives another batch.

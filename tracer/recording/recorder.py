@@ -17,7 +17,7 @@ import bisect
 import dataclasses
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,10 @@ class _Modules:
         if module not in self:
             self._by_place[id(module)] = weakref.ref(module), name
 
+    def alive(self) -> Iterator[torch.nn.Module]:
+        """Yield those that still live."""
+        yield from [one for module, _ in self._by_place.values() if (one := module()) is not None]
+
 
 class Recorder:
     """Recorder of one job on one device: `start()`, run the job, `stop()`.
@@ -92,6 +96,7 @@ class Recorder:
     ) -> None:  # fmt: skip
         self._account = Account(device_index, stacks=watch is not None)
         self.course = Course(limits, self._position, watch, self._account.totals)
+        self.course.without_optimizer = self._tag_gradients
         self._kept: KeptBlocks | None = None
         if watch is not None:
             self._kept = self.course.loops.watcher = KeptBlocks(self._account)
@@ -276,6 +281,9 @@ class Recorder:
         if not stack and threading.get_ident() == self._main:
             self.course.in_forward = False
             self._mark("forward end")
+
+    def _tag_gradients(self) -> None:
+        self._tag(Category.GRADIENT, [p.grad for module in self._roots.alive() for p in torch.nn.Module.parameters(module)])
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling():  # torch.compile(optimizer.step): Dynamo cannot trace the code below

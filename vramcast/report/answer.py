@@ -122,7 +122,9 @@ def _where(estimate: Estimate) -> str:
         return "nowhere: no memory was requested"
     rank = f"rank {estimate.fullest_rank}, " if estimate.ranks else ""
     words = f"{rank}{step_words(at['step'])}, {at['phase']}"
-    name = at["module"] or at["op"] or ""
+    module = at["module"] or ""
+    module = f"module {module}" if module.replace(".", "").isdigit() else module  # a child of a Sequential
+    name = module or ("" if at["phase"] == "optimizer" else at["op"]) or ""  # an optimizer's operators are the step itself
     adapted = estimate.adapted.title if estimate.adapted is not None else ""
     room = WIDTH - NAME - len(words) - 2
     seen = f"; {estimate.course.seen}" if estimate.course.seen.steps else ""
@@ -131,7 +133,7 @@ def _where(estimate: Estimate) -> str:
         inputs = _inputs(estimate.inputs_text.partition(" (default")[0], adapted)  # the details have all of it
     room = max(room - len(inputs), _MODULE)
     # A part of a module's path still says where; a part of an operator's name does not.
-    name = printable(at["module"], room) if at["module"] else name if len(name) <= room else ""
+    name = printable(module, room) if module else name if len(name) <= room else ""
     return f"{words}{f', {name}' if name else ''}{inputs}"
 
 

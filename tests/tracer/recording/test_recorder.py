@@ -289,3 +289,18 @@ def test_pickled_hook_is_one_of_a_recorder_of_nothing() -> None:
     loaded = pickle.loads(pickle.dumps(recorder._enter_module))
     assert loaded.__func__ is Recorder._enter_module
     assert not loaded.__self__.course.is_stopped
+
+
+@pytest.mark.parametrize("steps", ["", "optimizer.step()"])
+def test_gradients_need_no_optimizer(probe: Callable[..., Any], steps: str) -> None:
+    makes = "optimizer = torch.optim.SGD(net.parameters(), 0.1)" if steps else "pass"
+    _, result = probe(f"""
+        net = torch.nn.Linear(1024, 1024, bias=False, device="cuda")
+        {makes}
+        for _ in range(3):
+            net(torch.zeros(8, 1024, device="cuda")).sum().backward()
+            {steps}
+            net.zero_grad()
+    """)
+    trace = result.trace
+    assert trace.by_category_at(trace.peak_live()[1])[Category.GRADIENT] == 1024 * 1024 * 4
