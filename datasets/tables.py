@@ -3,7 +3,7 @@
 
 The columns' types come from the fields of `Run`. Features and libraries are maps, workspaces lists of (op, bytes). The
 file's metadata has the schema's version; a missing column is unknown in every row, so that older files stay readable. Needs
-pyarrow (`pip install vramcast[datasets]`), unlike measuring.
+pyarrow (`pip install ".[datasets]"`), unlike measuring.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Trees grown by a dask cluster, for histories too large for one machine's memory.
 
 The quantiles are as good as those of one machine, but not bit-identical: each worker sketches its own part of the rows.
-Needs `pip install vramcast[dask]`.
+Needs `pip install ".[dask]"`.
 """
 
 from __future__ import annotations

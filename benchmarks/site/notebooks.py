@@ -2,7 +2,7 @@
 
     python -m benchmarks.site.notebooks [NOTEBOOK...]      # `make notebooks`; default: all in notebooks/
 
-Needs pip install 'vramcast[notebook]'. A notebook's metadata record the torch that made its outputs.
+Needs pip install '.[notebook]'. A notebook's metadata record the torch that made its outputs.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("nbclient", reason="nbclient is not installed: pip install 'vramcast[notebook]'")
-pytest.importorskip("ipykernel", reason="ipykernel is not installed: pip install 'vramcast[notebook]'")
+pytest.importorskip("nbclient", reason="nbclient is not installed: pip install '.[notebook]'")
+pytest.importorskip("ipykernel", reason="ipykernel is not installed: pip install '.[notebook]'")
 
 from benchmarks.site import notebooks
 

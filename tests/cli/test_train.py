@@ -118,7 +118,7 @@ def test_missing_packages_error_names_extra(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "xgboost", None)
     assert main(["train", "runs.jsonl", "--out", str(tmp_path / "mine")]) == 2
-    assert "pip install 'vramcast[learn]'" in capsys.readouterr().err
+    assert "pip install '.[learn]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("options", [["--folds", "1"], ["--trials", "-1"], ["--jobs", "0"]])

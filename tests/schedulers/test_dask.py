@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # dask's and distributed's ow
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     """Yield a client of a cluster with one worker of four threads, which the plugin gives a card of 16 GiB."""
-    distributed = pytest.importorskip("distributed", reason="needs dask: pip install 'vramcast[dask]'")
+    distributed = pytest.importorskip("distributed", reason="needs dask: pip install '.[dask]'")
     from vramcast.schedulers.dask import CardMemory
 
     with (

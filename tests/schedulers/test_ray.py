@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 @pytest.fixture(scope="module")
 def sized() -> Iterator[Any]:
     """Yield vramcast.schedulers.ray with a cluster of one card of 16 GiB, which is also a resource in bytes."""
-    ray = pytest.importorskip("ray", reason="needs Ray: pip install 'vramcast[ray]'")
+    ray = pytest.importorskip("ray", reason="needs Ray: pip install '.[ray]'")
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}  # neither network nor home
     ray.init(
         num_cpus=4, num_gpus=1, resources={"gpu_memory": CARD}, include_dashboard=False, log_to_driver=False,

@@ -29,4 +29,4 @@ def needed(what: str, extra: str, *, raises: type[VramcastError] = UsageError) -
     try:
         yield
     except ImportError as error:
-        raise raises(f"{what} needs {error.name or error}: pip install 'vramcast[{extra}]'.") from None
+        raise raises(f"{what} needs {error.name or error}: pip install '.[{extra}]' in vramcast's checkout.") from None

@@ -8,7 +8,7 @@
     train.submit(client, 1e-3).result()                     # queued again with more after it ran out of memory
     with dask.annotate(resources=sized.resources_of(request)): ...   # collections and delayed functions
 
-Dask counts the resource but does not enforce it. Needs `pip install 'vramcast[dask]'`.
+Dask counts the resource but does not enforce it. Needs `pip install '.[dask]'`.
 """
 
 from __future__ import annotations

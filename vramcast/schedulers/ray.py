@@ -9,7 +9,7 @@
     train.submit(1e-3).result()                    # the same, queued again with more after it ran out of memory
 
 Ray counts the resource but does not enforce it: a task that uses more than its request takes memory from its neighbors.
-Needs `pip install 'vramcast[ray]'`.
+Needs `pip install '.[ray]'`.
 """
 
 from __future__ import annotations

@@ -5,5 +5,5 @@ answers, `workers.py` keeps such processes warm and within limits, and `turns.py
 `sandbox.py`, limited by `system_calls.py` and `control_group.py`. `store.py` holds data that must survive a restart, and
 `service.py` joins these. `app.py` is the HTTP interface, `clients.py` and `access.py` check who may use it,
 `connections.py` closes connections that take too much, `responses.py` and `openapi.py` describe the API, `operator_log.py`
-writes the operator's log. Extra: `pip install 'vramcast[serve]'`.
+writes the operator's log. Extra: `pip install '.[serve]'`.
 """

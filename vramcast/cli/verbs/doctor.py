@@ -90,7 +90,7 @@ def _sandbox() -> dict[str, Any]:
     try:
         from vramcast.service import control_group, sandbox
     except ImportError as error:
-        return {"works": False, "why": f"{error.name} is not installed: run pip install 'vramcast[serve]'"}
+        return {"works": False, "why": f"{error.name} is not installed: run pip install '.[serve]' in vramcast's checkout"}
     if lacking := sandbox.missing():
         return {"works": False, "why": f"{lacking} is missing"}
     refusal = control_group.refusal()

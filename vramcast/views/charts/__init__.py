@@ -40,4 +40,4 @@ def save(path: str | os.PathLike[str], drawings: Mapping[str, Callable[[], str |
 def _require_matplotlib(path: str | os.PathLike[str]) -> None:
     """Raise UsageError if matplotlib, which draws `path`, is not installed."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise UsageError(f"Picture '{path}' needs matplotlib: pip install 'vramcast[plot]', or choose .html.")
+        raise UsageError(f"Picture '{path}' needs matplotlib: pip install '.[plot]' in vramcast's checkout, or choose .html.")

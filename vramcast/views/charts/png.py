@@ -1,4 +1,4 @@
-"""Charts as PNG by matplotlib, without a display. It is optional: pip install 'vramcast[plot]'."""
+"""Charts as PNG by matplotlib, without a display. It is optional: pip install '.[plot]'."""
 
 from __future__ import annotations
 
