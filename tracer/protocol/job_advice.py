@@ -18,6 +18,18 @@ LESS_MAIN_MEMORY: Final = (
     " Raise the limit (--host-memory), take a larger machine, or load weights in their own dtype (bfloat16), on "
     "the card, or on the meta device."
 )
+# Packages that are hard to build without a GPU, by the pattern of their names, and what takes as much memory.
+_SUBSTITUTES: Final = {
+    "flash[-_]?attn|FlashAttention2|flash_attention_2": (
+        'PyTorch\'s own attention keeps as much, to first order: attn_implementation="sdpa" (transformers), or '
+        "torch.nn.functional.scaled_dot_product_attention."
+    ),
+    "xformers": "PyTorch's own attention keeps as much, to first order: torch.nn.functional.scaled_dot_product_attention.",
+    "torch_(?:sparse|scatter|cluster|spline_conv)": (
+        "PyTorch Geometric runs without it: give it torch's own sparse tensors (T.ToSparseTensor(layout=torch.sparse_csr))."
+    ),
+    "apex": "PyTorch has its optimizers (torch.optim.AdamW(fused=True)), norms (torch.nn.RMSNorm), and autocast.",
+}
 # spec: torch, c10/cuda/CUDAException.cpp and torch/cuda/__init__.py
 _ABSENT_CARD: Final = re.compile("invalid device ordinal|Invalid device id")
 _LOADS_WEIGHTS: Final = ("torch/hub.py", "torchvision/models", "timm/models")
@@ -28,7 +40,8 @@ def advice(error: BaseException) -> str:
     # spec: torch, c10/core/impl/alloc_cpu.cpp
     if isinstance(error, MemoryError) or (type(error) is RuntimeError and "DefaultCPUAllocator" in str(error)):
         return LESS_MAIN_MEMORY
-    return missing_files_advice(error) or _download_advice(error) or _terminal_advice(error) or _card_advice(error)
+    ways = (missing_files_advice, _download_advice, _terminal_advice, _card_advice, _package_advice)
+    return next(filter(None, (way(error) for way in ways)), "")
 
 
 def missing_files_advice(error: BaseException) -> str:
@@ -71,6 +84,12 @@ def _card_advice(error: BaseException) -> str:
     count = torch.cuda.device_count()
     cards = "one card" if count == 1 else f"{count} cards"
     return f" The job has {cards}: --world-size {max(count, 1) + 1} gives it one more, each with a rank of its own."
+
+
+def _package_advice(error: BaseException) -> str:
+    if not isinstance(error, ImportError):
+        return ""
+    return next((f" {advice}" for name, advice in _SUBSTITUTES.items() if re.search(rf"\b{name}", str(error))), "")
 
 
 def _chain_of(error: BaseException) -> Iterator[BaseException]:

@@ -283,7 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         words = "".join(traceback.format_exception_only(error)).strip()
         if isinstance(error, ModuleNotFoundError):
-            words += f" ({error.name} is missing or incomplete here: pip install . in vramcast's checkout installs what it needs)"
+            words += f" ({error.name} is missing or incomplete here: pip install . in vramcast's checkout)"
         elif isinstance(error, MemoryError | ImportError):
             words += " (is main memory low, or limited by ulimit -v?)"
         report = "the traceback is above" if options.verbose else "--verbose shows the traceback"

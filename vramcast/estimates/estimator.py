@@ -39,6 +39,7 @@ from vramcast.estimates.sweep import Sweep
 from vramcast.estimates.watched_loop import watched
 from vramcast.hardware.cards import DEFAULT
 from vramcast.hardware.cards import device as find_device
+from vramcast.hardware.cuda_support import refuse_dropped
 from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.hardware.stack import parse as parse_stack
@@ -327,6 +328,8 @@ class Estimator:
         try:
             if not isinstance(self.tracer, str):
                 return self._by(self.tracer, job, options, deadline)
+            if self.tracer in ("auto", "nullgpu"):
+                refuse_dropped(job.device)
             if self.tracer == "auto" and job.command is None and job.parallel is None:
                 return self._by_the_first(job, options, deadline)
             return self._named("nullgpu" if self.tracer == "auto" else self.tracer, job, options, deadline)

@@ -26,6 +26,21 @@ def test_suggests_downloading_file_first() -> None:
     assert "download the file first" in advice(raised_in("train.py", ConnectionError("refused")))
 
 
+@pytest.mark.parametrize(
+    ("message", "way"),
+    [
+        ("No module named 'flash_attn'", 'attn_implementation="sdpa"'),
+        ("FlashAttention2 has been toggled on, but it cannot be used: the package flash_attn seems not to be there", "sdpa"),
+        ("'NeighborSampler' requires either 'pyg-lib' or 'torch-sparse'; No module named 'torch_sparse'", "sparse_csr"),
+        ("No module named 'apex'", "fused=True"), ("No module named 'numpy.linalg.flashy'", ""),
+    ],
+)  # fmt: skip
+def test_an_absent_package_has_a_substitute(message: str, way: str) -> None:
+    found = advice(ModuleNotFoundError(message))
+    assert way in found if way else not found
+    assert not advice(ValueError(message))
+
+
 def test_terminal_input_suggests_pipe() -> None:
     assert "echo yes | vramcast run" in advice(EOFError("EOF when reading a line"))
 

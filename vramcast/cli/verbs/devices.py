@@ -13,6 +13,7 @@ from vramcast.cli.streams import answer_as
 from vramcast.core.plain import to_plain
 from vramcast.core.units import gib
 from vramcast.hardware.cards import device, every_card
+from vramcast.hardware.cuda_support import installed_cuda, is_dropped
 from vramcast.hardware.device import Device
 
 _TOLD = ("key", "name", "total_bytes", "compute_capability", "sm_count", "assumed")
@@ -33,7 +34,8 @@ def main(options: argparse.Namespace) -> int:
 
 def _line(card: Device) -> str:
     major, minor = card.compute_capability
-    return f"{card.key:<20}{gib(card.total_bytes):>12}   sm_{major}{minor:<4} {card.sm_count:>4} SMs   {card.name}"
+    dropped = f" (not with CUDA {installed_cuda()})" if is_dropped(card) else ""
+    return f"{card.key:<20}{gib(card.total_bytes):>12}   sm_{major}{minor:<4} {card.sm_count:>4} SMs   {card.name}{dropped}"
 
 
 def _cards(part: str) -> list[Device]:
