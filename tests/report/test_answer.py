@@ -20,6 +20,7 @@ from vramcast.jobs.sizes import Sizes
 from vramcast.report import details, draw_page, text
 from vramcast.report.answer import headline, lines
 from vramcast.report.card_bar import card_bar
+from vramcast.tracer.format.trace import PROCESSES
 from vramcast.views import style
 
 MIB = 2**20
@@ -154,3 +155,14 @@ def test_no_verdict_without_a_card(make: Make) -> None:
             ask()
     assert found.fits("h200") in (True, False)
     assert "no card was named" in repr(found)
+
+
+@pytest.mark.parametrize("count", [1, 25])
+def test_contexts_are_counted(make: Make, count: int) -> None:
+    found = make()
+    others = [["worker.py", 0, True]] * (count - 1) + [["done.py", 0, False]]
+    found = replace(
+        found, trace=replace(found.trace, header={**found.trace.header, PROCESSES: [["train.py", 1, True], *others]})
+    )
+    peak = next(line.words for line in lines(found) if line.name == "peak")
+    assert (f" + {count} CUDA contexts " if count > 1 else " + CUDA context ") in peak

@@ -144,6 +144,11 @@ class Context:
     own_high_bytes: int = 0
     spread: tuple[float, ...] = field(default=(), repr=False)
 
+    @property
+    def has_nccl(self) -> bool:
+        """Return whether communicators of NCCL are part of it."""
+        return "nccl" in self.provenance.lower()
+
     def above_bytes(self, level: float) -> int:
         """Return the bytes above the point that a share `level` of such contexts stays below; 0 up to level 0.5.
 

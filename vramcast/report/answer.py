@@ -6,10 +6,11 @@ from typing import Final, NamedTuple
 
 from vramcast.core.text import printable
 from vramcast.core.units import gib
+from vramcast.estimates.communicators import strangers_on
 from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import DEVICES
 from vramcast.report.card_bar import PARTS
-from vramcast.tracer.format.rank_facts import beside_bytes
+from vramcast.tracer.format.rank_facts import beside_bytes, processes_of
 from vramcast.tracer.format.serving import Serving
 
 WIDTH: Final = 100  # spec: the longest line of an answer on a wide terminal
@@ -27,6 +28,7 @@ _ASSUMED: Final = {
     "speed": ("the card may be slow", "a measured run of this job"),
     "growth": ("all of the evaluation", "moving kept tensors to the host"),
 }
+_OF_PROCESSES: Final = ("contexts of other processes", "vramcast measure on the card")
 
 
 class Line(NamedTuple):
@@ -89,10 +91,17 @@ def lines(estimate: Estimate, elsewhere: str = ": --details") -> tuple[Line, ...
 
 def _peak(estimate: Estimate) -> str:
     context, beside = estimate.context, beside_bytes(estimate.trace)
-    words = f"{gib(estimate.process)} = reserved {gib(estimate.reserved)} + CUDA context {gib(context.bytes - beside)}"
+    contexts = f"{contexts_of(estimate)} {gib(context.bytes - beside)}"
+    words = f"{gib(estimate.process)} = reserved {gib(estimate.reserved)} + {contexts}"
     words += f" (assumed{'' if estimate.has_card else f', on {estimate.job.device.key}'})" if context.assumed else ""
     words += f" + other processes {gib(beside)}" if beside else ""
     return words + (f", fullest of {estimate.world_size} ranks" if estimate.world_size > 1 else "")
+
+
+def contexts_of(estimate: Estimate) -> str:
+    """Return the name of the part of the peak that holds the contexts on the card: `CUDA context`, `25 CUDA contexts`."""
+    count = 1 + strangers_on(estimate.trace) + sum(one.is_at_once for one in processes_of(estimate.trace)[1:])
+    return "CUDA context" if count == 1 else f"{count} CUDA contexts"
 
 
 def _bound(estimate: Estimate) -> str:
@@ -159,7 +168,8 @@ def _assumes(estimate: Estimate, elsewhere: str) -> str:
     if not parts:
         return _and_more("nothing that widens the bound", len(estimate.warnings), elsewhere)
     most = max(parts, key=lambda part: part.saves_bytes)
-    what, remedy = _ASSUMED[most.part]
+    is_alone = most.part == "libraries" and not estimate.context.has_nccl
+    what, remedy = _OF_PROCESSES if is_alone else _ASSUMED[most.part]
     is_said = most.part == "context"
     hidden = [one for one in estimate.warnings if not (is_said and one.startswith("context "))]
     return _and_more(f"{what}: {remedy} saves {gib(most.saves_bytes)}", len(hidden), elsewhere)

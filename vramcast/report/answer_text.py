@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 from vramcast.core.units import gib
 from vramcast.estimates.result import Estimate
 from vramcast.estimates.verdict import Value
-from vramcast.report.answer import NAME, WIDTH, divides, headline, lines, step_words
+from vramcast.report.answer import NAME, WIDTH, contexts_of, divides, headline, lines, step_words
 from vramcast.report.card_bar import PARTS
 from vramcast.tracer.format.rank_facts import Held, beside_bytes
 from vramcast.tracer.format.serving import servings_of
@@ -108,7 +108,7 @@ def _peaks(estimate: Estimate) -> Iterator[str]:
     assumed = " (assumed)" if context.assumed else ""
     beside = beside_bytes(estimate.trace)
     others = f" + other processes {gib(beside)}" if beside else ""
-    sums = f"reserved {gib(estimate.reserved)} + context {gib(context.bytes - beside)}{assumed}{others}"
+    sums = f"reserved {gib(estimate.reserved)} + {contexts_of(estimate)} {gib(context.bytes - beside)}{assumed}{others}"
     yield _sized("process peak", gib(estimate.process), sums)
     yield _sized("upper bound", gib(estimate.upper_bound), claim)
     for part in estimate.margin():

@@ -108,6 +108,8 @@ def _words(name: str, traits: Mapping[str, str], context: Context, unknown: Sequ
     if name == "context":
         return context.provenance, _CONTEXT
     if name == "libraries":
+        if not context.has_nccl:
+            return "the contexts of the job's other processes are assumed, not measured", _ONCE
         return "NCCL's communicators and the contexts of other ranks are assumed, not measured", _LIBRARIES
     if name == "assumed":
         return f"not known exactly: {', '.join(unknown)[:200]}", _MEASURED
