@@ -108,8 +108,7 @@ def unknown(text: str, cards: Iterable[Device]) -> str:
     like = family[0] if family else "rtx3090"
     same = [key for key in family if names[key].model == wanted.model or _is_misspelt(wanted, names[key])]
     hint = f"Did you mean '{same[0]}'? " if same else ""
-    listed = [key for key in names if key in family]
-    related = f"Related: {', '.join(listed)} (vramcast devices lists all)" if listed else "vramcast devices lists all that are"
+    related = f"Related: {', '.join(family)} (vramcast devices lists all)" if family else "vramcast devices lists all that are"
     return (
         f"Card '{shorten(text)}' is not known. {hint}{related}. For another card, give the closest one and its own memory "
         f'(--on {like} --memory {size}), or a file, card.toml, with a [[card]] of key = "{shorten(squeezed(text)) or "mine"}", '
@@ -136,9 +135,13 @@ def _is_misspelt(wanted: CardName, known: CardName) -> bool:
     return alike and wanted.number == known.number and wanted.variant == known.variant
 
 
-def _distance(wanted: CardName, known: CardName) -> tuple[int, bool, bool, bool, float]:
-    """Return how far a card is from the wanted one: by its number first, then by its variant, memory, form and letters."""
+def _distance(wanted: CardName, known: CardName) -> tuple[bool, int, bool, bool, bool, float]:
+    """Return how far a card is from the wanted one: by its number first, then by its variant, memory, form and letters.
+
+    Digits in another order are a slip of the finger: 4009 is nearer to 4090 than to 4050.
+    """
     return (
+        sorted(wanted.number) != sorted(known.number),
         abs(int(wanted.number or 0) - int(known.number or 0)),
         wanted.variant != known.variant,
         wanted.memory_gib != known.memory_gib,
