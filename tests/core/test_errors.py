@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 
 import pytest
 
@@ -72,3 +73,9 @@ def test_package_imports_without_torch() -> None:
 
     code = "import sys, vramcast, vramcast.cli.main as m; m.parser(); vramcast.TensorSpec; assert 'torch' not in sys.modules, 1"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120).stderr == ""
+
+
+def test_errors_print_the_name_that_catches_them() -> None:
+    with pytest.raises(errors.UsageError) as found:
+        raise errors.UsageError("it is wrong")
+    assert "".join(traceback.format_exception_only(found.value)) == "vramcast.UsageError: it is wrong\n"

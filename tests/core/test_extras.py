@@ -11,7 +11,7 @@ from vramcast.core.extras import needed
 
 
 def test_names_missing_package_and_extra() -> None:
-    said = r"^Training needs no_such_package: pip install 'vramcast\[learn\]'\.$"
+    said = r"^Training needs no_such_package: pip install '\.\[learn\]' in vramcast's checkout\.$"
     with pytest.raises(UsageError, match=said), needed("Training", "learn"):
         importlib.import_module("no_such_package")
 

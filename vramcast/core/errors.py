@@ -215,3 +215,8 @@ class TimeLimit(WorkerError):
         error = cls(f"The job did not end within {limit_s:g} s{advice}")
         error.advice = advice
         return error
+
+
+for _error in [one for one in globals().values() if isinstance(one, type) and issubclass(one, VramcastError)]:
+    _error.__module__ = "vramcast"  # the name by which programs catch it
+del _error

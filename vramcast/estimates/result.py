@@ -292,7 +292,7 @@ class Estimate(Viewable):
             Bytes of the card. Below 0.5, the result may be less than the point estimate `process`.
 
         Raises:
-            ValueError: `level` is not in (0, 1).
+            UsageError: `level` is not in (0, 1).
 
         Example:
             >>> est.quantile(0.5) <= est.quantile(0.95) <= est.quantile(0.99)
@@ -333,7 +333,7 @@ class Estimate(Viewable):
             shrink with that remedy.
 
         Raises:
-            ValueError: `level` is not in (0, 1).
+            UsageError: `level` is not in (0, 1).
 
         Example:
             >>> est.margin()[0].part
@@ -370,8 +370,7 @@ class Estimate(Viewable):
             The card, the point estimate and the bound in bytes, and whether the job runs out of memory.
 
         Raises:
-            UsageError: The card is unknown.
-            ValueError: `level` is not in (0, 1).
+            UsageError: The card is unknown, or `level` is not in (0, 1).
 
         Example:
             >>> need = est.need("rtx-4090")
@@ -405,8 +404,7 @@ class Estimate(Viewable):
             The verdict: *fits*, *does not fit* or *uncertain*, with its reason.
 
         Raises:
-            UsageError: The card is unknown, or none was named.
-            ValueError: `level` is not in (0, 1).
+            UsageError: The card is unknown, none was named, or `level` is not in (0, 1).
 
         Example:
             >>> est.verdict_on("rtx-4090").value
@@ -435,8 +433,7 @@ class Estimate(Viewable):
             True if the verdict is *fits*, False if it is *does not fit* or *uncertain*.
 
         Raises:
-            UsageError: The card is unknown, or none was named.
-            ValueError: `level` is not in (0, 1).
+            UsageError: The card is unknown, none was named, or `level` is not in (0, 1).
 
         Example:
             >>> est.fits(), est.fits("rtx-4090")

@@ -99,7 +99,7 @@ class LearnedBound:
     def quantile(self, level: float, card: Device, context: Context) -> int:
         """Return the bytes of `card` that the job stays below with probability `level`; see `PublicBound.quantile`."""
         if not 0 < level < 1:
-            raise ValueError(f"level is {level}: it must be between 0 and 1, for example 0.99.")
+            raise UsageError(f"level is {level}: it must be between 0 and 1, for example 0.99.")
         return max(self.bound(level, card, context).size_bytes, self._by_rule(level, card, context))
 
     def _by_rule(self, level: float, card: Device, context: Context) -> int:

@@ -17,6 +17,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from vramcast.core.brief import brief
+from vramcast.core.errors import UsageError
 from vramcast.estimates.bounds.parts import MarginPart, above, explained
 from vramcast.estimates.bounds.support import Support
 from vramcast.hardware.context import Context
@@ -101,7 +102,7 @@ class PublicBound:
             ValueError: The level is not in (0, 1).
         """
         if not 0 < level < 1:
-            raise ValueError(f"level is {level}: it must be between 0 and 1, for example 0.99.")
+            raise UsageError(f"level is {level}: it must be between 0 and 1, for example 0.99.")
         above_bytes = sum_quantile.at(sum_quantile.joined(list(self._parts(context).values())), level)
         return self.reserved_bytes + context.bytes + round(above_bytes)
 
