@@ -6,6 +6,7 @@ Numbers come from docs/null-gpu.md and the allocator's rules: 512 B blocks, 2 Mi
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tests.lanes import sampled
 from vramcast.core.errors import UsageError
 from vramcast.hardware.cards import DEVICES, device
 from vramcast.tracer.format.trace import Action
+from vramcast.tracer.nullgpu.child import program
 
 MIB = 1024**2
 MARK_BYTES = 100_003  # as in conftest.PRELUDE
@@ -525,3 +527,14 @@ def test_recurrent_layers_have_reserve_space(probe: Probe) -> None:
     one, *more = noted["reserve_bytes"]
     assert one > 0
     assert more == [2 * one, 3 * one]
+
+
+def test_a_warning_in_our_code_shows_the_jobs_own_line() -> None:
+    shown: list[tuple[Any, ...]] = []
+    ours = Path(program.__file__)
+    show = program._at_its_own_line(lambda *said: shown.append(said))
+    space: dict[str, Any] = {"show": show}
+    exec(compile(f"def follow(): show('beta', UserWarning, {str(ours)!r}, 7)", str(ours), "exec"), space)
+    exec(compile("\n\nfollow()", "/home/me/train.py", "exec"), space)
+    show("old", UserWarning, "/home/me/data.py", 9)
+    assert [said[2:4] for said in shown] == [("/home/me/train.py", 3), ("/home/me/data.py", 9)]

@@ -7,6 +7,7 @@ import os
 import runpy
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from multiprocessing import process
 from types import ModuleType
@@ -18,6 +19,7 @@ from vramcast.jobs.ranks import Rank
 from vramcast.tracer.hooks.replacement import Replaced
 from vramcast.tracer.nullgpu.child import subprocesses
 from vramcast.tracer.program.loop_sources import compiled
+from vramcast.tracer.protocol.source_places import is_ours, stack_of, users_place
 
 # spec: torch 2.11, torch.distributed.launch; DeepSpeed 0.18, launcher/launch.py: the first argument of each process.
 _LOCAL_RANK: Final = ("--local-rank=0", "--local_rank=0")
@@ -38,6 +40,7 @@ def run(command: Command, rank: Rank) -> None:
     if sys.argv[1:2] and sys.argv[1] in _LOCAL_RANK:
         sys.argv[1] = f"{sys.argv[1][:-1]}{rank.local}"
     places = [Replaced(os, name, _as_a_child) for name in ("execv", "execve")]  # all of os.exec* call these
+    places.append(Replaced(warnings, "showwarning", _at_its_own_line))
     try:
         if command.is_module:
             sys.path.insert(0, os.getcwd())
@@ -54,6 +57,17 @@ def run(command: Command, rank: Rank) -> None:
         for place in places:
             place.remove()
     _wait_as_python_does()
+
+
+def _at_its_own_line(original: Callable[..., None]) -> Callable[..., None]:
+    """Show a warning that was raised in our code, through which the job's calls go, at the job's own line."""
+
+    def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
+        place = users_place(stack_of(sys._getframe(1))) if is_ours(filename) else None
+        at = (filename, lineno) if place is None else (place.file, place.line)
+        original(message, category, *at, file, line)
+
+    return show
 
 
 def _wait_as_python_does() -> None:
