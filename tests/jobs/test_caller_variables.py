@@ -24,7 +24,7 @@ Probe = Callable[..., tuple[dict[str, Any], Result]]
         ("CUBLAS_WORKSPACE_CONFIG", Decision.OBEYED), ("TORCH_NCCL_AVOID_RECORD_STREAMS", Decision.OBEYED),
         ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", Decision.OBEYED), ("NCCL_BUFFSIZE", Decision.OBEYED),
         ("CUDA_LAUNCH_BLOCKING", Decision.IGNORED), ("NVIDIA_VISIBLE_DEVICES", Decision.IGNORED),
-        ("HOME", None), ("PATH", None),
+        ("TORCHINDUCTOR_CACHE_DIR", Decision.IGNORED), ("TORCHINDUCTOR_MAX_AUTOTUNE", Decision.OBEYED), ("HOME", None),
     ],
 )  # fmt: skip
 def test_each_variable_has_one_decision(name: str, expected: Decision | None) -> None:

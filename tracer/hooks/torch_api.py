@@ -82,6 +82,8 @@ LOADER_SAMPLER: Final = "_sampler_iter"
 LOADER_INDICES: Final = "_index_sampler"
 LOADER_FETCHER: Final = "_dataset_fetcher"
 LOADER_AHEAD: Final = "_prefetch_factor"
+LOADER_COLLATION: Final = "_collate_fn"
+LOADER_DATA: Final = "_dataset"
 DTENSOR_HERE: Final = "_local_tensor"
 
 # The first exists since 2.10, the second in 2.6 and 2.9.

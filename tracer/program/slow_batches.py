@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 from torch.utils.data import default_collate
 
-from vramcast.tracer.hooks.torch_api import tree_leaves, tree_map
+from vramcast.tracer.hooks.torch_api import LOADER_COLLATION, LOADER_DATA, tree_leaves, tree_map
 
 _SLOW_S: Final = 0.05  # arbitrary: time for a batch
 _MOST_KEPT: Final = 4  # arbitrary: batches, each of another kind
@@ -56,8 +56,8 @@ class SlowBatches:
         def wait(iterator: Any) -> Any:
             began_s = time.monotonic()
             batch = original(iterator)
-            if iterator._collate_fn is default_collate:
-                self._keep(iterator._dataset, batch, time.monotonic() - began_s)
+            if getattr(iterator, LOADER_COLLATION) is default_collate:
+                self._keep(getattr(iterator, LOADER_DATA), batch, time.monotonic() - began_s)
             return batch
 
         return wait

@@ -30,6 +30,7 @@ class Decision(StrEnum):
 # spec: CUDA C++ Programming Guide, "CUDA Environment Variables"; docs.pytorch.org, "CUDA", "ProcessGroupNCCL", and
 # "Miscellaneous Environment Variables"; NCCL's and cuBLAS's user guides
 _DECISIONS: Final[dict[str, Decision]] = {
+    "TORCHINDUCTOR_CACHE_DIR": Decision.IGNORED,  # PyTorch sets it itself
     **dict.fromkeys((VISIBLE_CARDS, *Rank(0, ALONE).numbers), Decision.REPLACED),
     **dict.fromkeys(
         (
