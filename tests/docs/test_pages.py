@@ -124,7 +124,7 @@ def test_documents_import_only_public_modules(path: Path) -> None:
 
 
 def test_install_lines_work_today() -> None:
-    """No package of this name is published: whoever registers it would reach the machines of those who type its name."""
+    """No package of this name is published, and another author could register it."""
     text = [path for folder in ("docs", "vramcast", "learner", "datasets", "contrib") for path in (ROOT / folder).rglob("*.*")]
     pages = [path for path in [ROOT / "README.md", *text] if path.suffix in (".md", ".py", ".sh", ".yml", ".yaml", ".ipynb")]
     found = [path for path in pages if re.search(r"pip install (?:--[\w-]+ )*['\"]?vramcast", path.read_text(encoding="utf-8"))]
