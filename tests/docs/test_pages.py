@@ -108,7 +108,7 @@ def test_exit_code_table_covers_all_errors() -> None:
 
 def test_extras_named_in_pages_exist(page: str) -> None:
     known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    assert set(re.findall(r"vramcast\[(\w+)\]", (ROOT / page).read_text(encoding="utf-8"))) <= known.keys()
+    assert set(re.findall(r"\.\[(\w+)\]", (ROOT / page).read_text(encoding="utf-8"))) <= known.keys()
 
 
 @pytest.mark.parametrize(

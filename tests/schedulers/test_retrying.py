@@ -137,5 +137,5 @@ def test_names_missing_scheduler(monkeypatch: pytest.MonkeyPatch, module: str, p
     name = f"vramcast.schedulers.{module}"
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, name, raising=False)
-    with pytest.raises(UsageError, match=rf"{name} needs {package}: pip install 'vramcast\[{module}\]'"):
+    with pytest.raises(UsageError, match=rf"{name} needs {package}: pip install '\.\[{module}\]'"):
         importlib.import_module(name)

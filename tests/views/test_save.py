@@ -129,7 +129,7 @@ def test_draws_hostile_names(job_trace: Trace, tmp_path: Path, name: str) -> Non
 
 def test_png_error_names_package(job_trace: Trace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UsageError, match=r"pip install 'vramcast\[plot\]'"):
+    with pytest.raises(UsageError, match=r"pip install '\.\[plot\]'"):
         save(job_trace, tmp_path / "a.png")
     save(job_trace, tmp_path / "a.html")
 
