@@ -79,9 +79,14 @@ def processes_of(trace: Trace) -> tuple[ProcessPeak, ...]:
         raise TraceFileError(f"The trace's processes are damaged ({type(error).__name__}: {error}): record it again.") from None
 
 
+def processes_beside(trace: Trace) -> tuple[ProcessPeak, ...]:
+    """Return the job's other processes that hold memory at the same time as the traced one."""
+    return tuple(one for one in processes_of(trace)[1:] if one.is_at_once)
+
+
 def beside_bytes(trace: Trace) -> int:
     """Return the bytes that the job's other processes hold at the same time as the traced one, without contexts."""
-    return sum(one.reserved for one in processes_of(trace)[1:] if one.is_at_once)
+    return sum(one.reserved for one in processes_beside(trace))
 
 
 @dataclass(frozen=True, slots=True)

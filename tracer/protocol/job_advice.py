@@ -89,7 +89,7 @@ def _card_advice(error: BaseException) -> str:
 def _package_advice(error: BaseException) -> str:
     if not isinstance(error, ImportError):
         return ""
-    return next((f" {advice}" for name, advice in _SUBSTITUTES.items() if re.search(rf"\b{name}", str(error))), "")
+    return next((f" {instead}" for name, instead in _SUBSTITUTES.items() if re.search(rf"\b{name}", str(error))), "")
 
 
 def _chain_of(error: BaseException) -> Iterator[BaseException]:

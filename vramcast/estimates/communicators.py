@@ -23,7 +23,7 @@ from vramcast.hardware.card_file import Interval
 from vramcast.hardware.context import LIBRARIES, Context, context_bytes
 from vramcast.hardware.device import Device
 from vramcast.tracer.format.nccl_calls import Calls, calls_in
-from vramcast.tracer.format.rank_facts import processes_of
+from vramcast.tracer.format.rank_facts import processes_beside
 from vramcast.tracer.format.trace import RANKS, Trace
 
 # Cards joined by a switch that reduces in the network.
@@ -122,7 +122,7 @@ def _with_processes(found: Context, one: Context, trace: Trace) -> Context:
         one: Context of each process.
         trace: Trace of the traced process.
     """
-    others = [other.reserved for other in processes_of(trace)[1:] if other.is_at_once]
+    others = [other.reserved for other in processes_beside(trace)]
     if not others:
         return found
     # Their estimates are as good as the traced one's: the bound uses the largest residual of such estimates.

@@ -10,7 +10,7 @@ from vramcast.estimates.communicators import strangers_on
 from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import DEVICES
 from vramcast.report.card_bar import PARTS
-from vramcast.tracer.format.rank_facts import beside_bytes, processes_of
+from vramcast.tracer.format.rank_facts import beside_bytes, processes_beside
 from vramcast.tracer.format.serving import Serving
 
 WIDTH: Final = 100  # spec: the longest line of an answer on a wide terminal
@@ -100,7 +100,7 @@ def _peak(estimate: Estimate) -> str:
 
 def contexts_of(estimate: Estimate) -> str:
     """Return the name of the part of the peak that holds the contexts on the card: `CUDA context`, `25 CUDA contexts`."""
-    count = 1 + strangers_on(estimate.trace) + sum(one.is_at_once for one in processes_of(estimate.trace)[1:])
+    count = 1 + strangers_on(estimate.trace) + len(processes_beside(estimate.trace))
     return "CUDA context" if count == 1 else f"{count} CUDA contexts"
 
 
