@@ -65,6 +65,7 @@ from vramcast.tracer.values.function_kinds import (
 )
 from vramcast.tracer.values.host_reads import masks, raw
 from vramcast.tracer.values.host_weights import HostWeights
+from vramcast.tracer.values.loop_exits import goes_on
 from vramcast.tracer.values.read_numbers import LARGE_FLOAT, MAX_PER_STEP, Decisions, Reading, has_number, sizes_in
 from vramcast.tracer.values.recipes import BOUNDED, LARGE_ELEMENTS, Origin, Recipe, Step, host_only
 from vramcast.tracer.values.tensor_values import TensorValues
@@ -330,6 +331,9 @@ class Values(TensorValues, TorchFunctionMode):
         def run(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             is_plain = not args and all(value is True for value in kwargs.values())  # no closure; set_to_none
             is_plain &= self._host_weights is None and _is_usual(optimizer)
+            if self._answers == "otherwise" and isinstance(optimizer, torch.optim.LBFGS):
+                for group in optimizer.param_groups:  # a loss that stays would end it, by plain floats that cannot be followed
+                    group["tolerance_grad"] = group["tolerance_change"] = -1.0
             return (unseen if is_plain else function)(optimizer, *args, **kwargs)
 
         return run
@@ -377,7 +381,10 @@ class Values(TensorValues, TorchFunctionMode):
         if not call.work_out():  # too much work
             call.origin = Origin.LARGE
             most = self._most(call)
-            if most is None and not (call.args and max_shapes.is_branch(call.name, call.args[0])):  # `_count` enters a branch
+            if most is None and call.args and max_shapes.is_branch(call.name, call.args[0]):
+                is_own = call.name in ("__bool__", "is_nonzero", "item")  # others read a flag that they compute
+                return self._recorded(call, [bytes(call.args[0].element_size() if is_own else 1)])  # false: `_otherwise`
+            if most is None:
                 self._of_large[Entered.OPEN, call.name] += 1
             return self._recorded(call, *(most or ()))
         if call.deciding and call.known and not call.has_selection:
@@ -549,8 +556,8 @@ class Values(TensorValues, TorchFunctionMode):
             and max_shapes.is_branch(call.name, call.args[0])
             and self._reads_of_step < _MAX_DRAWN_READS
         ):
-            other = bytes([not any(reads[0])]) + bytes(len(reads[0]) - 1)
-            return [other], _NOTHING if mirrored is _NOTHING else not mirrored
+            answer = not any(reads[0]) if (on := goes_on()) is None else on
+            return [bytes([answer]) + bytes(len(reads[0]) - 1)], _NOTHING if mirrored is _NOTHING else answer
         return reads, mirrored
 
 

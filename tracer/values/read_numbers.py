@@ -28,6 +28,7 @@ from vramcast.tracer.format.ledger import Entered
 from vramcast.tracer.hooks.tensors import LEAVES
 from vramcast.tracer.hooks.torch_api import CHART_POINTS
 from vramcast.tracer.protocol.run_options import Answers
+from vramcast.tracer.values.loop_exits import goes_on
 from vramcast.tracer.values.shown_numbers import is_only_shown
 
 LARGE_FLOAT: Final = 100.0  # arbitrary: a loss that has diverged; exp() of it is a number
@@ -139,7 +140,9 @@ class Decisions:
             self.entries[Entered.SMALLEST, f"a number read from the card ({reading.place})"] += 1
             return answer
         self.entries[Entered.DECIDED, f"a number read from the card ({place})"] += 1
-        return not answer if self._answers == "otherwise" else answer
+        if self._answers != "otherwise":
+            return answer
+        return not answer if (on := goes_on()) is None else on
 
     def branched(self, name: str) -> None:
         """Note that a call of torch read a truth value."""

@@ -53,6 +53,17 @@ def compared(x):
     return (x.detach().repeat(70, 1) > 2).sum()  # of 78 million elements
 def at_least_one(): return Model(lambda x: x.flatten() / max(1, compared(x)))
 def if_any(): return Model(lambda x: x.flatten() if compared(x) else x[:1].flatten())
+def ends_either_way():
+    def select(x):
+        kept = []
+        for _ in range(8):
+            kept.append(x.flatten() * 1.0)
+            if compared(x):
+                break
+            if not compared(x):
+                break
+        return torch.cat(kept)
+    return Model(select)
 """
 
 
@@ -119,6 +130,31 @@ def test_branch_on_too_large_values_has_a_bound(models: Path, name: str, auto_tr
     found = estimate(f"{models}:{name}", LARGE, auto_tracer)
     assert not found.unbounded_calls
     assert found.upper_bound > 20 * LARGE * 1024 * 4  # the repeated selection
+
+
+def test_loop_that_values_end_is_seen_to_its_own_end(models: Path, auto_tracer: str) -> None:
+    found = estimate(f"{models}:ends_either_way", LARGE, auto_tracer)
+    assert found.upper_bound > 8 * 20 * LARGE * 1024 * 4
+
+
+LBFGS = """
+import torch
+net = torch.nn.Linear(2048, 2048, device="cuda")
+x = torch.rand(64, 2048, device="cuda")
+optimizer = torch.optim.LBFGS(net.parameters(), max_iter=8, history_size=6)
+def closure():
+    optimizer.zero_grad()
+    loss = net(x).square().mean()
+    loss.backward()
+    return loss
+optimizer.step(closure)
+"""
+
+
+@pytest.mark.integration
+def test_optimizer_that_values_end_keeps_its_whole_history() -> None:
+    found = Estimator(device="t4").command(["python", "-c", LBFGS], steps=1)
+    assert found.unbounded_calls or found.upper_bound > 12 * 2048 * 2048 * 4  # two directions for each of 6
 
 
 def test_promises_nothing_without_largest_shape(auto_tracer: str) -> None:
