@@ -7,7 +7,7 @@
 
 Values do not matter on the null GPU, so a jump leaves out passes: the loop's values, integers that the passes would have
 advanced, and what they would have kept are made up for (`sources`, `carried`). Only loops jump whose passes train a model or
-run one. How far they jump depends on the job, never on the time, because all ranks of a job must jump alike.
+run one. How far they jump depends on the job, and on the time only if it has one rank: all ranks of a job must jump alike.
 """
 
 from __future__ import annotations
@@ -407,7 +407,7 @@ class SampledLoops:
     def _jump(self, loop: _Loop, frame: FrameType) -> int:
         """Return how many passes to leave out."""
         left = None if loop.left is None else loop.left // loop.stride
-        last = min(_LAST, self._afforded(loop))
+        last = 1 if self._is_scarce(loop) else _LAST
         if loop.is_driven or (left is not None and left <= last):
             return 0
         patience = min(max(WATCHED_EVENTS // max(loop.events, 1), _POINTS), _PATIENCE)
@@ -419,7 +419,7 @@ class SampledLoops:
                 is_list = frame.f_code.co_name == "<listcomp>"
                 loop.carried = Carried(loop.index if is_list else None)
             return 0
-        wanted = 1 if loop.last in self._equal[loop.key] or self._afforded(loop) < _EQUAL else _EQUAL
+        wanted = 1 if loop.last in self._equal[loop.key] or self._is_scarce(loop) else _EQUAL
         is_ready = (loop.equal >= wanted or loop.unequal >= patience) and loop.looks >= wanted
         has_news = any(turn.has_news(one) for turn, one in loop.series.items())
         if not is_ready or has_news:
@@ -444,14 +444,15 @@ class SampledLoops:
         return int(loop.index * (wider - 1)) // loop.stride
 
     def _afforded(self, loop: _Loop) -> int:
-        """Return how many more places of a loop to see: as the time allows, and one if the loop was seen before.
-
-        All ranks of a job must jump alike.
-        """
+        """Return how many more places of a loop to see: as the time allows, and one if the loop was seen before."""
         if loop.key in self._sampled:
             return 1
         left_s = self._course.left_s
         return _MOST_JUMPS if left_s is None else min(max(int(left_s * _SHARE / loop.seconds), 1), _MOST_JUMPS)
+
+    def _is_scarce(self, loop: _Loop) -> bool:
+        """Return whether there is time for one more place only: one equal pass is enough then, and the last pass."""
+        return self._afforded(loop) == 1
 
     def _next_turn(self, loop: _Loop) -> int | None:
         """Return after how many passes the next known turn comes that was not seen."""

@@ -58,11 +58,11 @@ class Request:
         Raises:
             RequestRefused: Not even the point estimate fits on the card.
         """
-        card, needed = estimate.job.device.name, gib(estimate.need().least_bytes)
+        card = estimate.job.device.name
         if estimate.verdict.value == "does not fit":
             raise RequestRefused(
-                f"The job needs {needed}, but {card} has {gib(estimate.card_bytes)}: it was not queued. Use "
-                "a larger card, or make the job smaller (vramcast estimate ... --advise lists ways)."
+                f"The job needs {gib(estimate.need().least_bytes)}, but {card} has {gib(estimate.card_bytes)}: it was not "
+                "queued. Use a larger card, or make the job smaller (vramcast estimate ... --advise lists ways)."
             )
         if size_bytes is None:
             size_bytes = estimate.card_bytes if estimate.doubts else estimate.upper_bound
