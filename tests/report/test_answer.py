@@ -16,11 +16,13 @@ from vramcast.estimates.bounds.support import Support
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import device as find_device
+from vramcast.jobs.job import Command
 from vramcast.jobs.sizes import Sizes
 from vramcast.report import details, draw_page, text
 from vramcast.report.answer import headline, lines
 from vramcast.report.card_bar import card_bar
-from vramcast.tracer.format.trace import PROCESSES
+from vramcast.tracer.format.trace import CLASSES, PROCESSES
+from vramcast.tracer.protocol.alloc_conf import AllocConf
 from vramcast.views import style
 
 MIB = 2**20
@@ -166,3 +168,27 @@ def test_contexts_are_counted(make: Make, count: int) -> None:
     )
     peak = next(line.words for line in lines(found) if line.name == "peak")
     assert (f" + {count} CUDA contexts " if count > 1 else " + CUDA context ") in peak
+
+
+@pytest.mark.parametrize(
+    ("target", "conf", "said"),
+    [
+        ("model.py:net", "", "600.0 MiB short: --alloc-conf expandable_segments:True (973.2 MiB), or "),
+        ("model.py:net", "expandable_segments:True", "600.0 MiB short: --advise, a smaller batch, or "),
+        (None, "expandable_segments:True", "600.0 MiB short: a smaller batch, or "),
+    ],
+)
+def test_a_job_that_does_not_fit_gets_a_way_out(make: Make, target: str | None, conf: str, said: str) -> None:
+    found = replace(make(1024), process=1624 * MIB, alloc_conf=AllocConf(conf, "job"))
+    job = found.job if target else replace(found.job, target=None, batch=None, command=Command(("train.py",)))
+    line = lines(replace(found, job=job))[-1]
+    assert line.name == "try"
+    assert line.words.startswith(said)
+    assert found.fits(line.words.rpartition("or --on ")[2])
+
+
+def test_child_of_a_sequential_has_its_class(make: Make) -> None:
+    found = make(names=("x", "0.2", "aten::y"))
+    assert "module 0.2;" in f"{text(found)};".replace("\n", ";")
+    found.trace.header[CLASSES] = {"0.2": "Linear"}
+    assert "module 0.2 (Linear)" in text(found)

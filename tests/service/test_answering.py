@@ -48,7 +48,7 @@ def test_model_answer_equals_command_line() -> None:
 
 def test_page_shows_what_command_and_python_print(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torchvision")
-    asked = read({"target": "resnet18", "device": "t4", "batch_size": "2", "image_size": "64", "optimizer": "sgdm"})
+    asked = read({"target": "torchvision:resnet18", "device": "t4", "batch_size": "2", "image_size": "64", "optimizer": "sgdm"})
     words = answer(values(**asked.job))["words"]
     assert main(shlex.split(asked.command())[1:]) == 0
     by_command = capsys.readouterr().out

@@ -88,6 +88,11 @@ class Library(_Spelt):
         return "" if self is Library.NONE else "cublas" if self is Library.CUBLAS else "cudnn"
 
 
+def is_number(path: str) -> bool:
+    """Return whether a module's path has only numbers: `2`, `0.1`."""
+    return path.replace(".", "").isdecimal()
+
+
 class Form(IntEnum):
     """The argument order of an operator with counted operations; `tracer/recording/accesses.py` handles each form."""
 

@@ -52,6 +52,7 @@ PROCESSES: Final = "processes"  # in the header: the memory of each process, if 
 SERVING: Final = "serving"  # in the header: the accounts of a serving engine (`engine_accounts.py`)
 PROMPT: Final = "prompt"  # in the header: the longest prompt of a job that generates text (`prompt.py`)
 SHARDING: Final = "sharding"  # in the header: a rank's part of each module, if there are several ranks (`rank_facts.py`)
+CLASSES: Final = "classes"  # in the header: of modules with numbers for names, the child of a Sequential
 CIRCUMSTANCES: Final = "circumstances"  # in the header: facts from `tracer/recording/job_context.py`
 
 MIN_BLOCK_BYTES: Final = 512  # spec: kMinBlockSize in c10/core/AllocatorConfig.h, torch 2.10 to 2.15

@@ -26,9 +26,9 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from vramcast.hardware.throughput import Roofline
-from vramcast.tracer.format.operators import Operator, takes_workspace
+from vramcast.tracer.format.operators import Operator, is_number, takes_workspace
 from vramcast.tracer.format.snapshot import trace_from_snapshot
-from vramcast.tracer.format.trace import Action, Category, Phase, Trace
+from vramcast.tracer.format.trace import CLASSES, Action, Category, Phase, Trace
 from vramcast.tracer.hooks.tensors import leaves_of
 from vramcast.tracer.hooks.torch_api import DisableTorchFunction, RecordFunctionFast
 from vramcast.tracer.program.training_loop import Course, Limits
@@ -54,6 +54,7 @@ class _Modules:
 
     def __init__(self) -> None:
         self._by_place: dict[int, tuple[weakref.ref[torch.nn.Module], str]] = {}
+        self.classes: dict[str, str] = {}  # of children of a Sequential, whose names are only numbers
 
     def __contains__(self, module: torch.nn.Module) -> bool:
         return self.name(module) is not None
@@ -67,6 +68,8 @@ class _Modules:
         """Add a module with its first name."""
         if module not in self:
             self._by_place[id(module)] = weakref.ref(module), name
+            if is_number(name):
+                self.classes[name] = type(module).__name__
 
     def alive(self) -> Iterator[torch.nn.Module]:
         """Yield those that still live."""
@@ -166,7 +169,7 @@ class Recorder:
         if self._profile:
             self._profiled.stop()
         contexts = self._profiled.contexts()
-        facts = {**header, "peaks": self._account.peaks(), "marks_empty_cache": True}
+        facts = {**header, "peaks": self._account.peaks(), "marks_empty_cache": True, CLASSES: self._names.classes}
         trace = trace_from_snapshot(snapshot, self._device, header=facts, earlier=self._account.earlier)
         trace = with_empty_cache(trace, self._account.emptied)
         trace = annotate(trace, self._marks, self._step_ends(), self._tags, contexts, set(workspace_sizes))

@@ -9,9 +9,14 @@ from vramcast.core.units import gib
 from vramcast.estimates.communicators import strangers_on
 from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import DEVICES
+from vramcast.hardware.device import Device
 from vramcast.report.card_bar import PARTS
+from vramcast.simulator.settings import Settings
+from vramcast.simulator.what_if import min_feasible
+from vramcast.tracer.format.operators import is_number
 from vramcast.tracer.format.rank_facts import beside_bytes, processes_beside
 from vramcast.tracer.format.serving import Serving
+from vramcast.tracer.format.trace import CLASSES
 
 WIDTH: Final = 100  # spec: the longest line of an answer on a wide terminal
 NAME: Final = 9  # arbitrary: cells of a line's name
@@ -28,6 +33,7 @@ _ASSUMED: Final = {
     "speed": ("the card may be slow", "a measured run of this job"),
     "growth": ("all of the evaluation", "moving kept tensors to the host"),
 }
+_EXPANDABLE: Final = "expandable_segments:True"
 _OF_PROCESSES: Final = ("contexts of other processes", "vramcast measure on the card")
 
 
@@ -66,15 +72,20 @@ def _headline(estimate: Estimate) -> str:
 def _cards(estimate: Estimate) -> str:
     if estimate.doubts:
         return f"uncertain on every card: {estimate.doubts[0]}"
-    by_size = sorted(DEVICES.values(), key=lambda card: card.total_bytes)
-    # The job was traced on another card: on a small card, its bound may be larger than `fits` computes from this trace.
-    least_bytes = 0 if estimate.serving is not None else estimate.upper_bound  # an engine divides each card anew
-    roomy = [card for card in by_size if card.total_bytes >= least_bytes and estimate.fits(card.key)]
+    roomy = _roomy(estimate)
     if not roomy:
         return "no known card has room (--on CARD asks for a verdict)"
-    is_all = roomy == by_size[-len(roomy) :]
+    is_all = len(roomy) == sum(card.total_bytes >= roomy[0].total_bytes for card in DEVICES.values())
     more = " and larger" if is_all else f" and {len(roomy) - 1} others"
     return f"room on {roomy[0].key} ({gib(roomy[0].total_bytes)}){more} (--on CARD asks for a verdict)"
+
+
+def _roomy(estimate: Estimate) -> list[Device]:
+    """Return the known cards that a job fits on, smallest first."""
+    # The job was traced on another card: on a small card, its bound may be larger than `fits` computes from this trace.
+    least_bytes = 0 if estimate.serving is not None else estimate.upper_bound  # an engine divides each card anew
+    by_size = sorted(DEVICES.values(), key=lambda card: card.total_bytes)
+    return [card for card in by_size if card.total_bytes >= least_bytes and estimate.fits(card.key)]
 
 
 def lines(estimate: Estimate, elsewhere: str = ": --details") -> tuple[Line, ...]:
@@ -84,7 +95,7 @@ def lines(estimate: Estimate, elsewhere: str = ": --details") -> tuple[Line, ...
         ("bound", _bound(estimate)) if estimate.serving is None else ("serves", str(estimate.serving)),
         ("holds", _holds(estimate) if estimate.serving is None else divides(estimate.serving)),
         ("where", _where(estimate)),
-        ("assumes", _assumes(estimate, elsewhere)),
+        ("try", _way_out(estimate)) if _is_too_large(estimate) else ("assumes", _assumes(estimate, elsewhere)),
     )
     return tuple(Line(name, _cut(words, WIDTH - NAME)) for name, words in found)
 
@@ -132,7 +143,9 @@ def _where(estimate: Estimate) -> str:
     rank = f"rank {estimate.fullest_rank}, " if estimate.ranks else ""
     words = f"{rank}{step_words(at['step'])}, {at['phase']}"
     module = at["module"] or ""
-    module = f"module {module}" if module.replace(".", "").isdigit() else module  # a child of a Sequential
+    if is_number(module):  # a child of a Sequential
+        known = estimate.trace.header.get(CLASSES, {}).get(module)
+        module = f"module {module}{f' ({known})' if known else ''}"
     name = module or ("" if at["phase"] == "optimizer" else at["op"]) or ""  # an optimizer's operators are the step itself
     adapted = estimate.adapted.title if estimate.adapted is not None else ""
     room = WIDTH - NAME - len(words) - 2
@@ -153,6 +166,32 @@ def _inputs(*said: str) -> str:
 def step_words(number: int | None) -> str:
     """Return a step of `Estimate.peak_at` in words."""
     return "no step" if number is None else f"step {number}" if number else "before step 1"
+
+
+def _is_too_large(estimate: Estimate) -> bool:
+    return estimate.has_card and estimate.serving is None and estimate.verdict.value == "does not fit"
+
+
+def _way_out(estimate: Estimate) -> str:
+    """Return the missing bytes of a job that does not fit, and what costs least: a setting, a change of the job, a card."""
+    need, growth, conf = estimate.need(), estimate.growth, estimate.alloc_conf.value
+    other = ",".join(filter(None, (conf, _EXPANDABLE)))
+    if growth is not None and growth.fills(need.card.total_bytes):
+        ways = ["free what the loop keeps"]
+    elif (
+        _EXPANDABLE not in conf
+        and (least := min_feasible(estimate.trace, Settings.parse(other))) is not None
+        and (least <= need.card.total_bytes)
+    ):
+        ways = [f"--alloc-conf {other} ({gib(least)})"]
+    else:
+        ways = ["a smaller batch"] if estimate.job.command is not None else ["--advise", "a smaller batch"]
+    ways += [f"--on {card.key}" for card in _roomy(estimate) if " MIG " not in card.name][
+        :1
+    ]  # a part of a card is seldom at hand
+    missing_bytes = need.least_bytes - need.card.total_bytes
+    missing = f"{gib(missing_bytes)} short: " if missing_bytes > 0 else ""
+    return missing + ", or ".join(filter(None, (", ".join(ways[:-1]), ways[-1])))
 
 
 def _assumes(estimate: Estimate, elsewhere: str) -> str:

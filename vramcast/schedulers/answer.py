@@ -28,6 +28,7 @@ class Answer:
         capacity_bytes: Memory of the card.
         verdict: Verdict of the estimate, with its reason, in words.
         steps_ask_for_cards: Whether steps of a batch script request whole cards themselves.
+        holds_for: The share of jobs below the bound, with its evidence, in words: `98 of 100 jobs like it (...)`.
     """
 
     id: str
@@ -37,6 +38,7 @@ class Answer:
     capacity_bytes: int
     verdict: str = ""
     steps_ask_for_cards: bool = False
+    holds_for: str = ""
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Answer:
@@ -54,6 +56,7 @@ class Answer:
                 int(found["capacity_bytes"]),
                 f"{found['verdict']['value']}: {found['verdict'].get('reason', '')}",
                 found.get("steps_ask_for_cards") is True,
+                str(found.get("holds_for", "")),
             )
         except (KeyError, TypeError, ValueError):
             raise NoAnswer("the service's response is not in the expected format") from None

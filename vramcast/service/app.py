@@ -238,6 +238,7 @@ async def _checked(answer: Answer, service: Service) -> CheckAnswer:
         process_bytes=answer.estimate["peaks"]["process"],
         capacity_bytes=answer.card_bytes,
         group=answer.group,
+        holds_for=answer.words.lines.get("bound", "").partition(" for ")[2] if not answer.estimate["doubts"] else "",
     )
 
 

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import HTTPException
-from fastapi.responses import HTMLResponse, RedirectResponse, StreamingResponse
+from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.security import HTTPBasic
 from markupsafe import Markup
 
 from vramcast.core.errors import UsageError
 from vramcast.service.access import Refused, Rules, admit
 from vramcast.service.page_form import UnknownModel, cleaned, fields, link, read, suggestions
-from vramcast.service.page_reply import Reply, failure
+from vramcast.service.page_reply import RELOAD_S, Reply, failure
 from vramcast.service.responses import STATUS
 from vramcast.service.service import Service
 from vramcast.views.charts.page import render
@@ -50,16 +50,8 @@ def page_routes(service: Service, rules: Rules) -> APIRouter:
         if not address:
             return _whole(_head(address))
         reply = Reply(service, request, read(address))
-        if (at_once := await reply.at_once()) is not None:
-            return _whole(_head(address, reply.asked.title) + at_once)
-
-        async def growing() -> AsyncIterator[str]:
-            yield _head(address, reply.asked.title)
-            async for part in reply.parts():
-                yield part
-            yield _END
-
-        return StreamingResponse(growing(), headers=_headers(), media_type="text/html")
+        text, is_answer = await reply.html()
+        return _whole(_head(address, reply.asked.title) + text, headers={} if is_answer else {"Refresh": str(RELOAD_S)})
 
     @router.get("/")
     async def page(request: Request) -> Response:
@@ -92,7 +84,6 @@ def _headers() -> dict[str, str]:
         "Referrer-Policy": "no-referrer",
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-store",
-        "X-Accel-Buffering": "no",  # spec: nginx, ngx_http_proxy_module: pass on progress at once
     }
 
 

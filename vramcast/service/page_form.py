@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Final
@@ -16,9 +16,8 @@ from vramcast.hardware.cards import DEVICES, every_card
 from vramcast.jobs import hub
 from vramcast.jobs.job import CHOICES
 from vramcast.jobs.optimizers import is_code
-from vramcast.jobs.registry_names import installed_names, meant_targets
+from vramcast.jobs.registry_names import exact_targets, installed_names, meant_targets
 from vramcast.report.repeat import call
-from vramcast.service.requests import JobRequest
 
 LARGEST: Final = "largest"  # in an address: also search for the largest batch
 _TASKS: Final = {
@@ -35,7 +34,6 @@ _OPTIMIZERS: Final = (  # arbitrary: the most used ones; an address may name any
 _SIZES: Final = {"batch_size": "Batch size", "seq": "Sequence length", "image_size": "Image size"}
 _SWITCHES: Final = ("checkpointing", LARGEST)
 _MOST_SUGGESTED: Final = 300  # arbitrary: of timm's 1,400 models, the most used ones: a phone loads the list with each page
-_LEVEL: Final = JobRequest.model_fields["level"].default  # the command line's own default is another
 _LONGEST: Final = 1000  # arbitrary: characters of a value
 
 
@@ -64,7 +62,7 @@ def fields() -> tuple[Field, ...]:
     """Return the fields of the form."""
     cards = {card.key: f"{card.name.removeprefix('NVIDIA ')}, {gib(card.total_bytes)}" for card in every_card()}
     return (
-        Field("target", "Model", "text", hint="resnet50, gpt2, Qwen/Qwen2.5-0.5B"),
+        Field("target", "Model", "text", hint="torchvision:resnet50, gpt2, Qwen/Qwen2.5-0.5B"),
         Field("device", "Card", "list", dict(sorted(cards.items(), key=lambda card: card[1]))),
         Field("cards", "Number of cards", default="1"),
         Field("parallel", "On several cards", "list", _SPREADS, "ddp"),
@@ -86,12 +84,13 @@ def suggestions() -> tuple[str, ...]:
 
 
 class UnknownModel(UsageError):
-    """No model has this name; `meant` has those that the client may have meant."""
+    """No model has this name, or several have it; `meant` has those that the client may have meant."""
 
-    def __init__(self, name: str) -> None:
-        self.meant = tuple(_meant(name.rpartition(":")[2][:_LONGEST]))
+    def __init__(self, name: str, exact: Sequence[str] = ()) -> None:
+        self.meant = tuple(exact or _meant(name.rpartition(":")[2][:_LONGEST]))
         hint = "choose one of those below" if self.meant else "write torchvision:NAME, timm:NAME or hf:ORG/NAME"
-        super().__init__(f"This service knows no model {shown(name)}: {hint}.")
+        known = f"{len(exact)} models have the name" if exact else "This service knows no model"
+        super().__init__(f"{known} {shown(name)}: {hint}.")
 
 
 @lru_cache(maxsize=1000)  # close names of thousands take some 50 ms
@@ -126,7 +125,7 @@ class Asked:
         """Return the command line that gives the same answer."""
         words = ["vramcast", verb, self.job["target"]]
         for name, value in self.job.items():
-            if name not in ("target", without):
+            if name not in ("target", without) and value is not None:
                 option = "--on" if name == "device" else f"--{name.replace('_', '-')}"
                 words += [option] if value is True else [option, str(value)]
         return shlex.join([*words, *more])
@@ -134,7 +133,7 @@ class Asked:
     @property
     def python(self) -> str:
         """The Python lines that give the same answer."""
-        options = {name: value for name, value in self.job.items() if name != "target"}
+        options = {name: value for name, value in self.job.items() if name != "target" and value is not None}
         return f"import vramcast\n\nprint({call('vramcast.estimate', [repr(self.job['target'])], options)})"
 
 
@@ -191,19 +190,18 @@ def read(address: Mapping[str, str]) -> Asked:
     job |= {name: address[name] for name in ("precision", "optimizer") if name in address}
     job |= {"checkpointing": True} if "checkpointing" in address else {}
     job |= {"parallel": chosen("parallel"), "world_size": number("cards")} if "cards" in address else {}
-    return Asked(address, {**job, "device": address["device"], "level": _LEVEL})
+    return Asked(address, {**job, "device": address["device"], "level": None})  # as on the command line
 
 
 def _target(text: str) -> str:
     """Return the TARGET of a model's name, alone or with its registry.
 
     Raises:
-        UnknownModel: No model has exactly this name.
+        UnknownModel: No model has exactly this name, or several have.
     """
     if ":" in text:
         return text
-    for target in _meant(text):
-        name = target.partition(":")[2].lower()
-        if text.lower() in (name, name.rpartition("/")[2]):
-            return target
-    raise UnknownModel(text)
+    found = exact_targets(text)
+    if len(found) == 1:
+        return found[0]
+    raise UnknownModel(text, found)

@@ -1,14 +1,13 @@
 """The part of the page below the form: the answer, the largest batch, and progress until then.
 
-The page has no script: the response stays open while a job is traced, and lines of progress and then the answer follow.
+The page has no script: while a job is traced, it says how far that is, and the browser loads it again (`RELOAD_S`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,12 +25,15 @@ from vramcast.service.requests import Question, read_question
 from vramcast.service.service import LASTING, Answer, Service
 from vramcast.views.charts.page import Table, render
 
-_WAIT_S: Final = 600.0  # spec: the longest wait of the API
-_AT_ONCE_S: Final = 0.3  # arbitrary: shorter waits need no progress
-_TELL_S: Final = 1.0  # arbitrary: between two lines of progress
+RELOAD_S: Final = 2  # arbitrary
+_WAIT_S: Final = 0.5  # arbitrary: a shorter wait needs no progress
 _COLUMNS: Final = ("batch size", "peak", "upper bound", "verdict")
 _SHOWN_CARDS: Final = 8  # arbitrary: the smallest ones; the others unfold
-_HEADINGS: Final = {"usage": "The question is wrong", "unauthorized": "A token is needed", "overloaded": "Too many questions"}
+_HEADINGS: Final = {
+    "usage": "Check the form",
+    "unauthorized": "A token is needed",
+    "overloaded": "Too many questions",
+}
 
 
 @dataclass
@@ -41,10 +43,9 @@ class Reply:
     service: Service
     request: Request
     asked: Asked
-    _asking: asyncio.Task[Answer] | None = None
 
-    async def at_once(self) -> str | None:
-        """Return the answer, or None if it takes a while.
+    async def html(self) -> tuple[str, bool]:
+        """Return the answer or progress as HTML, and whether it is the answer.
 
         Raises:
             UsageError: The question is wrong.
@@ -52,84 +53,64 @@ class Reply:
         """
         question = _question(self.asked.job)
         if LARGEST in self.asked.address:
-            return None
-        self._asking = asyncio.create_task(self._answer(question))
-        done, _ = await asyncio.wait({self._asking}, timeout=_AT_ONCE_S)
-        return self._drawn(self._asking.result()) if done else None
+            return await self._largest()
+        id_, found = await self._answer(question)
+        return (self._waiting(id_), False) if found is None else (self._drawn(found), True)
 
-    async def parts(self) -> AsyncIterator[str]:
-        """Yield progress, and then the answer or an error."""
-        yield render("ask_waiting.html", asked=self.asked)
-        try:
-            async for part in self._one(self._asking) if self._asking else self._largest():
-                yield part
-        except Refused as error:
-            yield "</section>\n" + failure(error.kind, str(error), self.asked.link())
+    def _waiting(self, id_: str, words: str = "") -> str:
+        seconds, waiting = time.monotonic() - self.service.began.get(id_, time.monotonic()), self.service.waiting
+        return render("ask_waiting.html", asked=self.asked, words=words, seconds=f"{seconds:.0f}", waiting=waiting)
 
-    async def _one(self, asking: asyncio.Task[Answer]) -> AsyncIterator[str]:
-        async for line in self._progress(asking, ""):
-            yield line
-        yield f"</section>\n{self._drawn(asking.result())}"
-
-    async def _largest(self) -> AsyncIterator[str]:
+    async def _largest(self) -> tuple[str, bool]:
+        """Return the largest batch once the answers for all sizes of the search are known; each reload goes on from there."""
         sizes, rows = search(), {}
         size, _ = next(sizes)
         while True:
-            asking = asyncio.create_task(self._tried(size))
-            async for line in self._progress(asking, f"batch size {size}, "):
-                yield line
-            tried, rows[size] = asking.result()
+            id_, found = await self._tried(size)
+            if found is None:
+                return self._waiting(id_, f"batch size {size}, "), False
+            tried, rows[size] = found
             try:
                 size, _ = sizes.send(tried)
             except StopIteration:
                 break
         table = Table("Batch sizes tried", _COLUMNS, [(str(size), *cells) for size, cells in sorted(rows.items())])
         largest = max((size for size, cells in rows.items() if cells[-1] == "fits"), default=0)
-        yield "</section>\n" + render("ask_largest.html", asked=self.asked, tried=table, largest=largest)
+        return render("ask_largest.html", asked=self.asked, tried=table, largest=largest), True
 
-    async def _progress(self, asking: asyncio.Task[Any], words: str) -> AsyncIterator[str]:
-        """Yield a line each second until a task is done."""
-        began = time.monotonic()
-        try:
-            while not asking.done():
-                seconds, waiting = time.monotonic() - began, self.service.waiting
-                yield f'<p class="seconds">Tracing: {words}{seconds:.0f} s. Waiting questions of all clients: {waiting}.</p>\n'
-                await asyncio.wait({asking}, timeout=_TELL_S)
-        finally:
-            asking.cancel()  # if the client has gone; the service traces on
-
-    async def _answer(self, question: Question) -> Answer:
-        """Return the service's answer, as a client of the API gets it.
+    async def _answer(self, question: Question) -> tuple[str, Answer | None]:
+        """Return the question's id and the service's answer, as a client of the API gets it; None: it is not ready.
 
         Raises:
             Refused: There is none.
         """
-        _, found = await self.service.answer(question, asker_of(self.request))
-        if found is None:
-            raise Refused("timeout", "The answer is not ready yet: ask again later for it.")
+        id_, found = await self.service.answer(question, asker_of(self.request))
         if isinstance(found, dict):
             error = found["error"]
             retry = {"Retry-After": str(error["retry_after_s"])} if "retry_after_s" in error else None
             raise Refused(error["kind"], error["message"], retry)
-        return found
+        return id_, found
 
-    async def _tried(self, size: int) -> tuple[Tried, tuple[str, str, str]]:
-        """Return whether a batch size fits, and its cells of the table; it counts as a request of the client.
+    async def _tried(self, size: int) -> tuple[str, tuple[Tried, tuple[str, str, str]] | None]:
+        """Return a question's id, and whether its batch size fits with its cells of the table; None: it is not known yet.
 
         Raises:
             Refused: There is no answer for a reason other than the job.
         """
-        while wait_s := client_of(self.request).wait_s():
-            await asyncio.sleep(wait_s)
+        question = _question({**self.asked.job, "batch_size": size})
+        if not self.service.knows(question) and client_of(self.request).wait_s():  # each counts as a request of the client
+            return "", None
         try:
-            answer = await self._answer(_question({**self.asked.job, "batch_size": size}))
+            id_, answer = await self._answer(question)
         except Refused as error:
             if error.kind != LASTING:
                 raise
-            return "refused", ("", "", str(error))
+            return "", ("refused", ("", "", str(error)))
+        if answer is None:
+            return id_, None
         verdict, found = answer.verdict.value, answer.estimate
         cells = (gib(found["peaks"]["process"]), gib(found["upper_bound"]["bytes"]), verdict)
-        return "fits" if verdict == "fits" else "too large", cells
+        return id_, ("fits" if verdict == "fits" else "too large", cells)
 
     def _drawn(self, answer: Answer) -> str:
         found, words = answer.estimate, answer.words

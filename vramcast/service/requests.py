@@ -63,7 +63,9 @@ class _Asked(BaseModel):
     environment: dict[str, str] = Field(default_factory=dict, description="environment variables of the command")
     device: str = Field("h200", max_length=100, description="the card")
     capacity_bytes: int | None = Field(None, gt=0, description="the card's memory, if it differs from the device's")
-    level: float = Field(0.99, gt=0, lt=1, description="confidence level of the upper bound")
+    level: float | None = Field(
+        0.99, gt=0, lt=1, description="confidence level of the bound; null: what the job's class supports"
+    )
     wait_s: float = Field(30.0, ge=0, le=600, description="how long the client waits for the answer")
 
 

@@ -100,6 +100,7 @@ class CheckAnswer(BaseModel):
     process_bytes: Bytes = Field(description="the point estimate of the process peak")
     capacity_bytes: Bytes = Field(description="the card")
     group: str = Field(description="the class of the job, whose observations adjust its request")
+    holds_for: str = Field("", description="the share of jobs like it below the bound, and its evidence, in words")
 
 
 class Running(BaseModel):

@@ -56,6 +56,7 @@ class ScriptAnswer(BaseModel):
     process_bytes: Bytes = Field(description="the point estimate of the largest sum of processes")
     capacity_bytes: Bytes = Field(description="the card")
     commands: int = Field(ge=1, description="training commands of the script")
+    holds_for: str = Field("", description="as of a check, if one command decides")
     steps_ask_for_cards: bool = Field(description="whether an `srun` of the script requests whole cards itself")
 
 
@@ -184,6 +185,7 @@ def together(found: dict[str, Any], checks: list[CheckAnswer], cards: int) -> Sc
         verdict=Verdict(value=value, exit_code=EXIT_CODES[value], reason=reason),  # type: ignore[arg-type]
         request_bytes=request_bytes,
         process_bytes=process_bytes,
+        holds_for=largest.holds_for if is_alone else "",
         capacity_bytes=capacity_bytes,
         commands=len(steps),
         steps_ask_for_cards=found["steps_ask_for_cards"],

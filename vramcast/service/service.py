@@ -139,6 +139,7 @@ class Service:
         self.failures: OrderedDict[str, dict[str, Any]] = OrderedDict()  # reasons for missing answers, by id
         self._untold: OrderedDict[str, str] = OrderedDict()  # clients that did not wait for a failure, by id
         self.asking: dict[str, asyncio.Task[dict[str, Any]]] = {}  # questions in work or in the queue
+        self.began: dict[str, float] = {}  # when, on the monotonic clock
         self._observing = asyncio.Lock()
         self.level = level
         self._weights = {"": WEIGHT} if weights is None else weights
@@ -165,6 +166,11 @@ class Service:
             self._remember_answer(answer)
         return answer
 
+    def knows(self, question: Question) -> bool:
+        """Return whether a question was asked before, so that it takes no more work."""
+        id_ = question.key(self._answered_by)
+        return id_ in self.asking or id_ in self.failures or self.kept(id_) is not None
+
     async def answer(self, question: Question, asker: str = "") -> tuple[str, Answer | dict[str, Any] | None]:
         """Return the question's id and its answer: an estimate, an error, or None if the client's waiting time is over.
 
@@ -182,7 +188,7 @@ class Service:
         if task is None:
             task = asyncio.create_task(self._ask(id_, question, asker))
             self.asking[id_] = task
-            task.add_done_callback(lambda _: self.asking.pop(id_, None))
+            task.add_done_callback(lambda _: (self.asking.pop(id_, None), self.began.pop(id_, None)))
         else:
             self.joined += 1
         done, _ = await asyncio.wait({task}, timeout=question.wait_s)
@@ -205,7 +211,7 @@ class Service:
     async def _ask(self, id_: str, question: Question, asker: str) -> dict[str, Any]:
         """Return the answer or the reason for its absence, and store either for clients that come back for it."""
         self.failures.pop(id_, None)
-        began = time.monotonic()
+        began = self.began[id_] = time.monotonic()
         try:
             pool = self._workers if not question.is_code else self._sandboxes
             if pool is None:

@@ -85,7 +85,8 @@ def _granted(
     possible = roomy if asked.partitions else roomy[:1]
     answer = max((known[name] for name in possible), key=lambda one: one.request_bytes)
     shards, most = shards_of(answer.request_bytes, settings), answer.capacity_bytes // settings.shard_bytes
-    takes = f"{_SAYS}{gib(answer.process_bytes)}, at most {gib(answer.request_bytes)} at {settings.level:g}"
+    share = f"for {answer.holds_for}" if answer.holds_for else f"at {settings.level:g}"
+    takes = f"{_SAYS}{gib(answer.process_bytes)}, at most {gib(answer.request_bytes)} {share}"
     changes: dict[str, str] = {}
     if not asked.partitions:
         changes["partition"] = roomy[0]
