@@ -12,6 +12,7 @@ import numpy.typing as npt
 from sklearn.model_selection import GroupKFold
 
 from vramcast.core.errors import DatasetError
+from vramcast.core.units import gib
 from vramcast.learner import stacks, sum_quantile
 from vramcast.learner.conformal import Array
 from vramcast.learner.examples import Example
@@ -60,7 +61,13 @@ def table_of(examples: Sequence[Example], contexts: Mapping[str, StackContext]) 
     chosen = [(example, stacks.measured_reserved(example, contexts)) for example in examples]
     usable = [(example, measured, 0) for example, measured in chosen if measured is not None]
     if not usable:
-        raise DatasetError("No example has a measured peak and a known context: measure more runs of each stack.")
+        offsets = [one.measured_process - one.reserved for one in examples if one.measured_process is not None]
+        low, middle, high = (gib(int(size)) for size in np.quantile(offsets or [0], (0.05, 0.5, 0.95)))
+        raise DatasetError(
+            f"No CUDA context follows from these runs: measured - estimated has the median {middle} and ranges from {low} to "
+            f"{high} in {len(offsets)} runs, where one size of some 100 to 600 MiB is expected. Is the batch, the unit or the "
+            "column of the peak wrong? If they are right, add runs of each card and software, or the reserved peak."
+        )
     return _table(usable, contexts, RESERVED_NAMES)
 
 

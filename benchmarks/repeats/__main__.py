@@ -1,7 +1,7 @@
 """Repeat measured rows of a public source on the null GPU.
 
     python -m benchmarks.repeats SOURCE [--row KEY] [--sample N] [--seed 0] [--limit N] [--again all|failed] [--once]
-                                        [--by FIELD]
+                                        [--by FIELD] [--rows FILE]
 
 Without --row, rows come in a seeded order that takes each model in turn, and rows that a screen leaves out come last; --sample
 takes the first N. Each result is appended to build/accuracy/repeats-SOURCE.jsonl at once, and rows that have one there are not
@@ -22,7 +22,7 @@ from typing import Final, cast
 
 from benchmarks.accuracy.examples import TIMEOUT_S, estimate_of, example_from
 from benchmarks.accuracy.runner import BUILD, Case
-from benchmarks.measured.measured_run import MeasuredRun
+from benchmarks.measured.measured_run import MeasuredRun, read_runs
 from benchmarks.repeats.packages import cudnn
 from benchmarks.repeats.results import Result, keep, kept, summary
 from benchmarks.repeats.rows import Harness, distinct, in_fair_order
@@ -30,6 +30,7 @@ from vramcast.core.errors import VramcastError
 from vramcast.core.plain import to_plain
 from vramcast.core.units import MIB
 from vramcast.estimates.other_plans import OtherPlans
+from vramcast.estimates.phases import course_of
 from vramcast.estimates.result import Estimate
 from vramcast.learner.traits import of_plans
 from vramcast.learner.workspaces import settled_reserved
@@ -78,7 +79,8 @@ def _traced(result: Result, case: Case) -> Result:
     printed = _printed_by(case)
     traced = NullGpuTracer.shared().trace(case.job, case.options, timeout_s=TIMEOUT_S)
     if traced.trace is None or (printed is not None and not printed.exists()):
-        return replace(result, message=f"the job ended before its peak: {traced.status} {traced.message}"[:300])
+        ended = course_of(traced.trace).ended if traced.trace is not None else f"{traced.status} {traced.message}"
+        return replace(result, message=_unprinted(ended))
     peaks = {name: traced.trace.header["peaks"][name] for name in ("allocated", "reserved")}
     settled = settled_reserved(traced.trace)
     if printed is not None:
@@ -92,8 +94,8 @@ def _with_estimate(result: Result, case: Case) -> Result:
     facts = {**case.facts, "figure": result.figure}
     cudnn(case.job.stack)
     estimate = estimate_of(case) if printed is None else _printing(case, printed)
-    if estimate is None:
-        return replace(result, message="the job ended before it printed its peak")
+    if isinstance(estimate, str):
+        return replace(result, message=estimate)
     if case.job.training.mode == "train" and not estimate.steps:
         return replace(result, message=f"no training step: {' '.join(estimate.course.ended.split()) or 'it ended'}"[:300])
     example = example_from(replace(case, name=result.key, facts=facts), estimate)
@@ -107,8 +109,13 @@ def _with_estimate(result: Result, case: Case) -> Result:
     )
 
 
-def _printing(case: Case, printed: Path) -> Estimate | None:
-    """Return the estimate of a job that prints its peaks, which replace those of the trace; None if it does not.
+def _unprinted(ended: str) -> str:
+    """Return why a job has not printed its peak: a time limit, an error, or its own end."""
+    return f"the peak was not printed: {' '.join(ended.split()) or 'the job ended by itself'}"[:300]
+
+
+def _printing(case: Case, printed: Path) -> Estimate | str:
+    """Return the estimate of a job that prints its peaks, which replace those of the trace, or why it printed none.
 
     The job runs once for each cuDNN, because each run prints.
     """
@@ -118,7 +125,7 @@ def _printing(case: Case, printed: Path) -> Estimate | None:
             printed.unlink(missing_ok=True)
             estimate = estimate_of(case, library.name)
             if not printed.exists():
-                return None
+                return _unprinted(estimate.course.ended)
             found.append(replace(estimate, **json.loads(printed.read_text(encoding="utf-8"))))
     smaller, *larger = sorted(found, key=lambda one: one.reserved)
     plans = [OtherPlans(one.cudnn, one.allocated, one.reserved, one.trace) for one in larger]
@@ -139,10 +146,14 @@ def main() -> None:
     )
     parser.add_argument("--once", action="store_true", help="trace a row once: the figure, without what a bound needs")
     parser.add_argument("--by", default="family", metavar="FIELD", help="group the table by this field of the examples")
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="repeat the rows of another table of measured runs")
     options = parser.parse_args()
+    if options.rows is not None and not options.rows.is_file():
+        parser.error(f"--rows {options.rows} does not exist: give a table like datasets/measured/runs.csv")
     harness = harness_of(options.source)
+    BUILD.mkdir(parents=True, exist_ok=True)  # jobs print there
     path = BUILD / f"repeats-{options.source}.jsonl"
-    rows = distinct(harness.runs())
+    rows = distinct(harness.runs() if options.rows is None else read_runs(options.rows))
     if options.row:
         chosen = [key for key in rows if key.startswith(options.row)]
     else:

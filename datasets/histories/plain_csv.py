@@ -38,6 +38,7 @@ from vramcast.datasets.histories.statuses import WORDS, status_of, word_of
 from vramcast.datasets.journal import Reading
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 from vramcast.jobs.job import TensorSpec, parse_batch
+from vramcast.jobs.registry_names import exact_targets
 from vramcast.jobs.targets import REGISTRIES
 
 _WHERE: Final = {
@@ -158,8 +159,10 @@ def _run(row: dict[str, str], identity: str) -> Run:
         or not (is_missing(row.get("status", "")) or measured["status"] == "ok")
         or near_capacity(peak, values[Passport].get("gpu_total_bytes"))
     )
-    if values[Workload].get("name", "").partition(":")[0] in REGISTRIES:
-        values[Workload].setdefault("target", values[Workload]["name"])
+    name = values[Workload].get("target") or values[Workload].get("name", "")
+    found = [name] if name.partition(":")[0] in REGISTRIES else exact_targets(name)
+    if found:  # several: the bare name, which the builder of examples refuses with the choices
+        values[Workload]["target"] = found[0] if len(found) == 1 else name
     workload = from_plain(Workload, values[Workload], "row")
     try:
         if workload.batch:

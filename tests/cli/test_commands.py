@@ -167,3 +167,17 @@ def test_command_without_prompt_is_refused(call: Call, tmp_path: Path) -> None:
     code, _, err = call("largest", "--on", "t4", "--", str(path))
     assert code == 3
     assert "passes no prompt of tokens to `generate`" in err
+
+
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [(("run", "--advise"), "a script, which advice cannot change"), (("largest",), "trains and generates no text")],
+)
+def test_what_cannot_apply_to_a_script_is_refused_before_it_runs(
+    verb: tuple[str, ...], said: str, call: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("open('ran', 'w')\nloss.backward()\n")
+    code, out, err = call(*verb, "--on", "t4", "--", str(tmp_path / "train.py"))
+    assert (code, out) == (2, "")
+    assert said in err
+    assert not (tmp_path / "ran").exists()

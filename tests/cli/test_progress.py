@@ -93,7 +93,7 @@ def test_terminal_shows_steps_and_interrupt_gives_uncertain_answer(terminal: Cal
     process = terminal("run", "--on", "t4", "--until", "end", "--", script(tmp_path, LOOP))
     process.expect(r"train\.py: starting the worker")
     process.expect(r"train\.py: step \d+ of 3")
-    process.expect(r"train\.py: step \d+ \(3 wanted\)")
+    process.expect(r"train\.py: step \d+, following the job")
     interrupt(process, "vramcast: stopping", "uncertain", exit_code=4)
 
 

@@ -135,7 +135,7 @@ def test_output_of_a_command_replaces_the_line(monkeypatch: pytest.MonkeyPatch) 
         progress.listener.output(b"\rdone\n")
         tell(Stage.STEPS, 2, 3)
     assert screen.getvalue() == (
-        "\r\x1b[Krunning x ... 0 s\r\x1b[Ka bar: 10 %\rdone\n\r\x1b[Krunning x: step 2 of 3 ... 0 s\r\x1b[K"
+        "\r\x1b[Krunning x ... 0 s\r\x1b[Ka bar: 10 %\rdone\n\r\x1b[Krunning x: step 2 of 3 ... 0 s\r\x1b[K\n"
     )
 
 
@@ -153,7 +153,7 @@ def test_silent_command_with_unfinished_line_gets_a_line_of_progress(monkeypatch
 def test_progress_as_json_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setattr(terminal, "as_json", True)
+    monkeypatch.setattr(terminal, "mode", "json")
     with terminal.progress("sweeping"), part("batch 8", 1, 2):
         tell(Stage.STEPS, 1, 3)
     first, last = map(json.loads, stream.getvalue().splitlines())
@@ -162,3 +162,33 @@ def test_progress_as_json_lines(monkeypatch: pytest.MonkeyPatch) -> None:
         "doing": "step", "done": 1, "total": 3, "part": {"doing": "batch 8", "done": 1, "total": 2, "part": None},
     }  # fmt: skip
     assert last["seconds"] >= 0
+
+
+def test_without_a_terminal_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(terminal, "_LOG_TICK_S", 0.01)
+    with terminal.progress("running x"):
+        tell(Stage.REST, 7, 30)
+        while "running" not in stream.getvalue():
+            time.sleep(0.001)
+    assert stream.getvalue().startswith(
+        "vramcast: running x: step 7, following the job to an evaluation and its end for at most 30 s ... 0 s\n"
+    )
+
+
+def test_quiet_shows_neither_progress_nor_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(terminal, "mode", "quiet")
+    with terminal.progress("running x"):
+        progress.listener.output(b"loss 1.0\n")
+        tell(Stage.STEPS, 1, 3)
+    assert screen.getvalue() == ""
+
+
+def test_no_color_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert terminal.painted("fits", "green", sys.stdout) != "fits"
+    monkeypatch.setattr(terminal, "is_plain", True)
+    assert terminal.painted("fits", "green", sys.stdout) == "fits"

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from vramcast.core import progress
 from vramcast.core.progress import Board, Event, Listener, Stage, heard_by, part, tell, tell_numbers
 
 
@@ -81,3 +82,22 @@ def test_board_needs_no_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     board = Board()
     board.hear(Event(Stage.COMMAND))
     assert board.read()[0] >= 0
+
+
+def test_one_run_of_a_job_writes_its_output() -> None:
+    said: list[bytes] = []
+
+    class Heard(progress.Listener):
+        def output(self, text: bytes) -> None:
+            said.append(text)
+
+    first, second = object(), object()
+    with progress.heard_by(Heard()):
+        with progress.one_output():
+            progress.output(b"a", first)
+            progress.output(b"b", second)
+            with progress.one_output():  # of a further run of the same job
+                progress.output(b"c", second)
+            progress.output(b"d", first)
+        progress.output(b"e", second)
+    assert said == [b"a", b"d", b"e"]

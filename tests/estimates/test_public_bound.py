@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vramcast.core.errors import UsageError
 from vramcast.estimates.bounds.public import METHOD, RESIDUALS, PublicBound, Residuals, residual_group
 from vramcast.hardware.cards import device
 from vramcast.hardware.context import context_bytes
@@ -82,3 +83,8 @@ def test_margin_is_split_into_parts() -> None:
 def test_cudnn_selects_family() -> None:
     assert residual_group(frozenset({"cublas", "cudnn"})) == "convolution"
     assert residual_group(frozenset({"cublas"})) == residual_group(frozenset()) == "matmul"
+
+
+def test_bound_is_no_function() -> None:
+    with pytest.raises(UsageError, match=r"est.quantile\(0.99\)"):
+        PublicBound(1 << 30, MATMUL)(0.99)

@@ -20,6 +20,8 @@ from vramcast.hardware.stack import GIVEN, PASSPORT, RELEASES, WHEEL, Stack, cud
         ("cudnn==9.10.2", Stack(None, None, "9.10.2", GIVEN)),
         ("cudnn==91002", Stack(None, None, "9.10.2", GIVEN)),
         ("cuda==12", Stack(None, "12", None, GIVEN)),
+        ("transformers==4.51.3", Stack(None, None, None, GIVEN, transformers="4.51.3")),
+        ("torch==2.8.0,transformers==4.51.3", Stack("2.8.0", "12.8", "9.10.2.21", WHEEL, transformers="4.51.3")),
         (" torch==2.8.0 , cudnn==9.11.0 , cuda==12 ", Stack("2.8.0", "12", "9.11.0", GIVEN)),
         ("torch==2.8.0,cudnn==9.11.0", Stack("2.8.0", "12.8", "9.11.0", WHEEL)),
         ("torch==2.99.0,cudnn==9.30.0,cuda==14", Stack("2.99.0", "14", "9.30.0", GIVEN)),
@@ -42,7 +44,7 @@ def test_notes_cudnn_of_default_wheel() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("torch=2.8.0", "'torch=2.8.0' is not understood: torch, cudnn, cuda are known"),
+        ("torch=2.8.0", "'torch=2.8.0' is not understood: torch, cudnn, cuda, transformers are known"),
         ("", "'' is not understood"),
         ("python==3.12", "'python==3.12' is not understood"),
         ("torch==2.8", "torch==2.8: a CUDA build such as 2.8.0"),

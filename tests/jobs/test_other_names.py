@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import pytest
+import torch
 
 import vramcast
 from vramcast.jobs.other_names import suggests
@@ -56,3 +58,13 @@ def test_signatures_stay_readable() -> None:
     assert names[:2] == ["model", "batch"]
     assert {"loss", "optimizer", "on", "batch_size", "lora"} <= set(names)
     assert next(iter(inspect.signature(vramcast.Estimator).parameters)) == "device"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"parallel": "ddp"}, {"batch_size": 3}, {"mode": "infer", "zero_grad": "after-step"}, {"ranks": "0"}]
+)
+def test_errors_name_arguments_and_no_options(wrong: dict[str, Any]) -> None:
+    with pytest.raises(vramcast.UsageError) as raised:
+        vramcast.estimate(torch.nn.Linear(8, 8), vramcast.TensorSpec((2, 8)), **wrong)
+    assert "--" not in str(raised.value)
+    assert [name for name in wrong if name in str(raised.value)]

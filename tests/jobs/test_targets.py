@@ -15,7 +15,7 @@ from vramcast.datasets.run import Workload
 from vramcast.datasets.workloads.workload_list import workloads
 from vramcast.hardware.cards import device
 from vramcast.jobs import targets
-from vramcast.jobs.targets import CODE, Target, inlined, refusal
+from vramcast.jobs.targets import CODE, Target, inlined, refusal, require_name, resolved
 
 OPENS = "may open a file"
 REFUSED = {
@@ -45,7 +45,8 @@ REFUSED = {
     "hf:config.json": "not in the data set's folder",
     "hf:/etc/config.json": "not in the data set's folder",
     "hf:./folder": "not in the data set's folder",
-    "resnet50": "is not understood",
+    "resnet50": "several models are named resnet50: write torchvision:resnet50 or timm:resnet50",
+    "renset50": "is not understood",
     "timm:resnet18?{": "not a JSON object",
     f"timm:resnet18?{'[' * 100_000}": "not a JSON object",
 }
@@ -154,3 +155,48 @@ def test_model_by_name_needs_its_library(text: str, package: str) -> None:
 @pytest.mark.parametrize("text", [None, "", "file.py:factory", "package.module:factory"])
 def test_own_code_is_not_imported_before_its_job(text: str | None) -> None:
     assert targets.imports(text) == ()
+
+
+def test_bare_name_of_one_model_is_taken_with_a_note(capfd: pytest.CaptureFixture[str]) -> None:
+    assert resolved("gpt2") == "hf:gpt2"
+    assert resolved("Qwen2.5-0.5B") == "hf:Qwen/Qwen2.5-0.5B"
+    assert "vramcast: takes gpt2 for hf:gpt2\n" in capfd.readouterr().err
+    with pytest.raises(UsageError, match="did you mean torchvision:resnet18, timm:resnet18"):
+        resolved("resnet18")
+
+
+def test_folder_with_a_configuration_is_a_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("ours", '{"model_type": "bert"}'), ("theirs", '{"_class_name": "UNet2DModel"}')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(text)
+    assert resolved("ours") == resolved("./ours") == "hf:ours/config.json"
+    assert resolved("theirs") == "diffusers:theirs/config.json"
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("torchvision:resnet5", "torchvision has no model 'resnet5': did you mean resnet50"),
+        ("timm:resnet5", "timm has no model 'resnet5': did you mean resnet50"),
+        ("hf:brt", "transformers has no model type 'brt': did you mean bert"),
+        ("file.py:Nett", "'file.py' has no 'Nett': write file.py:factory; did you mean Net?"),
+    ],
+)
+def test_misspelt_name_is_refused_without_an_import(
+    target: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file.py").write_text("raise SystemExit\nclass Net: ...\nlate = None\n")
+    with pytest.raises(UsageError) as raised:
+        require_name(target)
+    assert str(raised.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    "target", ["timm:vit_base_patch16_224.augreg_in1k", "timm:vit_base_patch16_224_in21k", "file.py:late", "x:y"]
+)
+def test_name_that_may_exist_is_left_to_its_library(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file.py").write_text("late = None\n")
+    require_name(target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -15,6 +16,7 @@ import pytest
 from vramcast.cli import checked_job, job_table
 from vramcast.cli import options as shared
 from vramcast.cli.main import parser
+from vramcast.core.brief import every_field
 from vramcast.core.errors import UsageError
 from vramcast.datasets.run import Workload
 from vramcast.hardware.cards import device
@@ -168,3 +170,47 @@ def test_reads_flat_values_by_name() -> None:
     assert found == JobText(target="a:b", batch=("8x16",), training=Training(steps=5))
     with pytest.raises(UsageError, match="steps is 0"):
         JobText.of({"steps": 0})
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "a model": {"target": "torchvision:resnet18"},
+    "a forward pass": {"target": "torchvision:resnet18", "mode": "infer"},
+    "code": {"target": "x:y", "batch": ("2x3",)},
+    "a command": {"command": ("python", "-c", "1")},
+}
+# By option, a value that differs from its default, with the options that it needs.
+GIVEN: dict[str, dict[str, Any]] = {
+    "batch": {"batch": ("4x3",)}, "labels": {"labels": "2x3", "batch": ("2x3",)}, "num_classes": {"num_classes": 7},
+    "batch_size": {"batch_size": 3}, "seq": {"seq": 3}, "image_size": {"image_size": 32}, "lora": {"lora": "r=4"},
+    "qlora": {"qlora": "r=4"}, "parallel": {"parallel": "ddp", "world_size": 2}, "world_size": {"world_size": 2},
+    "nproc_per_node": {"nproc_per_node": 2, "world_size": 4}, "ranks": {"ranks": "0", "world_size": 2},
+    "until": {"until": "steps"}, "budget_s": {"budget_s": 3.0}, "memory": {"memory": "12GiB"},
+    "alloc_conf": {"alloc_conf": "expandable_segments:True"}, "stack": {"stack": "torch==2.8.0"},
+    "optimizer": {"optimizer": "sgd"}, "lr": {"lr": 0.5}, "precision": {"precision": "bf16"}, "steps": {"steps": 5},
+    "zero_grad": {"zero_grad": "after-step"}, "overlap_inputs": {"overlap_inputs": False},
+    "checkpointing": {"checkpointing": True}, "channels_last": {"channels_last": True},
+    "cudnn_benchmark": {"cudnn_benchmark": True}, "mode": {"mode": "infer"},
+}  # fmt: skip
+
+
+def test_every_option_has_a_value_here() -> None:
+    known = {one.name for kind in (Training, JobText) for one in dataclasses.fields(kind)}
+    assert known - {"target", "command", "training"} == GIVEN.keys()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("option", GIVEN)
+def test_an_option_changes_the_job_or_is_refused(option: str, kind: str) -> None:
+    if kind == "a forward pass" and option == "mode":
+        return
+    plain, changed = outcome(KINDS[kind]), outcome({**KINDS[kind], **GIVEN[option]})
+    assert changed != plain
+    assert not changed.startswith("refused") or option in changed or "world_size" in changed
+
+
+def outcome(values: dict[str, Any]) -> str:
+    """Return a job with all its fields, or why it is refused, with the names of options as in Python."""
+    try:
+        return every_field(JobText.of(values).job(device("t4")))
+    except UsageError as error:
+        return f"refused: {error}".replace("-", "_")

@@ -129,6 +129,13 @@ class Entry:
         return cls(Entered(kind), name, hits, size_bytes, Code(code))
 
 
+# Calls of torch in words for readers.
+SPOKEN: Final = {
+    "__bool__": "a condition", "__contains__": "a condition", "__index__": "an index", "__int__": "an integer",
+    "__getitem__": "a selection", "__setitem__": "a selection", "item": "a number", "tolist": "numbers",
+}  # fmt: skip
+
+
 def words(entries: Iterable[Entry], *kinds: Entered) -> tuple[str, ...]:
     """Return the words for readers of the entries of these kinds, sorted."""
     return tuple(sorted(entry.words for entry in entries if entry.kind in kinds))

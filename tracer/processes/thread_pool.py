@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextvars import copy_context
 from typing import Any, Final, TypeVar
 
 from vramcast.core.errors import VramcastError
@@ -75,7 +76,7 @@ def in_parallel(work: Callable[[Item], Found], items: Sequence[Item], *, lanes: 
         with contextlib.suppress(VramcastError):  # a caller of the worker gets the error
             one.widen(lanes)
     for number in range(lanes):  # daemons: an interrupted caller does not wait for them
-        threading.Thread(target=serve, args=(number,), daemon=True).start()
+        threading.Thread(target=copy_context().run, args=(serve, number), daemon=True).start()
     try:
         for future in futures:
             yield future.result()

@@ -198,7 +198,7 @@ class _Running:
             if message["number"] != self.number:
                 raise WorkerError(f"The worker answered request {message['number']} instead of {self.number}. Try again.")
             if "said" in message:
-                progress.listener.output(message["said"])
+                progress.output(message["said"], request)
             elif "progress" in message:
                 progress.tell_numbers(message["progress"])
             elif "host" in message:

@@ -431,8 +431,14 @@ class Course:
 
     def _tell(self) -> None:
         phase = self.spans[-1][1]
-        if self._limits is not None and phase != BUILD:
-            progress.tell(Stage.EVALUATION if phase == EVALUATION else Stage.STEPS, self.steps, self._limits.steps)
+        if self._limits is None or phase == BUILD:
+            return
+        if phase == EVALUATION:
+            progress.tell(Stage.EVALUATION, self.steps, self._limits.steps)
+        elif self._enough_at is None or self._limits.until == "steps":
+            progress.tell(Stage.STEPS, self.steps, self._limits.steps)
+        else:
+            progress.tell(Stage.REST, self.steps, None if self._limits.budget_s is None else int(self._limits.budget_s))
 
 
 def _parameters(optimizer: Any) -> list[Any]:

@@ -66,7 +66,7 @@ from vramcast.tracer.values.function_kinds import (
 from vramcast.tracer.values.host_reads import masks, raw
 from vramcast.tracer.values.host_weights import HostWeights
 from vramcast.tracer.values.loop_exits import goes_on
-from vramcast.tracer.values.read_numbers import LARGE_FLOAT, MAX_PER_STEP, Decisions, Reading, has_number, sizes_in
+from vramcast.tracer.values.read_numbers import LARGE_FLOAT, MAX_PER_STEP, Decisions, Reading, has_number, sizes_in, spoken
 from vramcast.tracer.values.recipes import BOUNDED, LARGE_ELEMENTS, Origin, Recipe, Step, host_only
 from vramcast.tracer.values.tensor_values import TensorValues
 
@@ -385,7 +385,7 @@ class Values(TensorValues, TorchFunctionMode):
                 is_own = call.name in ("__bool__", "is_nonzero", "item")  # others read a flag that they compute
                 return self._recorded(call, [bytes(call.args[0].element_size() if is_own else 1)])  # false: `_otherwise`
             if most is None:
-                self._of_large[Entered.OPEN, call.name] += 1
+                self._of_large[Entered.OPEN, spoken(call.name)] += 1
             return self._recorded(call, *(most or ()))
         if call.deciding and call.known and not call.has_selection:
             try:
@@ -463,7 +463,7 @@ class Values(TensorValues, TorchFunctionMode):
         if is_shape:
             is_branch = not has_most and max_shapes.is_branch(call.name, call.args[0])
             kind = Entered.LARGEST if has_most else Entered.BRANCH if is_branch else Entered.OPEN
-            self._of_large[kind, call.name] += 1
+            self._of_large[kind, spoken(call.name)] += 1
         elif max_shapes.is_branch(call.name, call.args[0]):
             self._decisions.branched(call.name)
 

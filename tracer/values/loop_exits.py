@@ -1,7 +1,7 @@
 """Ends that depend on unknown values: a run with other answers goes on there, because only that shows all passes of a loop.
 
-while error > tolerance: ...          goes on with True
-if gradient.max() <= 1e-7: break      goes on with False
+while error > tolerance: ...          the answer is True
+if gradient.max() <= 1e-7: break      the answer is False
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import torch
 
-from vramcast.tracer.format.ledger import Entered
+from vramcast.tracer.format.ledger import SPOKEN, Entered
 from vramcast.tracer.hooks.tensors import LEAVES
 from vramcast.tracer.hooks.torch_api import CHART_POINTS
 from vramcast.tracer.protocol.run_options import Answers
@@ -219,6 +219,12 @@ def has_number(values: Iterable[Any]) -> bool:
     """Return whether there is a tracked number among arguments; each call of the job asks."""
     unusual = [value for value in values if type(value) not in LEAVES]
     return bool(unusual) and any(True for _ in numbers_in(unusual))
+
+
+def spoken(name: str) -> str:
+    """Return a call of torch in words, with the job's place: `a condition (train.py:12)`, `bincount (train.py:12)`."""
+    place = _place(_frame())
+    return f"{SPOKEN.get(name, name)}{f' ({place})' if place else ''}"
 
 
 def _frame() -> FrameType | None:

@@ -19,6 +19,7 @@ _OF_REASON: Final[dict[str, str]] = {
     "status": "add jobs that completed: peaks of the others prove nothing",
     "no job to estimate": "name each job's model: a column with a target such as torchvision:resnet50, or --join rules that "
     "map names to targets (docs/histories.md)",
+    "several models": "write the registry before these names, or map them by --join rules (docs/histories.md)",
     "its inputs are unknown": "add the batch size (--columns batch_size=COLUMN), and for texts seq, for images image_size",
     "wrong job": "correct the target, batch and gpu of these rows, or their --join rule",
     "its target is code": "pass --trust-targets if you trust the code that these rows name",

@@ -234,8 +234,10 @@ class _Adoption:
             store_path=self.folder.examples if self.folder.adopted.is_dir() else None,  # a dry run creates no folder
             progress=self._estimated(),
         )
+        why = ", ".join(f"{count} {reason}" for reason, count in found.left_out.items())
+        if why and found.examples:
+            clock.progress(f"not learned from: {why}")
         if not found.examples:
-            why = ", ".join(f"{count} {reason}" for reason, count in found.left_out.items())
             raise DatasetError(
                 f"None of {len(runs)} runs can be learned from: {why}. Runs need a target, a batch and a peak: "
                 f"{next_step.for_left_out(found.left_out) or 'see docs/histories.md'}."

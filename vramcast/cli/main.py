@@ -200,8 +200,12 @@ def parser(loaded: Collection[str] = VERBS.keys()) -> Parser:
             "--progress",
             choices=("line", "json"),
             default="line",
-            help="json: report progress on stderr as JSON lines, also without a terminal (default: a line on a terminal)",
+            help="json: report progress on stderr as JSON lines (default: a line of a terminal, or else one every 10 s)",
         )
+        group_or_options(sub, ADVANCED).add_argument(
+            "-q", "--quiet", dest="progress", action="store_const", const="quiet", help="no progress, no output of the job"
+        )
+        group_or_options(sub, ADVANCED).add_argument("--no-color", action="store_true", help="no colors, as NO_COLOR=1 does")
         group_or_options(sub, ADVANCED).add_argument("-h", "--help", action="help", help="print this help")
         sub.set_defaults(function=verb.main)
         sub.options = sorted(sub._option_string_actions)
@@ -248,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 known.error(meant_command(given, VERBS))
             own_words, command = _split(given)
             options = known.parse_args(own_words)
-            terminal.as_json = options.progress == "json"
+            terminal.mode, terminal.is_plain = options.progress, options.no_color
         except _ParserEnd as end:
             return int(end.code or 0)
         options.asked = (known.prog, *given)

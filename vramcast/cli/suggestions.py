@@ -63,6 +63,9 @@ def unrecognized(words: Sequence[str], options: Collection[str], *, takes_comman
         options: Options of the verb.
         takes_command: Whether the verb takes a command, which has options of its own.
     """
+    if not takes_command and (_STARTS_SCRIPTS.fullmatch(words[0]) or find(words, BY_WORDS)):
+        command = shorten(shlex.join(words))
+        return f"this verb takes a TARGET, not a command: vramcast check --on CARD -- {command}, once for each change of it"
     wrong = [match[0] for word in words if (match := _OPTION.match(word))]
     meant = {word: found for word in wrong if (found := meant_option(word, options))}
     if not wrong and (found := _meant_argument(words[0], options)):

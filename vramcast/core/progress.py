@@ -27,6 +27,7 @@ class Stage(StrEnum):
     MODEL = "building the model"
     STEPS = "step"
     EVALUATION = "evaluating"
+    REST = "following the job"
     HISTORY = "reading the history"
     SIMULATION = "simulating"
     CARDS = "comparing cards"
@@ -42,7 +43,7 @@ class Event:
     Attributes:
         doing: A stage, or the name of a part of the work: "batch 64".
         done: The number of the step or part, from 1; None: not counted.
-        total: The number of them all, for a command that of the wanted steps; None: unknown.
+        total: The number of them all, for a command that of the wanted steps; None: unknown. Of the rest: seconds.
         part: The part of the work that is in this stage, if the work has several.
     """
 
@@ -52,6 +53,9 @@ class Event:
     part: Event | None = None
 
     def __str__(self) -> str:
+        if self.doing is Stage.REST:
+            limit = "" if self.total is None else f" for at most {self.total} s"
+            return f"{self.part}: step {self.done}, {self.doing} to an evaluation and its end{limit}".removeprefix("None: ")
         of = "" if self.total is None else f" of {self.total}" if (self.done or 0) <= self.total else f" ({self.total} wanted)"
         number = "" if self.done is None else f"{self.done}{of}"
         if number and not isinstance(self.doing, Stage):
@@ -74,6 +78,7 @@ class Listener:
 
 listener = Listener()
 _part: ContextVar[Event | None] = ContextVar("part", default=None)
+_runs: ContextVar[list[object] | None] = ContextVar("runs", default=None)  # of one job, in the order of their output
 
 
 def tell(stage: Stage, done: int | None = None, total: int | None = None) -> None:
@@ -89,6 +94,25 @@ def part(name: str, done: int, total: int | None = None) -> Iterator[None]:
         yield
     finally:
         _part.reset(token)
+
+
+@contextmanager
+def one_output() -> Iterator[None]:
+    """Let one run of a job write its output inside the outermost block: further runs, and other ranks, repeat it."""
+    token = _runs.set([] if (runs := _runs.get()) is None else runs)
+    try:
+        yield
+    finally:
+        _runs.reset(token)
+
+
+def output(said: bytes, run: object) -> None:
+    """Write the output of a run of a job, unless another run has written some (`one_output`)."""
+    runs = _runs.get()
+    if runs == []:
+        runs.append(run)
+    if runs is None or runs[0] is run:
+        listener.output(said)
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from vramcast.estimates.planning.plans import has_reads, plan_pool, plan_swap
 from vramcast.estimates.result import Estimate, Maker
 from vramcast.hardware.cards import DEVICES
 from vramcast.jobs import optimizers
+from vramcast.jobs.commands import engines
 from vramcast.jobs.job import Job, specs_in
 from vramcast.jobs.parallel import Parallel
 from vramcast.jobs.ranks import World
@@ -71,10 +72,9 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
         [...'half the batch'...]
     """
     job = estimate.job
-    if job.command is not None and estimate.serving is not None:
-        return advise_engine(estimate, estimate.serving, estimate.estimator)
+    require_variants(job)
     if job.command is not None:
-        raise UsageError(f"'{job.command.program}' is a script, which advice cannot change: give its model as a TARGET.")
+        return advise_engine(estimate, estimate.estimator)
     limit = {} if timeout_s is None else {"timeout_s": timeout_s}
     estimator = estimate.estimator.changed(level=estimate.level, **limit)  # one level for all rows
     rows = [_row(AS_IT_IS, "none", estimate), *_placed(estimate)]
@@ -105,6 +105,19 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
     if not estimate.has_card:
         rows = [replace(row, fits_card=None) for row in rows]
     return Advice(tuple(sorted(rows, key=lambda row: (row.bound is None, row.bound or 0))), estimate.level)
+
+
+def require_variants(job: Job) -> None:
+    """Raise if advice cannot change a job.
+
+    Raises:
+        UsageError: It is a script, which only its author can change.
+    """
+    if job.command is not None and not engines.is_server(job.command.words):
+        raise UsageError(
+            f"'{job.command.program}' is a script, which advice cannot change: give its model as a TARGET, try other settings "
+            "of the allocator (--what-if common), or run it with a smaller batch."
+        )
 
 
 # ------------------------------------------------------------------------------------------------ variants

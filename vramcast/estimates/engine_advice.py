@@ -19,20 +19,19 @@ _SHARE: Final = 0.95  # arbitrary: of the card, for the engine
 _RANKS: Final = (2, 4, 8)  # arbitrary: cards of one machine
 
 
-def advise_engine(estimate: Estimate, serving: Serving, estimator: Maker) -> Advice:
+def advise_engine(estimate: Estimate, estimator: Maker) -> Advice:
     """Estimate a server's command with other options, one at a time, and with the smallest larger number of cards that starts.
 
     Args:
         estimate: The estimate of the command.
-        serving: Its engine's accounts.
         estimator: Traces each variant.
 
     Raises:
-        UsageError: A script makes the engine, so its options are not in the command.
+        UsageError: The command ended before it had an engine.
     """
-    command = estimate.job.command
-    if command is None or not engines.is_server(command.words):
-        raise UsageError("The engine is made by a script, which advice cannot change: ask about a vllm serve command.")
+    command, serving = estimate.job.command, estimate.serving
+    if command is None or serving is None:
+        raise UsageError(f"The command has no engine to change ({'; '.join(estimate.doubts)}): repair it first.")
     rows = [_row("as it is", "none", estimate)]
     rows += [
         _traced(name, price, estimate, engines.changed(command, *options), estimator)

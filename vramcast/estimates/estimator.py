@@ -304,6 +304,7 @@ class Estimator:
         return replace(self, **changes)
 
     # -------------------------------------------------------------------------------------------- answers
+    @progress.one_output()
     def uncorrected(self, job: Job, options: RunOptions = AS_USUAL) -> Estimate:
         """Estimate a job without any learned correction; learning and comparisons start from this estimate.
 

@@ -8,9 +8,10 @@ from vramcast.core.units import gib
 from vramcast.estimates.phases import course_of
 from vramcast.estimates.run_on_card import OnCard
 from vramcast.hardware.stack import same_minor
+from vramcast.jobs import other_packages
 from vramcast.jobs.job import Job
 from vramcast.jobs.targets import is_denoiser
-from vramcast.tracer.format.ledger import Code, Entered, words
+from vramcast.tracer.format.ledger import SPOKEN, Code, Entered, words
 from vramcast.tracer.format.trace import Category
 from vramcast.tracer.nullgpu.cudnn.libraries import warning_of
 
@@ -37,7 +38,7 @@ def remarks(job: Job, on_card: OnCard) -> Iterator[str]:
         low, high = gib(context.low_bytes), gib(context.high_bytes)
         yield f"context {gib(context.bytes)} is assumed, not measured ({low} to {high}): {context.provenance}"
     missing = [entry for entry in seen.ledger if entry.is_unknown]
-    shapes = sorted(entry.name for entry in missing if entry.code is Code.DRAWN_SHAPE)
+    shapes = sorted({SPOKEN.get(entry.name, entry.name) for entry in missing if entry.code is Code.DRAWN_SHAPE})
     if shapes:
         yield f"shapes depend on values that were drawn at random ({', '.join(shapes)}): this widens the bound"
     for name in words((entry for entry in missing if entry.code not in (Code.DRAWN_SHAPE, Code.OTHER_CUDNN)), *Entered):
@@ -93,6 +94,7 @@ def _of_stack(job: Job, on_card: OnCard, *, is_another: bool) -> Iterator[str]:
             f"the job was traced with the installed torch {torch}, but its stack has {stack.torch}: versions differ by up to "
             "7 % on the same job"
         )
+    yield from other_packages.remarks(job.stack)
     if "cudnn" in on_card.seen.libraries:
         yield from stack.notes
         if said := warning_of(job.stack):

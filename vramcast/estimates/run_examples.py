@@ -103,14 +103,14 @@ def _why_unused(run: Run) -> str:
 
 def _job(run: Run, *, trust: bool) -> Job | str:
     """Return the job of a run, to be estimated for its card, or the reason why there is none."""
+    if not trust and run.workload.target is not None and (reason := refusal(run.workload.target)):
+        return reason
     if run.workload.target is not None and not run.workload.has_inputs:
         return "its inputs are unknown: a batch is needed, or a batch_size (and for hf: models seq or image_size)"
     try:
         card = find_device(run.passport.gpu or "")
         if run.passport.gpu_total_bytes is not None:
             card = card.with_memory(run.passport.gpu_total_bytes)
-        if not trust and run.workload.target is not None and (reason := refusal(run.workload.target)):
-            return reason
         return run.workload.job(card, trust=trust, stack=run.passport.stack)
     except UsageError as error:
         return "no job to estimate" if run.workload.target is None else f"wrong job: {error}"[:200]

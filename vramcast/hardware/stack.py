@@ -47,7 +47,7 @@ _AVOIDS_IN_3D: Final = (2, 9)  # spec: `use_cudnn` in ATen/native/Convolution.cp
 _AVOIDED_IN_3D: Final = ((9, 8), (9, 15))  # spec: the same: the first cuDNN, and the first after
 _CASTS_ANEW: Final = (2, 11)  # spec: `cached_cast` in libtorch_cpu.so asks for inference mode in 2.11.0, and not in 2.10.0
 _OLDEST_CUDA, _NEWEST_CUDA = 9, 19  # arbitrary: torch was built for 11 to 13; 128 is a typing error for 12.8
-_KNOWN: Final = ("torch", "cudnn", "cuda")
+_KNOWN: Final = ("torch", "cudnn", "cuda", "transformers")
 _EXAMPLE: Final = "write --stack torch==2.8.0, or --stack cudnn==9.10.2,cuda==12.8"
 
 
@@ -61,6 +61,7 @@ class Stack:
         cudnn: Version of cuDNN: `9.10.2.21`, or `9.10.2`.
         source: Source of the versions: `installed`, `torch's wheel metadata`, `given` or `passport`.
         notes: Uncertain values from the table, for the result's warnings.
+        transformers: Version of transformers, `4.51.3`, if it was named.
     """
 
     torch: str | None = None
@@ -68,6 +69,7 @@ class Stack:
     cudnn: str | None = None
     source: str = INSTALLED
     notes: tuple[str, ...] = ()
+    transformers: str | None = None
 
     @property
     def cuda_major(self) -> int | None:
@@ -100,7 +102,7 @@ class Stack:
 
 
 def parse(text: str) -> Stack:
-    """Parse `torch==2.8.0,cudnn==9.10.2,cuda==12` or any of the three; a known torch release fills in the rest.
+    """Parse `torch==2.8.0,cudnn==9.10.2,cuda==12,transformers==4.51.3` or any of them; a known torch release fills in the rest.
 
     Raises:
         UsageError: A name or a version is not understood, or the torch is not in the table and the rest is missing.
@@ -118,8 +120,11 @@ def parse(text: str) -> Stack:
         raise UsageError(f"--stack has cuda=={said['cuda']}: a version such as 12 or 12.8 is expected; {_EXAMPLE}.")
     if "cudnn" in said and (cudnn := cudnn_version(said["cudnn"])) is None:
         raise UsageError(f"--stack has cudnn=={said['cudnn']}: a version such as 9.10.2 or 91002 is expected; {_EXAMPLE}.")
+    transformers = said.get("transformers")
+    if transformers is not None and not re.fullmatch(r"\d+\.\d+\.\d+", transformers):
+        raise UsageError(f"--stack has transformers=={transformers}: a release such as 4.51.3 is expected; {_EXAMPLE}.")
     if torch is None:
-        return Stack(None, cuda, cudnn, GIVEN)
+        return Stack(None, cuda, cudnn, GIVEN, transformers=transformers)
     release, local = _split(torch)
     if release is None or not _is_cuda(local):
         raise UsageError(f"--stack has torch=={torch}: a CUDA build such as 2.8.0 or 2.8.0+cu126 is expected; {_EXAMPLE}.")
@@ -127,7 +132,7 @@ def parse(text: str) -> Stack:
     if named is not None and cuda is not None and not _agree(named, cuda):
         raise UsageError(f"--stack has CUDA twice ({torch} is built for {named}, and cuda=={cuda}): omit cuda.")
     cuda = cuda or named
-    found = _filled(Stack(release + (f"+{local}" if local else ""), cuda, cudnn, GIVEN))
+    found = _filled(Stack(release + (f"+{local}" if local else ""), cuda, cudnn, GIVEN, transformers=transformers))
     if found.cuda is None or found.cudnn is None:
         raise UsageError(
             f"--stack has torch=={torch}: its CUDA and cuDNN are unknown here ({_spans()} are known): add them, "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -105,11 +106,26 @@ def suggests(*more: str) -> Callable[[Callable[Params, Result]], Callable[Params
         @functools.wraps(function)
         def checked(*args: Params.args, **kwargs: Params.kwargs) -> Result:
             _refuse_wrong(name, kwargs, known)
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except UsageError as error:
+                if function.__name__ != "__init__":  # the command line makes estimators too
+                    error.args = (_of_python(str(error), known), *error.args[1:])
+                raise
 
         return checked
 
     return decorate
+
+
+def _of_python(message: str, known: Collection[str]) -> str:
+    """Return a message with the arguments of a function in place of the options of the command line."""
+
+    def argument(option: re.Match[str]) -> str:
+        name = "device" if option[1] == "on" else option[1].replace("-", "_")
+        return name if name in known else option[0]
+
+    return re.sub(r"--([a-z]+(?:-[a-z]+)*)", argument, re.sub(r" \(--[a-z-]+\)", "", message))
 
 
 def _refuse_wrong(function: str, given: Mapping[str, Any], known: Collection[str]) -> None:

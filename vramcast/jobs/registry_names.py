@@ -44,18 +44,22 @@ _SOURCES: Final = {
 _TAGGED: Final = re.compile(r"^    '(\w+)\.\w", re.MULTILINE)  # timm's list of pretrained weights: 'MODEL.WEIGHTS': ...
 
 
+def _files(registry: str) -> list[Path]:
+    source = _SOURCES.get(registry)
+    spec = importlib.util.find_spec(source.package) if source else None
+    if source is None or spec is None or spec.origin is None:
+        return []
+    return sorted(Path(spec.origin).parent.glob(source.files))
+
+
 @functools.cache
 def installed_names(registry: str) -> tuple[str, ...]:
     """Return the names in a registry's files; empty if its library is not installed, or has models in another way.
 
     Models with the most pretrained weights come first, which are the most used ones; equal ones in the library's own order.
     """
-    source = _SOURCES.get(registry)
-    spec = importlib.util.find_spec(source.package) if source else None
-    if source is None or spec is None or spec.origin is None:
-        return ()
-    texts = [path.read_text(encoding="utf-8") for path in sorted(Path(spec.origin).parent.glob(source.files))]
-    found = (next(filter(None, match.groups())) for one in texts for match in source.name.finditer(one))
+    texts = [path.read_text(encoding="utf-8") for path in _files(registry)]
+    found = (next(filter(None, match.groups())) for one in texts for match in _SOURCES[registry].name.finditer(one))
     n_weights = Counter(name for one in texts for name in _TAGGED.findall(one))
     return tuple(sorted(dict.fromkeys(found), key=lambda name: -n_weights[name]))
 
@@ -68,16 +72,37 @@ def similar_names(name: str, known: Iterable[str]) -> list[str]:
     return [by_lower[lower] for lower in (longer or difflib.get_close_matches(wanted, by_lower, _MOST))[:_MOST]]
 
 
+@functools.cache
+def _every_target() -> dict[str, str]:
+    """Return all known TARGETs with their last names."""
+    named = {f"{registry}:{name}": name for registry in _SOURCES for name in installed_names(registry)}
+    for library in (hub.TRANSFORMERS, hub.DIFFUSERS):
+        named |= {f"{library.scheme}:{one}": one.rpartition("/")[2].lower() for one in hub.table_ids(library)}
+    return named
+
+
+@functools.cache
+def may_have(registry: str, name: str) -> bool:
+    """Return whether a registry has a model of this name or an older one; True if its files are not at hand."""
+    files, older = _files(registry), re.compile(rf"['\"]{re.escape(name)}['\"] *:")
+    is_known = not files or name in installed_names(registry)
+    return is_known or any(older.search(path.read_text(encoding="utf-8")) for path in files)
+
+
+def exact_targets(text: str) -> list[str]:
+    """Return the TARGETs with a bare name: of the whole name, or else of the last part of an id (`Llama-3.1-8B`)."""
+    wanted, named = text.lower(), _every_target()
+    whole = [target for target in named if target.partition(":")[2].lower() == wanted]
+    return whole or [target for target, name in named.items() if name == wanted]
+
+
 def meant_targets(text: str) -> list[str]:
     """Return the TARGETs that a person may have meant by a text without a registry: `resnet18`, `Llama-3.1-8B`.
 
     A model of this exact name comes before names that begin with it, and those before close ones. torchvision comes before
     timm, which has many of its models too.
     """
-    wanted = text.rpartition("/")[2].lower()
-    named = {f"{registry}:{name}": name for registry in _SOURCES for name in installed_names(registry)}
-    for library in (hub.TRANSFORMERS, hub.DIFFUSERS):
-        named |= {f"{library.scheme}:{one}": one.rpartition("/")[2].lower() for one in hub.table_ids(library)}
+    wanted, named = text.rpartition("/")[2].lower(), _every_target()
     if not wanted:
         return []
     longer = [target for target, name in named.items() if name.startswith(wanted)]

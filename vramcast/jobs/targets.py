@@ -125,6 +125,8 @@ def refusal(text: str) -> str:
 
     A name of a registry is looked up there when the model is built, and nowhere else.
     """
+    if ":" not in text and (several := registry_names.exact_targets(text)):
+        return f"several models are named {text}: write {' or '.join(several)}"
     try:
         target = Target.parse(text)
     except UsageError as error:
@@ -193,6 +195,9 @@ def resolved(text: str) -> str:
     Raises:
         UsageError: the id is found nowhere; see `hub.hub_config`.
     """
+    typed, text = text, _named(text)
+    if text != typed:
+        progress.listener.output(f"vramcast: takes {shorten(typed)} for {shorten(text)}\n".encode())
     target = Target.parse(text)
     name, options = target.name, target.options
     library = _LIBRARIES.get(target.scheme)
@@ -200,6 +205,40 @@ def resolved(text: str) -> str:
         return text
     found = hub.hub_config(name, library)
     return text if found.is_from_table else _written(library, found.model_type, {**found.values, **options, _TYPED: text})
+
+
+def _named(text: str) -> str:
+    """Return the TARGET of a bare name that only one model has, or of a folder with a configuration; others are unchanged."""
+    if ":" in text:
+        return text
+    config = Path(text) / "config.json"
+    if config.is_file():
+        library = hub.DIFFUSERS if f'"{hub.DIFFUSERS.type_key}"' in config.read_text(errors="replace") else hub.TRANSFORMERS
+        return f"{library.scheme}:{config}"
+    found = registry_names.exact_targets(text)
+    return found[0] if len(found) == 1 else text
+
+
+def require_name(text: str) -> None:
+    """Raise if the files of a library, or of the user, do not have a name at all; to build the model would take seconds.
+
+    Raises:
+        UsageError: They do not.
+    """
+    place, _, name = text.partition("?")[0].partition(":")
+    if (
+        place in _SCHEMES
+        and _NAME.fullmatch(name)
+        and not _is_file(name)
+        and not registry_names.may_have(place, name.partition(".")[0])
+    ):
+        what = "transformers has no model type" if place == "hf" else f"{place} has no model"
+        raise UsageError(f"{what} '{name}': {_close_type(name, _SCHEMES[place].known())}")
+    if place.endswith(".py") and Path(place).is_file():
+        source = Path(place).read_text(encoding="utf-8", errors="replace")
+        if not re.search(rf"\b{re.escape(name)}\b|import \*|globals\(|setattr", source):
+            names = re.findall(r"^(?:def|class) +(\w+)|^(\w+) *=", source, re.MULTILINE)
+            raise UsageError(f"'{place}' has no '{name}': write {place}:factory; {_close(name, map(''.join, names))}")
 
 
 def as_typed(text: str | None) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
@@ -17,12 +17,14 @@ from vramcast.hardware.stack import parse as parse_stack
 from vramcast.jobs.adapters import parse as parse_adapter
 from vramcast.jobs.commands.reading import read
 from vramcast.jobs.job import Command, Job, TensorSpec, Training, Until, current_folder, parse_batch
+from vramcast.jobs.other_packages import folders_with
 from vramcast.jobs.parallel import parse as parse_parallel
 from vramcast.jobs.ranks import parse_ranks
 from vramcast.jobs.sizes import SIZES, Sizes
-from vramcast.jobs.targets import REGISTRIES
+from vramcast.jobs.targets import REGISTRIES, require_name
 
 BUDGET_S: Final = 30.0  # arbitrary: most scripts evaluate a shortened first epoch in less
+_OF_TRAINING: Final = ("optimizer", "lr", "zero_grad", "overlap_inputs")  # what a forward pass does not read
 _OF_A_MODEL: Final = ("target", "batch", "labels", *SIZES, "num_classes", "lora", "qlora", "parallel")
 
 
@@ -143,7 +145,8 @@ class JobText:
         default=None,
         metadata=_help(
             "VERSIONS",
-            "versions on the card's machine that differ from this machine's: torch==2.8.0, or any of torch==,cudnn==,cuda==",
+            "versions on the card's machine that differ from this machine's: torch==2.8.0, or any of torch==,cudnn==,cuda==; "
+            "transformers==4.51.3 runs with that release if a folder of VRAMCAST_PACKAGES has it",
             "the card",
         ),
     )
@@ -180,6 +183,9 @@ class JobText:
             return self.around(device, command=replace(program, until=until, budget_s=budget_s, ranks=ranks))
         if self.ranks != "auto":
             raise UsageError(f"--ranks {self.ranks} is for commands; a model's shards determine its ranks. Omit the option.")
+        _refuse([name for name in ("until", "budget_s") if getattr(self, name) is not None], "only a command has a course")
+        if self.target is not None:
+            require_name(self.target)
         return self.around(
             device,
             target=self.target,
@@ -223,15 +229,18 @@ class JobText:
         Raises:
             UsageError: A text is malformed.
         """
+        if command is None and self.training.mode == "infer":
+            _refuse([name for name in _OF_TRAINING if name in self.training.changed], "a forward pass (--mode infer) has none")
+        stack = parse_stack(self.stack) if isinstance(self.stack, str) else self.stack
         return Job(
             device=device,
             command=command,
             training=self.training,
             parallel=parse_parallel(self.parallel, self.world_size, self.nproc_per_node) if command is None else None,
             alloc_conf=self.alloc_conf,
-            stack=parse_stack(self.stack) if isinstance(self.stack, str) else self.stack,
+            stack=stack,
             memory_bytes=checked_card_bytes(self.memory) if self.memory is not None else None,
-            search_path=_search_path(command, is_target="target" in runs),
+            search_path=(*folders_with(stack), *_search_path(command, is_target="target" in runs)),
             working_folder=current_folder(),
             **runs,
         )
@@ -239,9 +248,18 @@ class JobText:
     def _refuse_options_of_a_model(self) -> None:
         given = [name for name in _OF_A_MODEL if getattr(self, name) not in (None, ())]
         given += [name for name in self.training.changed if name != "steps"]
-        if given:
-            named = ", ".join(name.upper() if name == "target" else f"--{name.replace('_', '-')}" for name in given)
-            raise UsageError(f"{named}: this describes a model, but the command builds its own model. Omit the option.")
+        _refuse(given, "this describes a model, but the command builds its own model")
+
+
+def _refuse(given: Sequence[str], why: str) -> None:
+    """Raise if fields are given that have no effect on a job of this kind.
+
+    Raises:
+        UsageError: Some are.
+    """
+    if given:
+        named = ", ".join(name.upper() if name == "target" else f"--{name.replace('_', '-')}" for name in given)
+        raise UsageError(f"{named}: {why}. Omit the option.")
 
 
 def _search_path(command: Command | None, *, is_target: bool) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ def _of_card(job: Job) -> dict[str, Any]:
     if job.alloc_conf:
         found["alloc_conf"] = job.alloc_conf
     if job.stack is not None:
-        versions = {name: getattr(job.stack, name) for name in ("torch", "cudnn", "cuda")}
+        versions = {name: getattr(job.stack, name) for name in ("torch", "cudnn", "cuda", "transformers")}
         found["stack"] = ",".join(f"{name}=={version}" for name, version in versions.items() if version is not None)
     return found
 

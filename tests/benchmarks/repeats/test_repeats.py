@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from benchmarks.accuracy.runner import Case
-from benchmarks.measured.measured_run import MeasuredRun
+from benchmarks.measured.measured_run import MeasuredRun, write_runs
 from benchmarks.repeats import __main__ as command
 from benchmarks.repeats import milabench, packages, super_resolution
 from benchmarks.repeats.results import Result, keep, kept, summary
@@ -145,8 +145,10 @@ def test_job_that_ended_before_it_printed_has_no_estimate(monkeypatch: pytest.Mo
     case = Case("row", job, RUN.value_bytes, {"printed": str(printed)})  # type: ignore[arg-type]
     harness = Rows(RUN)
     monkeypatch.setattr(harness, "case_of", lambda run: case)
-    monkeypatch.setattr(command, "estimate_of", lambda case, cudnn="": None)
-    assert command.repeated("k", RUN, harness).message == "the job ended before it printed its peak"
+    for ended, said in (("", "the job ended by itself"), ("its time was up after 9 s", "its time was up after 9 s")):
+        found = SimpleNamespace(course=SimpleNamespace(ended=ended))
+        monkeypatch.setattr(command, "estimate_of", lambda case, cudnn="", found=found: found)
+        assert command.repeated("k", RUN, harness).message == f"the peak was not printed: {said}"
 
 
 def test_row_traced_once_has_the_printed_figure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -183,6 +185,26 @@ def test_row_that_another_process_repeated_meanwhile_is_left_alone(tmp_path: Pat
     monkeypatch.setattr(sys, "argv", ["repeats", "milabench"])
     command.main()
     assert len(path.read_text().splitlines()) == 2
+
+
+def test_rows_of_another_table_are_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_runs([replace(RUN, model="theirs")], tmp_path / "rows.csv")
+    asked: list[str] = []
+
+    def repeated(key: str, run: MeasuredRun, *_: object, once: bool) -> Result:
+        asked.append(run.model)
+        return replace(RESULT, key=key)
+
+    monkeypatch.setattr(command, "BUILD", tmp_path / "absent" / "folder")
+    monkeypatch.setattr(command, "harness_of", lambda source: Rows(RUN))
+    monkeypatch.setattr(command, "repeated", repeated)
+    monkeypatch.setattr(sys, "argv", ["repeats", "milabench", "--rows", str(tmp_path / "rows.csv")])
+    command.main()
+    assert asked == ["theirs"]
+    assert (tmp_path / "absent" / "folder").is_dir()  # where jobs print
+    monkeypatch.setattr(sys, "argv", ["repeats", "milabench", "--rows", str(tmp_path / "none.csv")])
+    with pytest.raises(SystemExit):
+        command.main()
 
 
 @pytest.mark.parametrize("requirements", [("a==1",), ("a==2",)])

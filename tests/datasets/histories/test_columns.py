@@ -21,6 +21,7 @@ from vramcast.datasets.histories.statuses import WORDS, status_of
 from vramcast.datasets.journal import Reading
 from vramcast.hardware.cards import device
 from vramcast.jobs.sizes import Sizes
+from vramcast.jobs.targets import refusal
 
 NATURAL = """job_id,user,Model,Batch Size,GPU,Max Memory (MiB),State,elapsed,Learning Rate
 1,ada,resnet50,32,NVIDIA A100,4530,COMPLETED,1-00:00:10,0.1
@@ -92,14 +93,18 @@ lake-1,torchvision:resnet18,8,3x64x64,,2,finished
 lake-2,hf:bert,8,,128,2,finished
 lake-3,hf:bert,8,,,2,finished
 lake-4,resnet18,8,64,,2,finished
+lake-5,gpt2,8,,64,2,finished
+lake-6,ours,8,,64,2,finished
 """
-    first, second, third, fourth = (run.workload for run in reading(text, tmp_path).runs)
+    first, second, third, fourth, fifth, sixth = (run.workload for run in reading(text, tmp_path).runs)
     assert (first.name, first.target, first.image_size) == ("torchvision:resnet18",) * 2 + (64,)
     card = device("a100-40gb")
     assert first.job(card).sizes == Sizes(batch_size=8, image_size=64)
     assert second.job(card).sizes == Sizes(batch_size=8, seq=128)
     assert (third.target, third.has_inputs) == ("hf:bert", False)  # the length of a text is not guessed
-    assert (fourth.name, fourth.target) == ("resnet18", None)  # which library's?
+    assert (fourth.name, fourth.target) == ("resnet18",) * 2
+    assert refusal("resnet18") == "several models are named resnet18: write torchvision:resnet18 or timm:resnet18"
+    assert (fifth.target, sixth.target) == ("hf:gpt2", None)
     with pytest.raises(UsageError, match="no target and batch"):
         third.job(card)
 

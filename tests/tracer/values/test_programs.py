@@ -159,8 +159,9 @@ def test_optimizer_that_values_end_keeps_its_whole_history() -> None:
 
 def test_promises_nothing_without_largest_shape(auto_tracer: str) -> None:
     found = estimate(f"{Path(value_programs.__file__)}:bincount", LARGE, auto_tracer)
-    assert found.unbounded_calls == ("bincount",)
+    (name,) = found.unbounded_calls
+    assert name.startswith("bincount (value_programs.py:")
     assert found.verdict.value == "uncertain"
     assert not found.fits()
     assert not any(found.to_dict()["fits"].values())
-    assert "no largest shape for bincount" in found.unknown
+    assert f"no largest shape for {name}" in found.unknown

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from vramcast.cli import options as shared
@@ -18,7 +19,7 @@ from vramcast.cli.checked_job import COMMAND_HELP, RUN_COMMANDS, estimate_of
 from vramcast.cli.help_text import JOB, group
 from vramcast.cli.streams import answer
 from vramcast.core.errors import CannotEstimate, UsageError
-from vramcast.core.progress import part
+from vramcast.core.progress import one_output, part
 from vramcast.core.units import gib
 from vramcast.estimates.sweep import MOST, largest, search
 from vramcast.tracer.format.prompt import Prompt, prompt_of
@@ -26,6 +27,7 @@ from vramcast.tracer.protocol.run_options import RunOptions
 
 if TYPE_CHECKING:
     from vramcast.estimates.result import Estimate
+    from vramcast.jobs.job import Command
 
 _PARTS: Final = 100  # arbitrary: each further digit takes three or four traces more
 
@@ -40,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = f"After all options: -- COMMAND: {COMMAND_HELP}"
 
 
+@one_output()
 def main(options: argparse.Namespace) -> int:
     """Run the verb; if no prompt fits, return the exit code of the shortest one's verdict."""
     if not options.command:
@@ -47,6 +50,7 @@ def main(options: argparse.Namespace) -> int:
     if options.device is None and options.memory is None:
         raise UsageError("No card is given: name one with --on (vramcast devices lists them), or give --memory.")
     estimator, text = shared.estimator_of(vars(options)), shared.text_of(vars(options))
+    _require_generation(text.job(estimator.card).command)
     own = estimate_of(estimator, text)
     prompt = _prompt(own)
     traced: dict[int, Estimate | CannotEstimate] = {}
@@ -81,6 +85,25 @@ def main(options: argparse.Namespace) -> int:
         answer(f"longest prompt that fits on {own.job.device.name}: {value:,} tokens; {end}")
     shortest = traced[min(traced)]
     return 0 if value else shortest.exit_code if isinstance(shortest, CannotEstimate) else shortest.verdict.exit_code
+
+
+def _require_generation(command: Command | None) -> None:
+    """Raise if a script trains, and neither it nor a file beside it generates text.
+
+    Raises:
+        UsageError: It has no prompt.
+    """
+    script = Path(command.program if command is not None else "")
+    if script.suffix != ".py" or not script.is_file() or "backward(" not in (own := script.read_text(errors="replace")):
+        return
+    if not any(
+        "generate" in one or "pipeline" in one
+        for one in (own, *(file.read_text(errors="replace") for file in script.parent.glob("*.py")))
+    ):
+        raise UsageError(
+            f"'{script}' trains and generates no text, so it has no prompt to enlarge: run it with other batch sizes "
+            "(vramcast check --on CARD -- ...), or give its model (vramcast sweep TARGET --max-batch)."
+        )
 
 
 def _prompt(estimate: Estimate) -> Prompt:

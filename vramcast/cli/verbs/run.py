@@ -32,6 +32,11 @@ def main(options: argparse.Namespace) -> int:
     """Run the verb; see `shared.exit_code`."""
     questions = what_if_options.Questions(options)
     estimator = shared.estimator_of(vars(options))
-    estimate = estimate_of(estimator, job_text(options))
+    text = job_text(options)
+    if options.advise:
+        from vramcast.estimates.advice import require_variants
+
+        require_variants(text.job(estimator.card))
+    estimate = estimate_of(estimator, text)
     shared.finish_advised(options, estimate, questions)
     return shared.exit_code(options, estimate)

@@ -20,7 +20,7 @@ from vramcast.core.location import FOLDER
 from vramcast.core.text import shown
 from vramcast.estimates.bounds.parts import MarginPart, above, explained
 from vramcast.estimates.bounds.public import PublicBound
-from vramcast.estimates.bounds.support import Support
+from vramcast.estimates.bounds.support import Source, Support
 from vramcast.hardware.context import Context
 from vramcast.hardware.device import Device
 from vramcast.learner import sum_quantile
@@ -37,7 +37,7 @@ METHOD = "conformal residuals of similar jobs, joined with the context's"
 
 @brief
 @dataclass(frozen=True, slots=True)
-class LearnedBound:
+class LearnedBound(Source):
     """The bound of one job from an artifact.
 
     Attributes:

@@ -19,7 +19,7 @@ import numpy as np
 from vramcast.core.brief import brief
 from vramcast.core.errors import UsageError
 from vramcast.estimates.bounds.parts import MarginPart, above, explained
-from vramcast.estimates.bounds.support import Support
+from vramcast.estimates.bounds.support import Source, Support
 from vramcast.hardware.context import Context
 from vramcast.hardware.device import Device
 from vramcast.learner import sum_quantile
@@ -69,7 +69,7 @@ def residual_group(libraries: frozenset[str]) -> str:
 
 @brief
 @dataclass(frozen=True, slots=True)
-class PublicBound:
+class PublicBound(Source):
     """The bound of one job from the residuals of public runs.
 
     The quantiles come from other people's jobs and cards, and hold for similar jobs. The 0.5 quantile is the point estimate by

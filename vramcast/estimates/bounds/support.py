@@ -6,7 +6,9 @@ A bound at level q needs q / (1 - q) models like the job (`vramcast.learner.conf
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NoReturn
+
+from vramcast.core.errors import UsageError
 
 _MOST: Final = 0.99  # arbitrary: a default above it would pay much memory for the last jobs
 _FEW: Final = 0.9  # arbitrary: the default where fewer models than it needs, nine, are like the job
@@ -41,6 +43,16 @@ class Support:
             return f"{jobs_below(level)} like it ({models})"
         aim = jobs_below(level).removesuffix(" jobs").removesuffix(" of 100")
         return f"{jobs_below(self.level)} like it ({models}, too few for {aim})"
+
+
+class Source:
+    """The source of a bound."""
+
+    __slots__ = ()
+
+    def __call__(self, level: float) -> NoReturn:
+        """Say where the bytes of a bound are."""
+        raise UsageError(f"`bound` is the source of the bound: its bytes are est.quantile({level}) or est.upper_bound.")
 
 
 def jobs_below(level: float) -> str:
