@@ -36,7 +36,7 @@ def estimate(process_bytes: int = 3 * GIB, **changes: Any) -> dict[str, Any]:
     levels = {"0.5": process_bytes, "0.99": 2 * process_bytes, "0.9999": 3 * process_bytes}
     words = {
         "headline": "Fits: at most 6.00 GiB",
-        "lines": {"peak": "3.00 GiB"},
+        "lines": {"peak": "3.00 GiB", "bound": "6.00 GiB for 98 of 100 jobs like it (58 measured models)"},
         "sentences": [],
         "assumed": ["a <b>bold</b> one"],
     }

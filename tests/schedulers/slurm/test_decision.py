@@ -39,6 +39,15 @@ def granted(decision: Decision) -> tuple[str | None, str | None]:
 
 
 @pytest.mark.parametrize(
+    ("share", "said"), [("", "at 0.99"), ("98 of 100 jobs like it (58 ...)", "for 98 of 100 jobs like it (58 ...)")]
+)
+def test_line_says_what_the_bound_holds_for(share: str, said: str) -> None:
+    known = {name: replace(one, holds_for=share) for name, one in answers(3, 3.5).items() if isinstance(one, Answer)}
+    line = decide(read_options({"gres": "gpu:1"}), known, SETTINGS).line
+    assert f"3.00 GiB, at most 3.50 GiB {said}" in line
+
+
+@pytest.mark.parametrize(
     ("options", "cards", "shards"),
     [
         ({"gres": "gres:gpu:1"}, 1, 0),
