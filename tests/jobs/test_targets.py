@@ -161,7 +161,7 @@ def test_bare_name_of_one_model_is_taken_with_a_note(capfd: pytest.CaptureFixtur
     assert resolved("gpt2") == "hf:gpt2"
     assert resolved("Qwen2.5-0.5B") == "hf:Qwen/Qwen2.5-0.5B"
     assert "vramcast: takes gpt2 for hf:gpt2\n" in capfd.readouterr().err
-    with pytest.raises(UsageError, match="did you mean torchvision:resnet18, timm:resnet18"):
+    with pytest.raises(UsageError, match="several models are named resnet18: write torchvision:resnet18 or timm:resnet18"):
         resolved("resnet18")
 
 

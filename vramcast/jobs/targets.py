@@ -18,7 +18,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -126,7 +126,7 @@ def refusal(text: str) -> str:
     A name of a registry is looked up there when the model is built, and nowhere else.
     """
     if ":" not in text and (several := registry_names.exact_targets(text)):
-        return f"several models are named {text}: write {' or '.join(several)}"
+        return _several(text, several)
     try:
         target = Target.parse(text)
     except UsageError as error:
@@ -208,7 +208,11 @@ def resolved(text: str) -> str:
 
 
 def _named(text: str) -> str:
-    """Return the TARGET of a bare name that only one model has, or of a folder with a configuration; others are unchanged."""
+    """Return the TARGET of a bare name that only one model has, or of a folder with a configuration; others are unchanged.
+
+    Raises:
+        UsageError: Several models have the name.
+    """
     if ":" in text:
         return text
     config = Path(text) / "config.json"
@@ -216,7 +220,13 @@ def _named(text: str) -> str:
         library = hub.DIFFUSERS if f'"{hub.DIFFUSERS.type_key}"' in config.read_text(errors="replace") else hub.TRANSFORMERS
         return f"{library.scheme}:{config}"
     found = registry_names.exact_targets(text)
-    return found[0] if len(found) == 1 else text
+    if len(found) > 1:
+        raise UsageError(_several(text, found))
+    return found[0] if found else text
+
+
+def _several(text: str, found: Sequence[str]) -> str:
+    return f"several models are named {text}: write {' or '.join(found)}"
 
 
 def require_name(text: str) -> None:
