@@ -321,7 +321,7 @@ def command(*arguments: str, **options: Any) -> subprocess.Popen[str]:
 
 
 def test_process_prints_only_its_answer(job: list[str]) -> None:
-    process = command("estimate", *job, "--json")
+    process = command("estimate", *job, "--json", "-q")
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert json.loads(out)["schema"] == 1
