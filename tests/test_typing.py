@@ -22,7 +22,7 @@ est = vramcast.estimate(model, batch, optimizer=optimizer, loss=loss, on="t4")
 reveal_type(est.upper_bound)
 reveal_type(vramcast.estimate("hf:gpt2", batch_size=4, seq=512, lora="r=16", precision="bf16", on="rtx4090").fits())
 estimator = vramcast.Estimator(device="rtx4090", level=0.9)
-found = estimator.estimate(model, vramcast.TensorSpec((8, 64)), optimizer=torch.optim.SGD, mode="infer")
+found = estimator.estimate(model, vramcast.TensorSpec((8, 64)), optimizer=torch.optim.SGD, mode="train")
 reveal_type(estimator.sweep(found.job, [1, 2]).rows())
 vramcast.estimate_command(["train.py"], on="t4", until="end", steps=2)
 """

@@ -26,7 +26,7 @@ def one_line(err: str) -> str:
 BATCH = ("--batch", "8x16")
 # Arguments after the verb; {models} is a file with small models. The line must have the value and the next step.
 WRONG = [
-    ("estimate", ("resnet50", *BATCH), ("'resnet50'", "torchvision:resnet50")),
+    ("estimate", ("resnet50", *BATCH), ("resnet50:", "torchvision:resnet50")),
     ("estimate", ("torchvision:resnet5", *BATCH), ("'resnet5'", "did you mean")),
     ("estimate", ("timm:nope", *BATCH), ("'nope'", "timm")),
     ("estimate", ("hf:nope", *BATCH), ("'nope'", "model type")),

@@ -40,7 +40,7 @@ def advised(starts_with: int, **accounts: Any) -> tuple[list[str], dict[str, Any
 
     first = commanded(WORDS, **accounts)
     assert first.serving is not None
-    advice = advise_engine(first, first.serving, SimpleNamespace(estimate_job=estimate_job))  # type: ignore[arg-type]
+    advice = advise_engine(first, SimpleNamespace(estimate_job=estimate_job))  # type: ignore[arg-type]
     return tried, {row.name: row for row in advice.rows}
 
 
@@ -67,7 +67,7 @@ def test_changed_command_has_the_ranks_it_asks_for() -> None:
 
 
 def test_engine_of_a_script_gets_no_advice() -> None:
-    with pytest.raises(UsageError, match="ask about a vllm serve command"):
+    with pytest.raises(UsageError, match="is a script, which advice cannot change"):
         advise(commanded(("serve.py",)))
 
 
@@ -75,7 +75,7 @@ def test_table_has_tokens_and_requests() -> None:
     first = commanded(WORDS)
     assert first.serving is not None
     fails = SimpleNamespace(estimate_job=lambda job: (_ for _ in ()).throw(UsageError("16 heads for 3 ranks")))
-    text = str(advise_engine(first, first.serving, fails))  # type: ignore[arg-type]
+    text = str(advise_engine(first, fails))  # type: ignore[arg-type]
     assert "327,680       40.00   fits" in text
     assert "not traced: fp8 KV cache: 16 heads for 3 ranks" in text
 
@@ -83,7 +83,7 @@ def test_table_has_tokens_and_requests() -> None:
 def test_uncertain_start_is_neither_yes_nor_no() -> None:
     first = commanded(WORDS, max_concurrency=1.01)
     assert first.serving is not None
-    advice = advise_engine(first, first.serving, SimpleNamespace(estimate_job=lambda job: first))  # type: ignore[arg-type]
+    advice = advise_engine(first, SimpleNamespace(estimate_job=lambda job: first))  # type: ignore[arg-type]
     assert first.verdict.value == "uncertain"
     assert {row.fits_card for row in advice.rows} == {None}
     assert "1.01   ?     none" in str(advice)
@@ -92,6 +92,6 @@ def test_uncertain_start_is_neither_yes_nor_no() -> None:
 def test_engine_that_never_starts_keeps_its_table() -> None:
     first = without("kv_cache_tokens", without("max_concurrency", commanded(WORDS, starts=False)))
     assert first.serving is not None
-    advice = advise_engine(first, first.serving, SimpleNamespace(estimate_job=lambda job: first))  # type: ignore[arg-type]
+    advice = advise_engine(first, SimpleNamespace(estimate_job=lambda job: first))  # type: ignore[arg-type]
     row = ["as", "it", "is", "none", "none", "no", "none"]
     assert row in [line.split() for line in str(advice).splitlines()]

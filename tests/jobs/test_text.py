@@ -211,6 +211,6 @@ def test_an_option_changes_the_job_or_is_refused(option: str, kind: str) -> None
 def outcome(values: dict[str, Any]) -> str:
     """Return a job with all its fields, or why it is refused, with the names of options as in Python."""
     try:
-        return every_field(JobText.of(values).job(device("t4")))
+        return every_field(JobText.of(values).asked().job(device("t4")))
     except UsageError as error:
         return f"refused: {error}".replace("-", "_")

@@ -66,6 +66,7 @@ INDUCTOR_CONFIG: Final = f"{INDUCTOR}.config"
 COMPILE_WORKER: Final = "torch/_inductor/compile_worker"  # part of a command line
 OPERATORS: Final = "torch._ops"
 VLLM_PEER_CHECK: Final = "_can_p2p"  # spec: vLLM 0.11 to 0.33, custom_all_reduce: whether cards reach each other's memory
+TENSOR_FILES: Final = ("torch/_tensor.py", "torch/overrides.py")  # between a job's line and a call of a tensor
 CHART_POINTS: Final = "torch/utils/tensorboard/_convert_np.py"  # makes a plain number of each point
 CHECKS_GRADIENTS: Final = "_amp_foreach_non_finite_check_and_unscale_"  # records whether any gradient is not finite
 SYMMETRIC_MEMORY: Final = "torch.distributed._symmetric_memory"

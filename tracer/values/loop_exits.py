@@ -13,17 +13,21 @@ import sys
 from pathlib import Path
 from typing import Final
 
-_BETWEEN: Final = (str(Path(__file__).parents[1]), "torch/_tensor.py", "torch/overrides.py")
+from vramcast.tracer.hooks.torch_api import TENSOR_FILES
+
+_OURS: Final = str(Path(__file__).parents[1])
 
 
 def goes_on() -> bool | None:
     """Return the truth value with which the job goes on at its present line; None if the line ends nothing."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and (
-        frame.f_code.co_filename.startswith(_BETWEEN[0]) or frame.f_code.co_filename.endswith(_BETWEEN[1:])
-    ):
+    while frame.f_back is not None and _is_between(frame.f_code.co_filename):
         frame = frame.f_back
     return _ends(frame.f_code.co_filename).get(frame.f_lineno)
+
+
+def _is_between(file: str) -> bool:
+    return file.startswith(_OURS) or file.endswith(TENSOR_FILES)
 
 
 @functools.cache

@@ -76,7 +76,7 @@ class CheckedJob:
         estimator = self.estimator
         if self.text.command is None:
             with progress(f"checking {as_typed(self.text.target)} on {estimator.card.name}"):
-                return estimator.estimate_job(self.text.job(estimator.card))
+                return estimator.estimate_job(self.text.asked().job(estimator.card))
         if estimator.tracer not in RUN_COMMANDS:
             raise UsageError(f"--tracer {estimator.tracer} works for models, not for commands: leave out --tracer.")
         return estimate_of(estimator, self.text)

@@ -191,7 +191,7 @@ def text_of(values: Mapping[str, Any]) -> JobText:
 
 def job_of(options: argparse.Namespace) -> Job:
     """Return the job that the options describe."""
-    return text_of(vars(options)).job(device(options.device or DEFAULT))
+    return text_of(vars(options)).asked().job(device(options.device or DEFAULT))
 
 
 def for_card(options: argparse.Namespace, estimate: Estimate) -> Estimate:

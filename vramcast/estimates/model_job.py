@@ -69,10 +69,10 @@ def job_of_model(
     training = Training(optimizer=_optimizer(optimizer, model), **of_training)
     pickled_loss = meta_pickle.dumps(loss) if loss is not None else None
     if isinstance(model, str):
-        text = JobText(target=resolved(model), training=training, **by_name, **options)
+        text = JobText(target=resolved(model), training=training, **by_name, **options).asked()
         return replace(_of_name(text, batch, labels, device), loss=pickled_loss)
     batch = _one_batch(batch, by_name)
-    text = JobText(training=training, **options)
+    text = JobText(training=training, **options).asked()
     return text.around(device, model=meta_pickle.dumps(model), loss=pickled_loss, **_described(batch, labels))
 
 

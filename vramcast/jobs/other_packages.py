@@ -31,7 +31,7 @@ def remarks(stack: Stack | None) -> Iterator[str]:
 
 def _asked(stack: Stack | None) -> str | None:
     """Return the release that a stack names, if another one is installed."""
-    return stack.transformers if stack is not None and stack.transformers != _installed() else None
+    return stack.transformers if isinstance(stack, Stack) and stack.transformers != _installed() else None
 
 
 def _installed() -> str:

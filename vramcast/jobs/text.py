@@ -167,6 +167,20 @@ class JobText:
 
         return cls(**said(cls), training=Training(**said(Training)))
 
+    def asked(self) -> JobText:
+        """Return this job, asked by a user, who wants each option to have an effect; a past run may have others.
+
+        Raises:
+            UsageError: An option has no effect on this kind of job, or the target's library has no such name.
+        """
+        if self.command is None:
+            _refuse([name for name in ("until", "budget_s") if getattr(self, name) is not None], "only a command has a course")
+            idle = _OF_TRAINING if self.training.mode == "infer" else ()
+            _refuse([name for name in idle if name in self.training.changed], "a forward pass (--mode infer) has none")
+            if self.target is not None:
+                require_name(self.target)
+        return self
+
     def job(self, device: Device) -> Job:
         """Return the job on a card, as this process would run it.
 
@@ -183,9 +197,6 @@ class JobText:
             return self.around(device, command=replace(program, until=until, budget_s=budget_s, ranks=ranks))
         if self.ranks != "auto":
             raise UsageError(f"--ranks {self.ranks} is for commands; a model's shards determine its ranks. Omit the option.")
-        _refuse([name for name in ("until", "budget_s") if getattr(self, name) is not None], "only a command has a course")
-        if self.target is not None:
-            require_name(self.target)
         return self.around(
             device,
             target=self.target,
@@ -229,8 +240,6 @@ class JobText:
         Raises:
             UsageError: A text is malformed.
         """
-        if command is None and self.training.mode == "infer":
-            _refuse([name for name in _OF_TRAINING if name in self.training.changed], "a forward pass (--mode infer) has none")
         stack = parse_stack(self.stack) if isinstance(self.stack, str) else self.stack
         return Job(
             device=device,

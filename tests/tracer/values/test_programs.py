@@ -56,7 +56,7 @@ def if_any(): return Model(lambda x: x.flatten() if compared(x) else x[:1].flatt
 def ends_either_way():
     def select(x):
         kept = []
-        for _ in range(8):
+        for _ in range(64):
             kept.append(x.flatten() * 1.0)
             if compared(x):
                 break
@@ -134,7 +134,7 @@ def test_branch_on_too_large_values_has_a_bound(models: Path, name: str, auto_tr
 
 def test_loop_that_values_end_is_seen_to_its_own_end(models: Path, auto_tracer: str) -> None:
     found = estimate(f"{models}:ends_either_way", LARGE, auto_tracer)
-    assert found.upper_bound > 8 * 20 * LARGE * 1024 * 4
+    assert found.upper_bound > 64 * 20 * LARGE * 1024 * 4
 
 
 LBFGS = """
