@@ -181,14 +181,13 @@ def _way_out(estimate: Estimate) -> str:
     elif (
         _EXPANDABLE not in conf
         and (least := min_feasible(estimate.trace, Settings.parse(other))) is not None
-        and (least <= need.card.total_bytes)
+        and least <= need.card.total_bytes
     ):
         ways = [f"--alloc-conf {other} ({gib(least)})"]
     else:
         ways = ["a smaller batch"] if estimate.job.command is not None else ["--advise", "a smaller batch"]
-    ways += [f"--on {card.key}" for card in _roomy(estimate) if " MIG " not in card.name][
-        :1
-    ]  # a part of a card is seldom at hand
+    # A part of a card (MIG) is seldom at hand.
+    ways += [f"--on {card.key}" for card in _roomy(estimate) if " MIG " not in card.name][:1]
     missing_bytes = need.least_bytes - need.card.total_bytes
     missing = f"{gib(missing_bytes)} short: " if missing_bytes > 0 else ""
     return missing + ", or ".join(filter(None, (", ".join(ways[:-1]), ways[-1])))
