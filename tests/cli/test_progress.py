@@ -90,7 +90,8 @@ def interrupt(process: Any, *said: str, exit_code: int) -> None:
 
 
 def test_terminal_shows_steps_and_interrupt_gives_uncertain_answer(terminal: Callable[..., Any], tmp_path: Path) -> None:
-    process = terminal("run", "--on", "t4", "--until", "end", "--", script(tmp_path, LOOP))
+    slow = LOOP.replace("0.05", "0.5")  # each stage is longer than the interval between two looks
+    process = terminal("run", "--on", "t4", "--until", "end", "--", script(tmp_path, slow))
     process.expect(r"train\.py: starting the worker")
     process.expect(r"train\.py: step \d+ of 3")
     process.expect(r"train\.py: step \d+, following the job")
