@@ -152,7 +152,7 @@ optimizer.step(closure)
 
 
 @pytest.mark.integration
-def test_optimizer_that_values_end_keeps_its_whole_history() -> None:
+def test_optimizer_that_values_end_keeps_its_whole_history(needs_null_gpu: None) -> None:
     found = Estimator(device="t4").command(["python", "-c", LBFGS], steps=1)
     assert found.unbounded_calls or found.upper_bound > 12 * 2048 * 2048 * 4  # two directions for each of 6
 
