@@ -8,6 +8,7 @@ no estimate.
 from __future__ import annotations
 
 import argparse
+import atexit
 import importlib
 import json
 import os
@@ -67,6 +68,7 @@ _LONGEST_LINE = 2_000  # arbitrary: characters that a person may still read
 _LONGEST_MESSAGE = 10_000  # arbitrary: in the JSON object; a program may need the end of a longer message too
 _LEAST_MEMORY_BYTES = 512 * MIB  # measured: imports fail below 0.2 GB, 2 cores, 2026-11; OpenBLAS needs more with more cores
 _BY_SIGNAL = 128  # spec: POSIX shells add this to the number of the signal that ended a process
+_INTERRUPTED = _BY_SIGNAL + 2  # spec: SIGINT
 _CANNOT_ESTIMATE = 3  # spec: the exit code when there is no estimate
 _VERSION = f"vramcast {__version__}"
 
@@ -262,7 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(options.function(options))
     except KeyboardInterrupt:
         streams.say("vramcast: interrupted")
-        return 130
+        return _INTERRUPTED
     except VramcastError as error:
         hint = ""
         if isinstance(error, JobError):
@@ -323,4 +325,8 @@ def _failed(error: BaseException, text: str, code: int, *, is_json: bool, hint: 
 def entry() -> NoReturn:
     """Run the console script."""
     end_orderly()
-    sys.exit(main())
+    code = main()
+    if code == _INTERRUPTED:  # threads may be in C++ code of NumPy, which the interpreter's own end would abort
+        atexit._run_exitfuncs()
+        os._exit(code)
+    sys.exit(code)
