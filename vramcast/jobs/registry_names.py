@@ -89,11 +89,21 @@ def may_have(registry: str, name: str) -> bool:
     return is_known or any(older.search(path.read_text(encoding="utf-8")) for path in files)
 
 
+@functools.cache
+def _targets_by_name() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Return the known TARGETs by their whole names, and by their last ones: each row of a history asks."""
+    whole: dict[str, list[str]] = {}
+    last: dict[str, list[str]] = {}
+    for target, name in _every_target().items():
+        whole.setdefault(target.partition(":")[2].lower(), []).append(target)
+        last.setdefault(name, []).append(target)
+    return whole, last
+
+
 def exact_targets(text: str) -> list[str]:
     """Return the TARGETs with a bare name: of the whole name, or else of the last part of an id (`Llama-3.1-8B`)."""
-    wanted, named = text.lower(), _every_target()
-    whole = [target for target in named if target.partition(":")[2].lower() == wanted]
-    return whole or [target for target, name in named.items() if name == wanted]
+    whole, last = _targets_by_name()
+    return whole.get(text.lower()) or last.get(text.lower(), [])
 
 
 def meant_targets(text: str) -> list[str]:

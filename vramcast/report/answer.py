@@ -144,8 +144,9 @@ def _where(estimate: Estimate) -> str:
     words = f"{rank}{step_words(at['step'])}, {at['phase']}"
     module = at["module"] or ""
     if is_number(module):  # a child of a Sequential
-        known = estimate.trace.header.get(CLASSES, {}).get(module)
-        module = f"module {module}{f' ({known})' if known else ''}"
+        known = estimate.trace.header.get(CLASSES)
+        kind = known.get(module) if isinstance(known, dict) else None  # a client's trace may hold anything
+        module = f"module {module}{f' ({kind})' if kind else ''}"
     name = module or ("" if at["phase"] == "optimizer" else at["op"]) or ""  # an optimizer's operators are the step itself
     adapted = estimate.adapted.title if estimate.adapted is not None else ""
     room = WIDTH - NAME - len(words) - 2
