@@ -38,6 +38,7 @@ OTHERS = {
     "_option_string_actions": "argparse",
     "_python_exit": "concurrent.futures",
     "_reconstruct": "numpy",
+    "_run_exitfuncs": "atexit",
     "_Unpickler": "pickle",
 }
 ENDINGS = {
