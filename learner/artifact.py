@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -29,25 +29,37 @@ from vramcast.core.units import INT64_MOST
 from vramcast.learner import gains, trees
 from vramcast.learner.conformal import MOST_RESIDUAL, Array, Calibration
 from vramcast.learner.features import NAMES
+from vramcast.learner.forest import Forest
 from vramcast.learner.model import MATMUL, PROCESS_NAMES, Head, Learned, Scope
 from vramcast.learner.residual_tree import ALL_RUNS, Group, Rows, names_of_parts
 from vramcast.learner.stacks import StackContext
 from vramcast.learner.traits import CONVOLUTION
 
-if TYPE_CHECKING:
-    from vramcast.learner.residual import ResidualQuantiles
-
 FORMAT: Final = "vramcast-artifact"
-SCHEMA: Final = 5
+SCHEMA: Final = 6
 _OLDEST: Final = 4  # 1 to 3 were calibrated by card and family as named in rows, without traits
 _MOST_ROWS: Final = 10_000_000  # arbitrary: number of runs that calibrate one artifact
 _MOST_DEPTH: Final = 16  # arbitrary: depth of its groups
 _DIGITS: Final = 7  # arbitrary: digits of a residual; a millionth of a job's memory
 _MOST_BYTES: Final = 2**30  # arbitrary: a larger file in the folder is rejected unread
 _LARGEST_FEATURE: Final = 2.0**64  # arbitrary: features are counts, shares and logarithms
+_SETTINGS: Final = {
+    *("levels", "n_estimators", "max_depth", "learning_rate", "subsample", "colsample_bytree", "min_child_weight"),
+    *("reg_lambda", "random_state", "n_jobs", "engine"),
+}  # of `ResidualQuantiles`
 Share: TypeAlias = Annotated[float, Between(0, 1)]
 Count: TypeAlias = Annotated[int, Between(0, INT64_MOST)]
 Feature: TypeAlias = Annotated[float, Between(-_LARGEST_FEATURE, _LARGEST_FEATURE)]
+
+
+_Residual: TypeAlias = Annotated[float, Between(-2 * MOST_RESIDUAL, 2 * MOST_RESIDUAL)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Deciding:
+    """By class and level of one peak: the run that sets a bound, its residual, and the bound's."""
+
+    by_class: Mapping[str, Mapping[str, tuple[str, _Residual, _Residual]]]
 
 
 def save(learned: Learned, folder: str | os.PathLike[str], card_text: str = "") -> None:
@@ -71,7 +83,7 @@ def save(learned: Learned, folder: str | os.PathLike[str], card_text: str = "") 
         (fresh / "artifact.json").write_text(json.dumps(values, separators=(",", ":"), sort_keys=True))
         for name, head in learned.heads.items():
             if head.quantiles is not None:
-                (fresh / f"{name}.json").write_bytes(bytes(head.quantiles.booster_.save_raw("json")))
+                (fresh / f"{name}.json").write_bytes(head.quantiles.to_json())
         (fresh / "CARD.md").write_text(card_text)
         _check_written(fresh, target)
         if target.exists():
@@ -126,6 +138,7 @@ class _Head:
     spares: tuple[str, ...]
     corrects: tuple[str, ...] | None = None  # None in schema 4, where the trees correct points wherever they set bounds
     exact: tuple[str, ...] = ()
+    offset: Count = 0  # absent up to schema 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +176,7 @@ def _head_of(head: Head) -> _Head:
         spares=tuple(sorted(head.bounds.excluded_families)),
         corrects=tuple(sorted(head.points.segments)),
         exact=tuple(sorted(head.points.excluded_families)),
+        offset=head.offset,
     )
 
 
@@ -239,6 +253,8 @@ def _check_card(card: Mapping[str, Any]) -> None:
         whole(f"card.{name}", card[name], least=0)
     from_plain(dict, card["parameters"], "card.parameters")
     gains.of_card(card)
+    for peak, by_class in from_plain(dict, card.get("decide", {}), "card.decide").items():
+        from_plain(_Deciding, {"by_class": by_class}, f"card.decide.{peak}")
     json.dumps(card, allow_nan=False)  # further facts are passed on
 
 
@@ -253,7 +269,7 @@ def _head(head: _Head, model: Path) -> Head:
     learner = _learner(head.learner, model, len(head.features), levels) if head.learner is not None else None
     bounds = _scope(head.helps, head.spares)
     points = bounds if head.corrects is None else _scope(head.corrects, head.exact)
-    return Head(learner, _calibration(head), bounds, points, head.features)
+    return Head(learner, _calibration(head), bounds, points, head.features, head.offset)
 
 
 def _scope(segments: tuple[str, ...], excluded_families: tuple[str, ...]) -> Scope:
@@ -292,30 +308,23 @@ def _group(cut: _Cut | None, name: str, of_run: Rows, models: Rows, leaves: Iter
     return Group(name, rows, len(np.unique(models[rows])), cut.trait, cut.value, yes, no)
 
 
-def _learner(parameters: Mapping[str, Any], model: Path, n_features: int, levels: tuple[float, ...]) -> ResidualQuantiles:
-    import xgboost  # an artifact without trees needs neither xgboost nor scikit-learn
-
-    from vramcast.learner.residual import ResidualQuantiles
-
-    learner = ResidualQuantiles(**_checked_parameters(parameters))
-    if tuple(learner.levels) != levels:
-        raise ValueError(f"the learner's levels are {learner.levels}, its head's {levels}")
+def _learner(parameters: Mapping[str, Any], model: Path, n_features: int, levels: tuple[float, ...]) -> Forest:
+    checked = _checked_parameters(parameters)
+    if tuple(checked.get("levels", levels)) != levels:
+        raise ValueError(f"the learner's levels are {checked['levels']}, its head's {levels}")
     content = _read(model)
     try:
         values = json_value(content, "the model")
         trees.check(values, n_features=n_features, levels=levels, most=MOST_RESIDUAL)
-        learner.booster_ = xgboost.Booster()
-        # Pass on the checked values, not the file: xgboost may parse the file differently (a duplicate key, another
-        # format).
-        learner.booster_.load_model(bytearray(json.dumps(values), "utf-8"))
-    except (xgboost.core.XGBoostError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"{model.name}: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}") from None
-    learner.n_features_in_ = n_features
-    return learner
+    return Forest.of(values, checked, len(levels))
 
 
 def _checked_parameters(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the learner's settings; the trees already exist, so only the levels matter, but all settings are checked."""
+    if unknown := values.keys() - _SETTINGS:
+        raise ValueError(f"the learner has the unknown setting '{min(unknown)[:60]}'")
     found = dict(values)
     for name, value in values.items():
         if name == "levels":

@@ -33,6 +33,7 @@ class Example:
         measured_reserved: None if only the process peak was measured.
         measured_process: Includes the context.
         censored: The measured peaks are lower bounds.
+        at_most: Upper end of the reserved peak of a censored run: the same job is known to run with less.
         optimizer: For tables.
         context: The assumed memory of the process outside the reserved peak, used if no stack's context is known.
         libraries: Libraries that the job uses, see `vramcast.learner.features.parts_of`.
@@ -80,6 +81,7 @@ class Example:
     larger_allocated: int | None = None
     other_cudnn: str = ""
     without_workspaces: int | None = None
+    at_most: int | None = None
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:

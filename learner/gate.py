@@ -17,6 +17,7 @@ import numpy.typing as npt
 from vramcast.learner.conformal import LEVELS, Array, calibrate
 from vramcast.learner.gains import Gain
 from vramcast.learner.model import MATMUL, Scope
+from vramcast.learner.scale import peak_of, residual_of
 from vramcast.learner.table import FEWEST, Folds, Table
 from vramcast.learner.traits import CONVOLUTION
 
@@ -105,8 +106,15 @@ class Losses:
 
 def point_losses(table: Table, medians: Array) -> Losses:
     """Return the relative errors of points: as simulated, and with the learned median."""
-    simulated = np.array([subject.reserved for subject in table.subjects]) + table.contexts
-    return Losses(table, np.abs(simulated / table.measured - 1), np.abs(np.expm1(medians - table.y)), are_points=True)
+    simulated, base = _peaks(table)
+    learned = peak_of(medians, base, table.offset)
+    return Losses(table, np.abs(simulated / table.measured - 1), np.abs(learned / table.measured - 1), are_points=True)
+
+
+def _peaks(table: Table) -> tuple[Array, Array]:
+    """Return the simulated peak of each run, and the one from which its bound starts."""
+    reserved, base = (np.array([getattr(one, name) for one in table.subjects], np.float64) for name in ("reserved", "base"))
+    return reserved + table.contexts, base + table.contexts
 
 
 def bound_losses(table: Table, quantiles: Array, folds: Folds) -> Losses:
@@ -121,7 +129,9 @@ def bound_losses(table: Table, quantiles: Array, folds: Folds) -> Losses:
 
 
 def _pinballs(table: Table, quantiles: Array, folds: Folds) -> Array:
-    """Return the pinball loss of each run's calibrated bounds, the mean over `JUDGED`."""
+    """Return the pinball loss of each run's calibrated bounds, the mean over `JUDGED`; a bound is not below the point."""
+    reserved, base = _peaks(table)
+    points = np.asarray(residual_of(reserved, base, table.offset))
     found, traits = np.zeros(len(table.y)), [subject.traits for subject in table.subjects]
     for known, new in folds:
         of_known = [traits[row] for row in known.tolist()]
@@ -132,7 +142,9 @@ def _pinballs(table: Table, quantiles: Array, folds: Folds) -> Array:
         for rows in alike.values():
             for level in JUDGED:
                 added = calibration.correction(level, traits[rows[0]])
-                found[rows] += pinball(table.y[rows] - quantiles[rows, added.column] - added.value, level) / len(JUDGED)
+                bounds = np.maximum(quantiles[rows, added.column] + added.value, points[rows])
+                nearest = np.clip(bounds, table.low[rows], table.high[rows])  # between two ends, no bound is known to be wrong
+                found[rows] += pinball(nearest - bounds, level) / len(JUDGED)
     return found
 
 

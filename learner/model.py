@@ -1,6 +1,6 @@
 """Application of a trained correction: corrected peaks and bounds for one job.
 
-    reserved = simulated, or base x exp(median residual) where that is nearer on unseen models
+    reserved = simulated, or the base with the median residual (`scale.py`) where that is nearer on unseen models
     process  = the same with the context
     base     = simulated, or simulated with the plans of another cuDNN if those take more
     bound    = the point + a quantile of the possible excess:
@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -27,12 +27,11 @@ from vramcast.learner import sum_quantile
 from vramcast.learner.conformal import MOST_RESIDUAL, Array, Calibration
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES, family_of
+from vramcast.learner.forest import Quantiles
+from vramcast.learner.scale import OFFSET_BYTES, peak_of, residual_of
 from vramcast.learner.stacks import StackContext
-from vramcast.learner.traits import CONVOLUTION, NO_WORSE, Traits
+from vramcast.learner.traits import CONVOLUTION, NO_WORSE, Traits, completed
 from vramcast.tracer.protocol.job_result import UNKNOWN_SHARE
-
-if TYPE_CHECKING:
-    from vramcast.learner.residual import ResidualQuantiles
 
 MATMUL: Final = "matmul"
 CONTEXT_SHARE: Final = "context_share"  # share in the simulated process peak: it scales a residual of the reserved peak down
@@ -78,6 +77,7 @@ class Subject:
         features, traits = example.features, dict(example.traits)
         if not traits and features:  # an example older than traits
             traits = {"operators": family_of(features), "gpu": example.gpu}
+        traits = completed(traits, features)
         return cls(features, example.reserved, traits, example.context, unknown=example.unknown, larger=example.larger or 0)
 
     @property
@@ -106,8 +106,8 @@ class Subject:
 
     @property
     def family_key(self) -> str:
-        """The key of its family within its segment."""
-        return f"{self.segment}|{self.family}"
+        """The key of its family within its segment: the kind of model, and whether it trains."""
+        return " ".join(filter(None, (f"{self.segment}|{self.family}", self.traits.get("mode", ""))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,8 @@ class Scope:
     excluded_families: frozenset[str] = frozenset()
 
     def __contains__(self, subject: Subject) -> bool:
-        return subject.segment in self.segments and subject.family_key not in self.excluded_families
+        keys = {subject.family_key, subject.family_key.partition(" ")[0]}  # the second of artifacts up to schema 5
+        return subject.segment in self.segments and keys.isdisjoint(self.excluded_families)
 
     def __str__(self) -> str:
         but = f", except for {', '.join(sorted(self.excluded_families))}" if self.excluded_families else ""
@@ -158,13 +159,15 @@ class Head:
         bounds: The jobs whose bounds use the learner: it lowers the loss of bounds on unseen models.
         points: The jobs whose point is corrected too: the learner's median is nearer on unseen models.
         names: The features that it reads, in order.
+        offset: Of the residuals' scale, in bytes; 0 in artifacts that are older than it.
     """
 
-    quantiles: ResidualQuantiles | None
+    quantiles: Quantiles | None
     calibration: Calibration
     bounds: Scope = Scope()
     points: Scope = Scope()
     names: tuple[str, ...] = RESERVED_NAMES
+    offset: int = OFFSET_BYTES
 
     def residuals(self, subjects: Sequence[Subject]) -> Array:
         """Return the uncalibrated quantiles of each job's residual, n x levels; 0 where bounds do not use the learner."""
@@ -174,7 +177,7 @@ class Head:
         """Return the point of each job with a context, in bytes."""
         medians = self._predicted(subjects, self.points)[:, self.calibration.levels.index(0.5)]
         return np.array([
-            (subject.base + context) * math.exp(median) if subject in self.points else subject.reserved + context
+            peak_of(median, subject.base + context, self.offset) if subject in self.points else subject.reserved + context
             for subject, context, median in zip(subjects, contexts, medians.tolist(), strict=True)
         ])  # fmt: skip
 
@@ -185,7 +188,7 @@ class Head:
     def _predicted(self, subjects: Sequence[Subject], scope: Scope) -> Array:
         """Return the learner's quantiles of the jobs in a scope, n x levels; 0 for the others."""
         found = np.zeros((len(subjects), len(self.calibration.levels)))
-        rows = [i for i, subject in enumerate(subjects) if subject in scope]
+        rows = [i for i, subject in enumerate(subjects) if subject in scope and subject.features]
         if rows and self.quantiles is not None:
             found[rows] = self.quantiles.predict_quantiles(np.array([subjects[i].row(self.names) for i in rows]))
             if not (np.abs(found) <= MOST_RESIDUAL).all():
@@ -288,10 +291,10 @@ class Learned:
         """Return a part of a bound: the excess over the point, from residuals that are relative to the base."""
         quantiles, base = head.residuals([subject])[0], subject.base + context
         point = head.point(subject, context)
-        least = math.log(point / base)
+        least = float(residual_of(point, base, head.offset))
         wider = _WIDER if self.is_out_of_distribution(subject) else 1.0
         upper = np.array(head.upper(quantiles, sum_quantile.LEVELS.tolist(), self.as_seen(subject.traits), least))
-        return Part(name, base * (np.exp(least + (upper - least) * wider) - math.exp(least)))
+        return Part(name, np.asarray(peak_of(least + (upper - least) * wider, base, head.offset)) - point)
 
     def _bounds(
         self, head: Head, subject: Subject, levels: Sequence[float], point: int, parts: Sequence[Part]
@@ -303,6 +306,16 @@ class Learned:
             BoundAtLevel(point + round(sum_quantile.at(above, level)), one.key, one.n, one.is_promised)
             for level, one in zip(levels, corrections, strict=True)
         ]
+
+    def share_below(self, subject: Subject, size_bytes: int) -> float:
+        """Return the share of jobs like it with a process peak below a size: for sizes below the median, 0.5 at most."""
+        head, context = self.process_head or self.reserved_head, subject.context
+        beside = context if self.process_head is not None else 0
+        column = head.calibration.levels.index(0.5)
+        least = float(residual_of(max(size_bytes - context + beside, 1), subject.base + beside, head.offset))
+        path = head.calibration.groups.path(self.as_seen(subject.traits))
+        score = least - float(head.residuals([subject])[0][column])
+        return min(float(head.calibration.distribution(column, path).below(np.array([score]))[0]), 0.5)
 
     def models_like(self, subject: Subject) -> int:
         """Return the number of measured models in the job's class."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from vramcast.core.units import MIB
 from vramcast.learner import gains
 from vramcast.learner.gains import Gains
 from vramcast.learner.model import Learned
 from vramcast.learner.residual_tree import in_words
+
+_LEVELS: Final = ("0.9", "0.95", "0.98")
 
 
 def card_text(learned: Learned, name: str, facts: Mapping[str, Any]) -> str:
@@ -47,11 +50,17 @@ def card_text(learned: Learned, name: str, facts: Mapping[str, Any]) -> str:
     for peak, head in learned.heads.items():
         lines += ["", f"The trees of the {peak} peak set bounds: {head.bounds}. They correct the point: {head.points}."]
     lines += _of_trees(gains.of_card(card))
-    lines += ["", "## Classes", "", "| peak | class of jobs | models | levels are guaranteed up to |", "|---|---|---:|---:|"]
+    lines += ["", "## Classes", "", f"| peak | class of jobs | models | supported level | {' | '.join(_LEVELS)} |"]
+    lines.append(f"|---|---|---:|---:|{'---|' * len(_LEVELS)}")
     for peak, head in learned.heads.items():
         for group in head.calibration.groups.classes():
+            by_level = card.get("decide", {}).get(peak, {}).get(group.name, {})
+            cells = [
+                f"{100 * math.expm1(by_level[level][2]):+.1f} % {by_level[level][0]}" for level in _LEVELS if level in by_level
+            ]
             n = group.n_models
-            lines.append(f"| {peak} | {in_words(group.name)} | {n} | {n / (n + 1):.3f} |")
+            lines.append(" | ".join([f"| {peak}", in_words(group.name), f"{n}", f"{n / (n + 1):.3f}", *cells]) + " |")
+    lines += ["", "A cell has the bound of a large job at this level, and the one run that sets it."]
     lines += ["", "## Context by stack", ""]
     if learned.contexts:
         lines += ["| stack | libraries | MiB | 90 % between | runs |", "|---|---|---:|---:|---:|"]
@@ -60,7 +69,7 @@ def card_text(learned: Learned, name: str, facts: Mapping[str, Any]) -> str:
                 ends = f"{c.low_bytes / MIB:.0f} to {c.high_bytes / MIB:.0f}"
                 lines.append(f"| {stack} | {libraries or 'none'} | {c.size_bytes / MIB:.0f} | {ends} | {c.n} |")
     else:
-        lines.append("None, because no process peak was measured.")
+        lines.append("None.")
     lines += [
         "",
         "## Limits",

@@ -108,6 +108,11 @@ class ResidualQuantiles(RegressorMixin, BaseEstimator):  # type: ignore[misc,unu
         # increases the error.
         return np.sort(found, axis=1)
 
+    def to_json(self) -> bytes:
+        """Return the trees in xgboost's own JSON."""
+        check_is_fitted(self, "booster_")
+        return bytes(self.booster_.save_raw("json"))
+
     def predict(self, X: Any) -> Array:
         """Return the median of each row, length n."""
         return self.predict_quantiles(X)[:, tuple(self.levels).index(0.5)]

@@ -14,21 +14,24 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from vramcast.learner.traits import ALONE, CONVOLUTION, Traits
+from vramcast.learner.traits import ALONE, Traits
 
 FEWEST_MODELS: Final = 8  # arbitrary: on each side of a cut; the largest of this many residuals is near their 0.9 quantile
 MOST_CUTS: Final = 3  # arbitrary: cuts above a leaf that were found in the data
-# arbitrary: the order. Each cause is something the simulation does not know exactly: a library's choices, the order of
-# shapes, a compiler's choices, values, the timing of several streams. Rare large residuals of one cause would hide the
-# other cuts.
+# arbitrary: the order. Each cause is something the simulation does not know exactly: a library's choices (what cuDNN takes
+# matters if convolutions are much of a job, and depthwise ones have kernels of PyTorch that a cuDNN may replace), the order of
+# shapes, a compiler's choices, values, the timing of several streams. Rare large residuals of one cause would hide the others.
 CAUSES: Final = (
-    ("operators", CONVOLUTION),
+    ("share", "much"),
+    ("mode", "inference"),
+    ("depthwise", "unqueried"),
     ("cudnns", ALONE),
     ("batches", "vary"),
     ("compiled", "yes"),
     ("values", "drawn"),
     ("ranks", "several"),
 )
+_FORMER: Final = (("operators", "convolution"),)  # of artifacts up to schema 5
 FEWEST_OF_CAUSE: Final = 4  # arbitrary: fewer, because these cuts were not chosen by the data
 _LEAST_GAIN: Final = 0.05  # arbitrary: share of a group's loss that a cut must remove
 _LEVELS: Final = (0.75, 0.9, 0.97)  # arbitrary: the upper quantiles that bounds use
@@ -63,13 +66,18 @@ class Group:
         part = self.yes if traits.get(self.trait, "") == self.value else self.no
         return (self,) if part is None else (self, *part.path(traits))
 
+    @property
+    def is_cut_by_cause(self) -> bool:
+        """Return whether its cut is by a known cause of residuals."""
+        return (self.trait, self.value) in CAUSES + _FORMER
+
     def of_class(self, traits: Traits) -> Group:
         """Return the group of all jobs with the same causes: the finest one above the cuts found in the data."""
-        return next(group for group in self.path(traits) if (group.trait, group.value) not in CAUSES)
+        return next(group for group in self.path(traits) if not group.is_cut_by_cause)
 
     def classes(self) -> tuple[Group, ...]:
         """Return the groups that `of_class` returns."""
-        if self.yes is None or self.no is None or (self.trait, self.value) not in CAUSES:
+        if self.yes is None or self.no is None or not self.is_cut_by_cause:
             return (self,)
         return (*self.yes.classes(), *self.no.classes())
 

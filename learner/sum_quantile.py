@@ -15,6 +15,8 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from vramcast.core.errors import UsageError
+
 Array: TypeAlias = npt.NDArray[np.float64]
 
 # arbitrary: cells of probability, finer where bounds are needed; a part's value in a cell is the one at the cell's upper
@@ -65,5 +67,17 @@ def joined(parts: Sequence[Array]) -> Array:
 
 
 def at(part: Array, level: float) -> float:
-    """Return a part's quantile at any level: that of the next of `LEVELS`, or of the last."""
+    """Return a part's quantile at any level: that of the next of `LEVELS`, or of the last.
+
+    Raises:
+        UsageError: The level is not in (0, 1).
+    """
+    if not 0 < level < 1:
+        raise UsageError(f"level is {level}: it must be between 0 and 1, for example 0.9.")
     return float(part[min(int(np.searchsorted(LEVELS, level * (1 - _ROUNDING))), len(LEVELS) - 1)])
+
+
+def share_up_to(part: Array, size: float) -> float:
+    """Return the highest of `LEVELS` with a quantile of at most a size; 0 if the size is below all."""
+    place = int(np.searchsorted(np.round(part), size, side="right"))
+    return float(LEVELS[place - 1]) if place else 0.0

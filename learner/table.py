@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,8 +17,12 @@ from vramcast.core.units import gib
 from vramcast.learner import stacks, sum_quantile
 from vramcast.learner.conformal import Array
 from vramcast.learner.examples import Example
+from vramcast.learner.intervals import placed
 from vramcast.learner.model import PROCESS_NAMES, RESERVED_NAMES, Subject
+from vramcast.learner.residual_tree import CAUSES
+from vramcast.learner.scale import OFFSET_BYTES, residual_of
 from vramcast.learner.stacks import StackContext
+from vramcast.learner.traits import Traits
 
 Folds: TypeAlias = list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
 FEWEST: Final = 30  # arbitrary: models that are needed to learn about process peaks, or to judge a learner
@@ -25,22 +30,32 @@ FEWEST: Final = 30  # arbitrary: models that are needed to learn about process p
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Examples of one peak as arrays. A row's residual is log(measured / base).
+    """Examples of one peak as arrays; `scale` defines a row's residual, and `intervals` where one lies between two ends.
 
-    X has no columns if some example has no features: such a set can calibrate, but not train, a correction.
+    X is zero in the rows without features: they can calibrate, but not train, a correction.
     """
 
     examples: tuple[Example, ...]
     subjects: tuple[Subject, ...]
     names: tuple[str, ...]
     X: Array
+    has_features: npt.NDArray[np.bool_]
     y: Array
+    low: Array
+    high: Array
     measured: Array
     contexts: Array
     groups: npt.NDArray[np.str_]
     censored: npt.NDArray[np.bool_]
     segments: npt.NDArray[np.str_]
     weights: Array
+    offset: int
+
+    @property
+    def can_teach(self) -> npt.NDArray[np.bool_]:
+        """The rows from which trees may learn."""
+        found: npt.NDArray[np.bool_] = self.has_features & ((self.low == self.high) | self.censored)
+        return found
 
 
 def subject_of(example: Example, contexts: Mapping[str, StackContext]) -> Subject:
@@ -52,9 +67,13 @@ def subject_of(example: Example, contexts: Mapping[str, StackContext]) -> Subjec
     return replace(subject, context=known.size_bytes, beside=beside, is_measured=True)
 
 
-def table_of(examples: Sequence[Example], contexts: Mapping[str, StackContext]) -> Table:
+def table_of(examples: Sequence[Example], contexts: Mapping[str, StackContext], offset: int = OFFSET_BYTES) -> Table:
     """Return the examples whose reserved peak is known, or follows from the process peak; each group has the same weight.
 
+    Args:
+        examples: The examples.
+        contexts: Contexts by stack.
+        offset: Of the residuals' scale, in bytes.
     Raises:
         DatasetError: There are none.
     """
@@ -68,10 +87,12 @@ def table_of(examples: Sequence[Example], contexts: Mapping[str, StackContext]) 
             f"{high} in {len(offsets)} runs, where one size of some 100 to 600 MiB is expected. Is the batch, the unit or the "
             "column of the peak wrong? If they are right, add runs of each card and software, or the reserved peak."
         )
-    return _table(usable, contexts, RESERVED_NAMES)
+    return _table(usable, contexts, RESERVED_NAMES, offset)
 
 
-def process_table_of(examples: Sequence[Example], contexts: Mapping[str, StackContext]) -> Table | None:
+def process_table_of(
+    examples: Sequence[Example], contexts: Mapping[str, StackContext], offset: int = OFFSET_BYTES
+) -> Table | None:
     """Return the examples whose process peak was measured on a stack with a known context; None: there are too few."""
     usable = [
         (example, example.measured_process, context)
@@ -79,29 +100,50 @@ def process_table_of(examples: Sequence[Example], contexts: Mapping[str, StackCo
         if example.measured_process is not None and (context := stacks.context_of(example, contexts)) is not None
     ]
     groups = {example.group for example, _, _ in usable if not example.censored}
-    return _table(usable, contexts, PROCESS_NAMES) if len(groups) >= FEWEST else None
+    return _table(usable, contexts, PROCESS_NAMES, offset) if len(groups) >= FEWEST else None
 
 
-def _table(usable: Sequence[tuple[Example, int, int]], contexts: Mapping[str, StackContext], names: tuple[str, ...]) -> Table:
+def _table(
+    usable: Sequence[tuple[Example, int, int]], contexts: Mapping[str, StackContext], names: tuple[str, ...], offset: int
+) -> Table:
     """Return the table of (example, measured, context); residuals are relative to the base plus the context."""
     chosen = tuple(example for example, _, _ in usable)
     subjects = tuple(subject_of(example, contexts) for example in chosen)
     measured, beside = (np.array([one[place] for one in usable], np.float64) for place in (1, 2))
+    base = np.array([subject.base for subject in subjects]) + beside
     counts = Counter(example.group for example in chosen)
-    has_features = all(example.features for example in chosen)
+    weights = np.array([1.0 / counts[example.group] for example in chosen])
+    most = np.array([math.inf if one.at_most is None else one.at_most for one in chosen])
+    is_open = np.array([one.censored and one.at_most is None for one in chosen])
+    low = np.asarray(residual_of(measured, base, offset))
+    high = np.where(is_open, math.inf, np.maximum(np.where(np.isinf(most), low, residual_of(most, base, offset)), low))
     return Table(
         chosen,
         subjects,
         names,
-        np.array([subject.row(names) for subject in subjects]) if has_features else np.zeros((len(chosen), 0)),
-        np.log(measured / (np.array([subject.base for subject in subjects]) + beside)),
+        np.array([subject.row(names) if subject.features else [0.0] * len(names) for subject in subjects]),
+        np.array([bool(subject.features) for subject in subjects]),
+        _placed(low, high, weights, [subject.traits for subject in subjects]),
+        low,
+        high,
         measured,
         beside,
         np.array([example.group for example in chosen]),
-        np.array([example.censored for example in chosen]),
+        is_open,
         np.array([subject.segment for subject in subjects]),
-        np.array([1.0 / counts[example.group] for example in chosen]),
+        weights,
+        offset,
     )
+
+
+def _placed(low: Array, high: Array, weights: Array, traits: Sequence[Traits]) -> Array:
+    """Return the residual of each row; one between two ends is where those of its class are."""
+    classes = [tuple(traits_of_row.get(trait) == value for trait, value in CAUSES) for traits_of_row in traits]
+    found = low.copy()
+    for own in sorted(set(classes)):
+        rows = np.array([one == own for one in classes])
+        found[rows] = placed(low[rows], high[rows], weights[rows])
+    return found
 
 
 def folds_of(table: Table, folds: int, seed: int) -> Folds:

@@ -20,6 +20,7 @@ from vramcast.learner.residual import ResidualQuantiles
 from vramcast.learner.table import Folds, Table, folds_of, n_models_by_trait, process_table_of, table_of
 
 FOLDS: Final = 5  # arbitrary: more folds make each learner slightly better, and training proportionally longer
+DECIDED: Final = (0.9, 0.95, 0.98)  # arbitrary: levels that people say
 _MEDIAN: Final = LEVELS.index(0.5)
 
 
@@ -40,16 +41,22 @@ class CrossFitted:
 
 def cross_fitted(table: Table, parameters: Mapping[str, Any], *, folds: int = FOLDS, seed: int = 0) -> CrossFitted:
     """Return the quantiles of each row by a learner that has not seen the row's group."""
-    rows = folds_of(table, folds, seed) if table.X.shape[1] else []
+    can_learn = len(set(table.groups[table.can_teach & ~table.censored].tolist())) > folds
+    rows = folds_of(table, folds, seed) if can_learn else []
     learners = {fold: fitted(table, known, parameters, seed) for fold, (known, _) in enumerate(rows)}
     quantiles = np.zeros((len(table.y), len(LEVELS)))
     for fold, (_, new) in enumerate(rows):
         quantiles[new] = learners[fold].predict_quantiles(table.X[new])
+    quantiles[~table.has_features] = 0.0
     return CrossFitted(quantiles, rows, learners)
 
 
 def fitted(table: Table, rows: Any, parameters: Mapping[str, Any], seed: int) -> ResidualQuantiles:
-    """Return a learner trained on these rows."""
+    """Return a learner trained on those of these rows that have features and no second end.
+
+    The ends of a residual depend on the size of the card, so that trees would learn from them how cards were chosen.
+    """
+    rows = rows[table.can_teach[rows]]
     learner = ResidualQuantiles(random_state=seed, **parameters)
     return learner.fit(table.X[rows], table.y[rows], sample_weight=table.weights[rows], censored=table.censored[rows])
 
@@ -77,7 +84,7 @@ def train(
         tables["process"] = of_process
     trained = {peak: _head(one, chosen, folds, seed) for peak, one in tables.items()}
     X = table.X[~table.censored]
-    ranges = {name: (float(X[:, i].min()), float(X[:, i].max())) for i, name in enumerate(NAMES) if X.shape[1]}
+    ranges = {name: (float(X[:, i].min()), float(X[:, i].max())) for i, name in enumerate(NAMES) if table.has_features.all()}
     card = {
         "runs": len(table.y),
         "groups": len(set(table.groups.tolist())),
@@ -87,6 +94,7 @@ def train(
         "parameters": chosen,
         "by": {peak: _errors_by(one, trained[peak].corrected) for peak, one in tables.items()},
         "trees": {peak: to_plain(one.gains) for peak, one in trained.items()},
+        "decide": {peak: _deciding(one, trained[peak].head.calibration) for peak, one in tables.items()},
     }
     heads = {peak: one.head for peak, one in trained.items()}
     return Learned(heads["reserved"], heads.get("process"), contexts, ranges, n_models_by_trait(table), card)
@@ -123,7 +131,18 @@ def _head(table: Table, parameters: Mapping[str, Any], folds: int, seed: int) ->
     learner = fitted(table, np.arange(len(table.y)), parameters, seed) if is_used else None
     levels = LEVELS if learner is not None else (0.5,)  # without a learner all quantiles are 0
     calibration = _calibrated(table, levels, fit.quantiles[:, : len(levels)])
-    return _Trained(Head(learner, calibration, bounded, corrected, table.names), errors, gains)
+    return _Trained(Head(learner, calibration, bounded, corrected, table.names, table.offset), errors, gains)
+
+
+def _deciding(table: Table, calibration: Calibration) -> dict[str, dict[str, list[Any]]]:
+    """Return, by class and level, the run that alone sets the bound, its residual, and the bound's."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for group in calibration.groups.classes():
+        traits = table.subjects[int(group.rows[0])].traits
+        for level, one in zip(DECIDED, calibration.corrections(DECIDED, traits), strict=True):
+            row = int(np.argmin(np.abs(calibration.scores[:, one.column] - one.value)))
+            found.setdefault(group.name, {})[f"{level:g}"] = [table.examples[row].id, float(table.y[row]), one.value]
+    return found
 
 
 def _calibrated(table: Table, levels: Sequence[float], quantiles: Array) -> Calibration:
@@ -140,11 +159,11 @@ def recalibrated(learned: Learned, examples: Sequence[Example]) -> Learned:
         DatasetError: No example can be used.
     """
     contexts = {**learned.contexts, **stacks.learn(examples)}
-    table = table_of(examples, contexts)
+    table = table_of(examples, contexts, learned.reserved_head.offset)
     reserved, corrected = _again(learned.reserved_head, table)
     errors = {"reserved": _errors_by(table, corrected)}
     process = learned.process_head
-    if process is not None and (of_process := process_table_of(examples, contexts)) is not None:
+    if process is not None and (of_process := process_table_of(examples, contexts, process.offset)) is not None:
         process, corrected = _again(process, of_process)
         errors["process"] = _errors_by(of_process, corrected)
     card = {

@@ -30,6 +30,8 @@ MEANINGS: Final[dict[str, str]] = _TABLE["meanings"]
 NO_WORSE: Final = {(trait, value): other for trait, pairs in _TABLE["no_worse"].items() for value, other in pairs.items()}
 CONVOLUTION: Final = "convolution"
 ALONE: Final = "alone"
+_CONVOLUTIONS: Final = (Kind.CONVOLUTION, Kind.CONVOLUTION_BACKWARD)
+_LITTLE: Final = 0.05  # arbitrary: the patch embedding of a vision transformer is below, every network of convolutions above
 _SOFTMAXES_OF_A_LOSS: Final = 2  # spec: torch 2.11, cross_entropy: log_softmax, and its gradient
 _SMALL_SHARE: Final = 0.02  # arbitrary: share of the reserved peak
 _SIZES: Final = ((256 * MIB, "below 256 MiB"), (GIB, "below 1 GiB"), (4 * GIB, "below 4 GiB"))  # arbitrary
@@ -53,6 +55,7 @@ def traits_of(
     without_workspaces: int | None = None,
     larger: int | None = None,
     is_unlike: bool = False,
+    is_old: bool = False,
 ) -> dict[str, str]:
     """Return the traits of one job, each of `MEANINGS`.
 
@@ -70,16 +73,21 @@ def traits_of(
         without_workspaces: Its reserved peak without the workspaces of convolutions, in bytes; None: it has none.
         larger: Its reserved peak with the plans of a second cuDNN, in bytes; None: no second one was queried.
         is_unlike: `asked_cudnn` prefers other engines than the stack's, or none chose.
+        is_old: The stack's cuDNN cannot be queried.
     """
-    operators = _operators(trace)
+    kinds, share = _operators(trace)
+    operators = kind_of(kinds.keys(), kinds.get(Kind.SOFTMAX, 0))
+    convolutions = _convolutions(trace) if operators == CONVOLUTION else "none"
     ledger, seen = trace.ledger, trace.header.get(CIRCUMSTANCES, {})
     retries = trace.header.get("peaks", {}).get("retries", 0)
     return {
         "operators": operators,
-        "convolutions": _convolutions(trace) if operators == CONVOLUTION else "none",
+        "convolutions": convolutions,
+        **of_convolutions(convolutions, share, is_old=is_old),
         "cudnns": ALONE if operators == CONVOLUTION and is_unlike else "one",
         **of_plans(reserved, without_workspaces if operators == CONVOLUTION else None, larger),
         "plans": _plans(operators, stack, asked_cudnn),
+        "mode": "training" if (trace.phase == Phase.BACKWARD).any() else "inference",
         "compiled": "yes" if any(operator.is_compiled for operator in trace.operators) else "no",
         "values": "drawn" if any(entry.kind in _DRAWN for entry in ledger) else "known",
         "batches": "vary" if batches_vary or _steps_vary(trace) else "alike",
@@ -92,6 +100,21 @@ def traits_of(
         "precision": _precision(str(seen.get("precision", "fp32"))),
         "tracer": tracer,
         "gpu": gpu,
+    }
+
+
+def completed(traits: Traits, features: Mapping[str, float]) -> dict[str, str]:
+    """Return the traits of an example, with those that are younger than it: from its features, or else the harder ones."""
+    found = dict(traits)
+    if "share" in found or not found:
+        return found
+    convolutions = found.get("convolutions", "plain" if found.get("operators") == CONVOLUTION else "none")
+    share = sum(features.get(f"bytes_{kind.name.lower()}", 1.0) for kind in _CONVOLUTIONS)
+    is_training = not features or features["optimizer_states"] > 0 or features["peak_gradient_share"] > 0
+    return {
+        **found,
+        **of_convolutions(convolutions, share, is_old=found.get("plans") == "other"),
+        "mode": "training" if is_training or features["peak_in_backward"] > 0 else "inference",
     }
 
 
@@ -115,15 +138,30 @@ def kind_of(kinds: Collection[Kind], softmaxes: float) -> str:
     return "attention" if Kind.ATTENTION in kinds or softmaxes > _SOFTMAXES_OF_A_LOSS else "dense"
 
 
-def _operators(trace: Trace) -> str:
-    """Return the kind of the job by the blocks of its second step, or its only one."""
+def of_convolutions(convolutions: str, share: float, *, is_old: bool) -> dict[str, str]:
+    """Return the traits that follow from a job's convolutions.
+
+    Args:
+        convolutions: The trait of that name.
+        share: Share of convolutions in the bytes that its step requests.
+        is_old: The cuDNN of the job's stack cannot be queried.
+    """
+    return {
+        "share": "none" if convolutions == "none" else "little" if share < _LITTLE else "much",
+        "depthwise": "none" if convolutions != "depthwise" else "unqueried" if is_old else "queried",
+    }
+
+
+def _operators(trace: Trace) -> tuple[dict[Kind, int], float]:
+    """Return the blocks of each kind in the second step, or the only one, and the share of convolutions in their bytes."""
     step = min(1, int(trace.step.max(initial=0)))
-    rows = (trace.action == Action.ALLOC) & (trace.step == step) & (trace.operator >= 0)
-    numbers, counts = np.unique(trace.operator[rows], return_counts=True)
-    blocks = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
-    kinds = {trace.operators[number].kind for number in blocks}
-    softmaxes = sum(count for number, count in blocks.items() if trace.operators[number].kind is Kind.SOFTMAX)
-    return kind_of(kinds, softmaxes)
+    rows = np.flatnonzero((trace.action == Action.ALLOC) & (trace.step == step))
+    kinds = np.array([*(operator.kind for operator in trace.operators), Kind.OTHER])[trace.operator[rows]]
+    found, counts = np.unique(kinds[trace.operator[rows] >= 0], return_counts=True)
+    of_them = np.isin(kinds, _CONVOLUTIONS)
+    total = float(trace.size_bytes[rows].sum()) or 1.0
+    share = float(trace.size_bytes[rows[of_them]].sum()) / total
+    return dict(zip(map(Kind, found.tolist()), counts.tolist(), strict=True)), share
 
 
 def _convolutions(trace: Trace) -> str:

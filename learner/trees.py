@@ -1,4 +1,4 @@
-"""Validation of xgboost's JSON of a model before xgboost sees it, because xgboost follows a child's index unchecked."""
+"""Validation of xgboost's JSON of a model before it is used: `forest.py` follows a child's number unchecked."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ def check(model: Any, *, n_features: int, levels: Sequence[float], most: float) 
         ValueError: The model is invalid; the message gives the reason.
     """
     learner = from_plain(dict, from_plain(dict, model, "the model")["learner"], "learner")
+    if len(numbers(model["version"], "version", 0, _MOST_NODES, int)) != 3:
+        raise ValueError("its version is not three numbers")
     shape = from_plain(dict, learner["learner_model_param"], "learner_model_param")
     objective = from_plain(dict, learner["objective"], "objective")
     booster = from_plain(dict, learner["gradient_booster"], "gradient_booster")

@@ -27,8 +27,7 @@ from benchmarks.accuracy.shipped import permissive
 from benchmarks.accuracy.tools import TOOLS, tool_runs
 from benchmarks.tables import table
 from vramcast.core.units import GIB
-from vramcast.estimates.bounds.learned import SHIPPED, LearnedBound, load, named
-from vramcast.estimates.bounds.public import PublicBound
+from vramcast.estimates.bounds.learned import SHIPPED, bound_of, load, named
 from vramcast.hardware.cards import device
 from vramcast.hardware.context import Context
 from vramcast.learner import cross_validation, examples, stacks
@@ -47,15 +46,17 @@ Class = tuple[str, Callable[[Example], bool]]
 
 
 def _is(trait: str, *values: str) -> Callable[[Example], bool]:
-    return lambda example: example.traits.get(trait) in values
+    return lambda example: Subject.of(example).traits.get(trait) in values
 
 
 def _of_no_cause(example: Example) -> bool:
-    return not any(example.traits.get(trait) == value for trait, value in CAUSES)
+    traits = Subject.of(example).traits
+    return not any(traits.get(trait) == value for trait, value in CAUSES)
 
 
 CLASSES: Final[tuple[Class, ...]] = (
-    ("convolutions", _is("operators", "convolution")),
+    ("convolutions in training", lambda example: _is("share", "much")(example) and _is("mode", "training")(example)),
+    ("convolutions in inference", lambda example: _is("share", "much")(example) and _is("mode", "inference")(example)),
     ("batches which vary", _is("batches", "vary")),
     ("compiled", _is("compiled", "yes")),
     ("several ranks", _is("ranks", "several")),
@@ -111,23 +112,12 @@ def served(name: str, learned: Learned, levels: Sequence[float]) -> list[Scored]
     for one in found:
         run = cross_validation.scored_of(one, None, (), contexts=contexts)
         if run is not None:
-            bound, card = _served(one, learned), device(one.gpu)
+            bound, card = bound_of(one, learned), device(one.gpu)
             size_bytes = stacks.context_of(one, contexts) or 0
             known = Context(size_bytes, size_bytes, size_bytes, "measured runs", assumed=False)
             bounds = {level: bound.quantile(level, card, known) for level in levels}
             runs.append(replace(run, bounds=bounds, ran_at=None, died_at=None))
     return runs
-
-
-def _served(example: Example, learned: Learned) -> PublicBound | LearnedBound:
-    """Return the default bound of a run."""
-    unknown = ("",) * example.unknown
-    libraries = frozenset(example.libraries)
-    rule = PublicBound(example.reserved, libraries, unknown)
-    if learned.lacks(example.traits):
-        return rule
-    at_least = rule if rule.knows_more else None
-    return LearnedBound(SHIPPED, learned, Subject.of(example), example.libraries, example.torch, unknown, at_least)
 
 
 def with_margin(runs: Iterable[Scored], level: float, factor: float) -> list[Scored]:

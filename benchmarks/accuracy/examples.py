@@ -1,7 +1,7 @@
 """Public measured runs as examples to learn from: traces each job once and stores its features in build/accuracy/.
 
     python -m benchmarks.accuracy.examples SET [--limit N] [--shuffled] [--jobs 2]
-                                                                 SET: xmem, timm, cnn, mlp, transformer, real
+                                                                 SET: xmem, further, timm, cnn, mlp, transformer, real
     python -m benchmarks.accuracy.examples SET [--scripts FOLDER]          SET: golf, titan, qlora, nanovlm
 
 Existing examples are not traced again; delete build/accuracy/examples-SET.jsonl after a change of the tracer. The sets of the
@@ -48,10 +48,19 @@ _CHUNK: Final = 40  # arbitrary: cases per process; results are written after ea
 
 def xmem_cases() -> list[Case]:
     """Return xMem's rows; `ground` refers to the reserved peak."""
+    return _of_xmem("xmem", xmem.cases())
+
+
+def xmem_further_cases() -> list[Case]:
+    """Return xMem's further rows."""
+    return _of_xmem("further", xmem.further_cases())
+
+
+def _of_xmem(name: str, cases: list[Case]) -> list[Case]:
     return [
         replace(
             case,
-            name=f"xmem {number} {case.name}",
+            name=f"{name} {number} {case.name}",
             facts={
                 **case.facts,
                 "group": case.facts["model"],
@@ -60,7 +69,7 @@ def xmem_cases() -> list[Case]:
                 "censored": case.facts["real_oom"],
             },
         )
-        for number, case in enumerate(xmem.cases())
+        for number, case in enumerate(cases)
     ]
 
 
@@ -155,6 +164,7 @@ def real_cases() -> list[Case]:
 
 SETS: dict[str, Callable[[], list[Case]]] = {
     "xmem": xmem_cases,
+    "further": xmem_further_cases,
     "timm": timm_cases,
     "cnn": cnn_cases,
     "mlp": mlp_cases,
@@ -259,6 +269,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     # transformers 4.51 comes first for xMem's rows: the worker finds it on the inherited path.
-    packages = xmem.TRANSFORMERS if "xmem" in sys.argv and xmem.TRANSFORMERS.is_dir() else None
+    packages = xmem.TRANSFORMERS if {"xmem", "further"} & {*sys.argv} and xmem.TRANSFORMERS.is_dir() else None
     with mock.patch.dict(os.environ, {"PYTHONPATH": python_path(packages)}):
         main()

@@ -3,9 +3,10 @@
     python -m benchmarks.accuracy.shipped [--out models/default]    # from the runs in shipped_runs.jsonl
     python -m benchmarks.accuracy.shipped --collect                 # first takes over the sets that were traced since
 
-`--collect` reads what `benchmarks.accuracy.examples SET`, `benchmarks.accuracy.logs.tabled` and `benchmarks.repeats SOURCE`
-left in build/accuracy. A set that is not there keeps its runs in the file. Of parameter-golf's runs the file has only
-residuals and classes, taken from the artifact of commit 972935cb: their sizes are nominal.
+`--collect` reads what `benchmarks.accuracy.examples SET`, `benchmarks.accuracy.logs.tabled`, `benchmarks.repeats SOURCE` and
+`benchmarks.accuracy.timm_edges --half calibration` left in build/accuracy. A set that is not there keeps its runs in the file.
+Of parameter-golf's runs the file has only residuals and classes, taken from the artifact of commit 972935cb: their sizes are
+nominal. Allocated peaks are no evidence for reserved ones, and stay out.
 
 It learns only from public runs whose licence lets the result be distributed: GPUMemNet's, timm's and CARMA's are used only for
 evaluation (`benchmarks.accuracy.bounds`). It learns the error of first principles by the class of a job; it does not correct
@@ -20,12 +21,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from benchmarks.accuracy import timm_edges
 from benchmarks.accuracy.examples import path_of
 from benchmarks.accuracy.runner import BUILD, ROOT
 from benchmarks.measured.measured_run import runs_of
 from benchmarks.repeats.results import kept
 from vramcast.core.plain import from_plain
-from vramcast.core.units import GIB
 from vramcast.learner import artifact, examples, model_cards, training
 from vramcast.learner.examples import Example
 from vramcast.learner.model import Learned
@@ -46,6 +47,8 @@ class Source:
 
     def traced(self) -> list[Example]:
         """Return the runs of the set that were traced here, without those that a screen leaves out."""
+        if self.name == "edges":
+            return list(timm_edges.evidence())
         if path_of(self.name).exists():
             return examples.read(path_of(self.name))[0]
         results = kept(BUILD / f"repeats-{self.name}.jsonl")
@@ -55,6 +58,7 @@ class Source:
 
 SOURCES: Final = (
     Source("xmem", "Stone-ResearchLife/xMem (Jiabo Shi)", "MIT", "NVML less its first sample: reserved; torch 2.6"),
+    Source("further", "Stone-ResearchLife/xMem, further runs", "MIT", "as above"),
     Source("golf", "openai/parameter-golf, logs", "MIT", "PyTorch's reserved peak, as printed; only residuals are kept"),
     Source("modded", "KellerJordan/modded-nanogpt, logs of records", "MIT", "PyTorch's reserved peak, as printed; 8 x H100"),
     Source("titan", "pytorch/torchtitan, logs in commit messages and tables", "BSD-3-Clause", "PyTorch's reserved peak"),
@@ -65,8 +69,13 @@ SOURCES: Final = (
         "MIT, BSD-3-Clause, Apache-2.0",
         "PyTorch's reserved peak, nanoVLM's allocated peak; simulated in earlier sessions",
     ),
-    Source("nanovlm", "huggingface/nanoVLM, table of its README", "Apache-2.0", "PyTorch's allocated peak"),
-    Source("super_resolution", "the-database/traiNNer-redux", "Apache-2.0", "PyTorch's allocated peak; torch 2.5"),
+    Source("milabench", "mila-iqia/milabench, training staircases", "MIT", "the device's peak; torch 2.6"),
+    Source(
+        "edges",
+        "huggingface/pytorch-image-models, largest batches",
+        "Apache-2.0",
+        "two ends of the process peak; half of the models",
+    ),
 )
 
 
@@ -80,42 +89,20 @@ def collect() -> list[Example]:
     stored = permissive()
     found = []
     for source in SOURCES:
-        traced = [run for one in source.traced() for run in with_alone(bare(one, source.name))]
-        found += traced or [one for one in stored if one.stack == source.name]
+        traced = [run for one in source.traced() for run in with_alone(of_set(one, source.name))]
+        found += traced or [one for one in stored if one.id.split(" ")[0] == source.name]
+    found = [one for one in found if one.measured_process or one.measured_reserved not in (None, one.measured_allocated)]
     RUNS.unlink(missing_ok=True)
     examples.append(found, RUNS)
     return found
 
 
-def _of_reserved(example: Example) -> Example:
-    """Return an example with only a measured allocated peak as one of that peak: the allocator's part errs alike."""
-    if example.measured_reserved is not None or example.measured_allocated is None:
-        return example
-    larger = example.larger_allocated
-    return replace(
-        example,
-        reserved=example.allocated,
-        measured_reserved=example.measured_allocated,
-        larger=None if larger is None else max(larger, example.allocated),
-        ran_at=None,
-        died_at=None,
-    )
-
-
-def bare(example: Example, name: str) -> Example:
-    """Return an example of a set without features: with so few models, trees would memorize them."""
-    example = _of_reserved(example)
-    card_bytes = example.card_bytes or round(example.features.get("card_gib", 0) * GIB)
-    group = example.group.rpartition("/")[2].lower() if name == "xmem" else example.group
-    return replace(
-        example,
-        id=f"{name} {example.id}",
-        group=group,
-        stack=name,
-        features={},
-        unknown=int(example.features.get("unknown", 0)),
-        card_bytes=card_bytes,
-    )
+def of_set(example: Example, name: str) -> Example:
+    """Return an example under the name of its set, which with its card is a stack; one network is one model in all sets."""
+    stack = name if example.measured_process is None else f"{name} {example.gpu}"
+    group = example.group.rpartition("/")[2].lower()
+    features = {name: float(f"{value:.6g}") for name, value in example.features.items()}
+    return replace(example, id=f"{name} {example.id}", group=group, stack=stack, features=features)
 
 
 def with_alone(example: Example) -> list[Example]:
@@ -140,8 +127,8 @@ def with_alone(example: Example) -> list[Example]:
 
 
 def trained(found: Sequence[Example]) -> Learned:
-    """Return the artifact of these examples."""
-    return training.train(found)
+    """Return the artifact of these examples; their contexts, of whole devices, are left out."""
+    return replace(training.train(found), contexts={})
 
 
 def main() -> None:
@@ -150,15 +137,17 @@ def main() -> None:
     parser.add_argument("--out", default=str(ROOT / "models" / "default"))
     parser.add_argument("--collect", action="store_true", help="take over the sets that were traced since")
     options = parser.parse_args()
-    found = collect() if options.collect else permissive()
+    if options.collect:
+        collect()
+    found = permissive()
     learned = trained(found)
-    runs = Counter(one.stack for one in found if one.traits.get("cudnns") != ALONE)
+    runs = Counter(one.id.split(" ")[0] for one in found if one.traits.get("cudnns") != ALONE)
     facts = {
         source.of: f"{runs[source.name]} runs, {source.licence}; {source.measured}" for source in SOURCES if runs[source.name]
     }
     facts["runs with the plans of two cuDNNs"] = "count twice: with both, and with those of the newer one alone"
     facts["each job"] = "run here on the null GPU, without a GPU"
-    facts["process peaks"] = "none: contexts come from vramcast's own table"
+    facts["contexts"] = "none, because devices were measured, with what drivers withhold: they come from vramcast's own table"
     artifact.save(learned, options.out, model_cards.card_text(learned, "default", facts))
     print(f"{options.out}: {learned.card['runs']} runs of {learned.card['groups']} models")
 

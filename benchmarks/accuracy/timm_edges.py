@@ -36,7 +36,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 
 import torch
@@ -50,8 +50,15 @@ from benchmarks.repeats.packages import packages
 from benchmarks.tables import table
 from vramcast.core.errors import VramcastError
 from vramcast.core.files import digest
+from vramcast.core.plain import from_plain, to_plain
+from vramcast.estimates.bounds.learned import SHIPPED, bound_of, load, named
+from vramcast.estimates.learner_input import observed
 from vramcast.hardware.cards import device
+from vramcast.hardware.context import LIBRARIES, context_bytes
 from vramcast.hardware.device import Device
+from vramcast.learner.examples import Example
+from vramcast.learner.intervals import between
+from vramcast.learner.model import Learned
 
 REPOSITORY: Final = "huggingface/pytorch-image-models"
 RESULTS: Final = BUILD / "timm-edges.jsonl"
@@ -72,6 +79,11 @@ _MOST_INDEXED: Final = 2**31 - 1  # spec: of 32 bits
 # the largest batch of each file; the others begin with 1024
 FIRST_BATCHES: Final = {("rtx pro 6000 max-q", "2.9.1", "nchw"): 2048, ("rtx4090", "2.4.0", "nhwc"): 512}
 _SMALL_SHARE: Final = 0.8  # arbitrary: of a card; releases of torch differ by less in a job's memory
+# arbitrary: a batch that failed at less than half of the card by the estimate failed for another reason: no measured run takes
+# twice its estimate, and some kernels end at 2 ** 31 elements
+_OTHER_REASON: Final = 2.0
+_CUDA_MAJOR: Final = 12  # spec: of both releases of torch
+_FEW: Final = 0.9
 _MOST_CALLED_FITS, _MOST_UNCERTAIN = 0.01, 0.1  # arbitrary: the shares to aim at
 PRECISIONS: Final = {"amp": "amp-fp16", "amp_bf16": "amp-bf16", "bf16": "bf16"}
 
@@ -250,6 +262,7 @@ def judged(edge: Edge, batch: int) -> dict[str, Any]:
         "context": found.context.bytes,
         "runs": min(found.process, found.min_feasible or found.process) <= edge.device.total_bytes,
         "seconds": round(time.perf_counter() - started, 1),
+        "example": to_plain(observed(found)),
     }
 
 
@@ -257,6 +270,25 @@ def result_of(edge: Edge) -> dict[str, Any]:
     """Return an edge with its two verdicts."""
     batches = {"ran": edge.ran_batch, "failed": edge.failed_batch}
     return {"key": key_of(edge), **asdict(edge), **{which: judged(edge, batch) for which, batch in batches.items()}}
+
+
+# ------------------------------------------------------------------------------------------------ evidence
+def edge_in(line: dict[str, Any]) -> Edge:
+    """Return the edge of a result."""
+    return Edge(**{field.name: line[field.name] for field in fields(Edge)})
+
+
+def evidence(half: str = HALVES[0]) -> Iterator[Example]:
+    """Yield the failed batch of each edge of a half of the models, with the ends of its reserved peak."""
+    for line in kept():
+        edge = edge_in(line)
+        if edge.half != half or "none" in (line["ran"]["verdict"], line["failed"]["verdict"]):
+            continue
+        ran, failed = (from_plain(Example, line[which]["example"], line["key"]) for which in ("ran", "failed"))
+        found = between(ran, failed, edge.device.total_bytes - failed.context)
+        if (found.measured_reserved or 0) > _OTHER_REASON * failed.reserved:
+            continue
+        yield replace(found, id=line["key"], group=edge.model, family="timm", facts={"model": edge.model})
 
 
 # ------------------------------------------------------------------------------------------------ summary
@@ -319,6 +351,27 @@ def summary(lines: Iterable[dict[str, Any]]) -> str:
     return f"{table(columns, rows)}\n\n{left}\n{widths(groups['all'])}"
 
 
+def rejudged(line: dict[str, Any], learned: Learned) -> dict[str, Any]:
+    """Return a result with the verdicts that another artifact gives on the same traces."""
+    card, found = CARDS[line["card"]], dict(line)
+    for which in ("ran", "failed"):
+        one = line[which]
+        if one["verdict"] == "none":
+            continue
+        example = from_plain(Example, one["example"], line["key"])
+        context = context_bytes(card, _CUDA_MAJOR, set(example.libraries) & set(LIBRARIES), torch=line["torch"])
+        bound = bound_of(example, learned)
+        levels = (bound.support.default_level, _FEW)
+        bounds = [max(bound.quantile(level, card, context), one["need"]) for level in levels]
+        verdicts = [
+            "does not fit" if one["verdict"] == "does not fit" else "fits" if size <= card.total_bytes else "uncertain"
+            for size in bounds
+        ]
+        found[which] = {**one, "verdict": verdicts[0], "verdict at 0.9": verdicts[1], "bound": bounds[0]}
+        found[which]["share"] = bound.share_at(card.total_bytes, card, context)
+    return found
+
+
 def kept() -> Iterator[dict[str, Any]]:
     """Yield the results so far."""
     if RESULTS.exists():
@@ -336,6 +389,7 @@ def main() -> None:
     parser.add_argument("--half", choices=HALVES, help="half of the models; default: both")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no edge after this time")
     parser.add_argument("--summary", action="store_true", help="only print the summary")
+    parser.add_argument("--artifact", metavar="DIR", help="judge the same traces by this artifact; default: the shipped one")
     options = parser.parse_args()
     if not options.summary:
         wanted = {name: value for name in ("card", "torch", "layout", "half") if (value := getattr(options, name))}
@@ -352,7 +406,10 @@ def main() -> None:
             RESULTS.parent.mkdir(parents=True, exist_ok=True)
             with open(RESULTS, "a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
-    print(summary(kept()))
+    learned = load(named(options.artifact or SHIPPED))
+    wanted_half = options.half or HALVES[1]
+    print(f"models of the half '{wanted_half}'\n")
+    print(summary(rejudged(line, learned) for line in kept() if edge_in(line).half == wanted_half))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from benchmarks.accuracy.bounds import CLASSES, ONLY_JUDGE
 from benchmarks.accuracy.examples import path_of
 from benchmarks.accuracy.figures import summarize
 from benchmarks.accuracy.runner import BUILD
-from benchmarks.accuracy.shipped import SOURCES, bare, permissive
+from benchmarks.accuracy.shipped import SOURCES, of_set, permissive
 from benchmarks.accuracy.tools import TOOLS, tool_runs
 from benchmarks.measured import measured_run
 from benchmarks.measured.importers import every_run, is_allowed
@@ -136,13 +136,13 @@ def read_examples(rows: Mapping[str, MeasuredRun]) -> Iterator[tuple[str, Exampl
     for name in ONLY_JUDGE:
         if path_of(name).exists():
             for one in examples.read(path_of(name))[0]:
-                yield name, bare(one, name), ""
+                yield name, of_set(one, name), ""
     for path in sorted(BUILD.glob("repeats-*.jsonl")):
         name = path.stem.partition("-")[2]
         for key, result in kept(path).items() if name not in _LEARNED_FROM else ():
             row = rows.get(key)
             if result.example and (row is None or row.quality != "screened"):
-                yield name, bare(from_plain(Example, result.example, "example"), name), row.torch if row else ""
+                yield name, of_set(from_plain(Example, result.example, "example"), name), row.torch if row else ""
 
 
 def _without_context(example: Example) -> Example:

@@ -47,7 +47,8 @@ def xmem_runs(rows: Iterable[Row]) -> Iterator[MeasuredRun]:
         mode = {"zero_grad_mode": int(row["zero_grad_mode"])} if row["zero_grad_mode"] else {}
         yield MeasuredRun(
             repository=_XMEM,
-            commit=next(commit for folder, commit in _XMEM_COMMITS.items() if row["path"].startswith(folder)),
+            commit=row.get("commit")
+            or next(commit for folder, commit in _XMEM_COMMITS.items() if row["path"].startswith(folder)),
             path=row["path"],
             licence="MIT",
             job="exp/run.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def example(**values: Any) -> Example:
 
 def test_every_run_has_a_licence_that_allows_it() -> None:
     allowed = {source.name for source in shipped.SOURCES}
-    assert {one.stack for one in shipped.permissive()} <= allowed
+    assert {one.id.split(" ")[0] for one in shipped.permissive()} <= allowed
     named = {source.of: source.licence for source in shipped.SOURCES}
     known = {name: one.licence for name, one in measured_run.sources().items()}
     assert {name: known[name] for name in set(named) & set(known)} == {name: named[name] for name in set(named) & set(known)}
@@ -46,19 +47,22 @@ def test_run_under_two_cudnns_counts_also_with_the_newer_alone(cudnn: str, reser
     assert shipped.with_alone(example()) == [example()]
 
 
-def test_live_peak_stands_for_reserved_peak_under_both_cudnns() -> None:
-    run = shipped.bare(
-        example(measured_reserved=None, measured_allocated=3 * GIB, larger=6 * GIB, larger_allocated=4 * GIB), "xmem"
-    )
-    assert (run.reserved, run.measured_reserved, run.larger) == (3 * GIB, 3 * GIB, 4 * GIB)
+def test_one_network_is_one_model_in_all_sets_and_keeps_its_features() -> None:
+    run = shipped.of_set(replace(example(), features={"log_reserved": 31.23456789}), "further")
+    assert (run.id, run.group, run.stack) == ("further xmem 1 vgg", "vgg", "further")
+    assert run.features == {"log_reserved": 31.2346}
+    by_process = shipped.of_set(example(measured_reserved=None, measured_process=GIB), "milabench")
+    assert by_process.stack == "milabench rtx3060"  # each card has its own context
 
 
 def test_traced_set_replaces_its_runs_and_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipped, "RUNS", tmp_path / "runs.jsonl")
     monkeypatch.setattr(shipped, "BUILD", tmp_path)
+    monkeypatch.setattr(shipped.timm_edges, "RESULTS", tmp_path / "edges.jsonl")
     monkeypatch.setattr(shipped, "path_of", lambda name: tmp_path / f"examples-{name}.jsonl")
     kept = Example("golf 1", "golf script", "script", "", "golf", {}, GIB, GIB, measured_reserved=GIB)
     examples.append([kept, example(reserved=GIB)], tmp_path / "runs.jsonl")
-    examples.append([example()], tmp_path / "examples-xmem.jsonl")
+    allocated = replace(example(), id="xmem 2 vgg", measured_reserved=None, measured_allocated=GIB)  # no evidence
+    examples.append([example(), allocated], tmp_path / "examples-xmem.jsonl")
     assert [(one.stack, one.reserved) for one in shipped.collect()] == [("xmem", 4 * GIB), ("golf", GIB)]
     assert shipped.permissive() == shipped.collect()

@@ -21,7 +21,7 @@ class Told:
     reserved: int
     card_bytes: int = CARD
 
-    def quantile(self, level: float) -> int:
+    def bound_at(self, level: float) -> int:
         from statistics import NormalDist
 
         return round(self.reserved * math.exp(NormalDist(0, 0.02).inv_cdf(level)))

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from vramcast.cli.main import main
-from vramcast.core.errors import ArtifactError
+from vramcast.core.errors import ArtifactError, UsageError
 from vramcast.estimates.bounds import learned as correction
 from vramcast.estimates.bounds.learned import METHOD
 from vramcast.estimates.bounds.public import PublicBound
@@ -18,10 +19,12 @@ from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import device
 from vramcast.hardware.context import Context
+from vramcast.hardware.device import Device
 from vramcast.jobs.job import Job
 from vramcast.learner.conformal import Calibration
 from vramcast.learner.model import Head, Learned, Subject
 from vramcast.learner.stacks import StackContext
+from vramcast.report.answer import headline, lines
 
 MIB = 1 << 20
 CONTEXT = 777 * MIB
@@ -64,7 +67,9 @@ def corrected(plain: Estimate, artifact: Path) -> Estimate:
 
 
 def test_artifact_changes_quantiles_not_peaks(plain: Estimate, corrected: Estimate) -> None:
-    assert (corrected.allocated, corrected.reserved, corrected.process) == (plain.allocated, plain.reserved, plain.process)
+    assert (corrected.allocated, corrected.reserved) == (plain.allocated, plain.reserved)
+    assert corrected.process == plain.reserved + CONTEXT  # the context is measured, not assumed
+    assert (plain.context.assumed, corrected.context.assumed, corrected.context.bytes) == (True, False, CONTEXT)
     assert corrected.quantile(0.5) == pytest.approx(plain.reserved * 1.02 + CONTEXT, rel=1e-3)
     assert corrected.quantile(0.95) == pytest.approx(plain.reserved * 1.10 + CONTEXT, rel=1e-3)
     assert corrected.upper_bound >= corrected.quantile(0.95) >= corrected.quantile(0.9) >= corrected.quantile(0.5)
@@ -107,7 +112,7 @@ def test_flags_unfamiliar_job(corrected: Estimate, make_job: Callable[..., Job],
 
 
 def test_default_level_is_what_the_class_supports(corrected: Estimate) -> None:
-    assert (corrected.bound.support.models, corrected.level) == (200, 0.99)
+    assert (corrected.bound.support.models, corrected.level) == (200, 0.95)
 
 
 def test_unsupported_level_uses_rule_as_floor(corrected: Estimate) -> None:
@@ -188,3 +193,52 @@ def test_bounds_differ_between_cards() -> None:
     assumed = Context(300 * MIB, 300 * MIB, 300 * MIB, "by hand", assumed=True)
     cards = [device(key) for key in ("h200", "l4", "h200")]
     assert [bound.quantile(0.9, card, assumed) for card in cards] == [1777 * MIB, 1300 * MIB, 1777 * MIB]
+
+
+# ------------------------------------------------------------------------------------------------ risk
+def sized(estimate: Estimate, total_bytes: int) -> Device:
+    return dataclasses.replace(estimate.job.device, total_bytes=total_bytes)
+
+
+def test_share_that_fits_is_the_level_of_the_bound_at_the_card(corrected: Estimate) -> None:
+    for level in (0.75, 0.9, 0.95):
+        share = corrected.probability_fits(sized(corrected, corrected.bound_at(level)))
+        assert share is not None
+        assert share >= level
+        assert (corrected.probability_fits(sized(corrected, corrected.bound_at(level) - 1)) or 0) < level
+
+
+def test_share_that_fits_grows_with_the_card(corrected: Estimate, plain: Estimate) -> None:
+    sizes = np.linspace(0.5 * corrected.process, 2 * corrected.process, 60).astype(int).tolist()
+    for estimate in (corrected, plain):
+        shares = [estimate.probability_fits(sized(estimate, size)) or 0.0 for size in sizes]
+        assert shares == sorted(shares)
+        assert shares[0] < 0.5 < shares[-1] <= 1
+
+
+def test_share_that_fits_is_unknown_with_a_doubt(corrected: Estimate) -> None:
+    doubtful = dataclasses.replace(corrected, unbounded_calls=("nonzero",))
+    assert doubtful.probability_fits() is None
+    assert set(doubtful.to_dict()["probability_fits"].values()) == {None}
+    assert corrected.to_dict()["probability_fits"]["h200"] > 0.9
+
+
+def test_quantile_refuses_levels_without_models(corrected: Estimate) -> None:
+    with pytest.raises(UsageError, match=r"quantile\(0.999\) takes 999 measured models .* the 200 here support 0.995"):
+        corrected.quantile(0.999)
+    assert corrected.bound_at(0.999) >= corrected.bound_at(0.99) == corrected.quantile(0.99)
+
+
+def test_job_unlike_the_runs_gets_the_wider_of_two_bounds(
+    corrected: Estimate, make_job: Callable[..., Job], artifact: Path
+) -> None:
+    job = dataclasses.replace(
+        make_job(batch="8x1024", device="rtx3060", search_path=tuple(sys.path)), target=corrected.job.target
+    )
+    strange = Estimator(artifact=artifact).estimate_job(job)
+    shipped = Estimator().estimate_job(job)
+    assert strange.bound.is_out_of_distribution
+    for level in (0.9, 0.95, 0.99):
+        assert strange.bound_at(level) >= shipped.bound_at(level) - max(shipped.context.bytes - strange.context.bytes, 0)
+    assert "unlike the measured ones" in headline(strange)
+    assert "the wider of two bounds" in dict(map(tuple, lines(strange)))["bound"]

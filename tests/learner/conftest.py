@@ -28,7 +28,7 @@ def make(
         is_convolution = convolution and number % 2 == 1
         if is_convolution:
             share = float(random.uniform(0, 1))
-            features.update(workspace_count=10.0, workspace_largest_share=share)
+            features.update(workspace_count=10.0, workspace_largest_share=share, bytes_convolution=0.5)
             residual = 0.3 * share + float(random.normal(0, noise))
         measured = round(reserved * float(np.exp(residual)))
         found.append(

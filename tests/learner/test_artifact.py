@@ -313,3 +313,13 @@ def test_never_writes_unreadable_artifact(learned: Learned, tmp_path: Path) -> N
     with pytest.raises(ArtifactError, match=r"is not written: .*a score has values outside.*peaks of all runs are correct"):
         artifact.save(absurd, tmp_path / "mine")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_trees_answer_as_xgboost_does_without_it(folder: Path, learned: Learned, make_examples: MakeExamples) -> None:
+    trained, loaded = learned.reserved_head.quantiles, artifact.load(folder).reserved_head.quantiles
+    assert trained is not None
+    assert loaded is not None
+    X = np.array([Subject.of(one).row(learned.reserved_head.names) for one in make_examples(40, seed=7)])
+    assert np.array_equal(loaded.predict_quantiles(X), trained.predict_quantiles(X))
+    assert json.loads(loaded.to_json()) == json.loads(trained.to_json())
+    assert trained.get_params().keys() == artifact._SETTINGS

@@ -101,13 +101,13 @@ def test_finds_and_covers_different_groups(hits_of_two_groups: tuple[dict[tuple[
 
 def test_guarantee_is_for_own_class() -> None:
     residuals = np.concatenate([np.zeros(200), np.linspace(0, 1, 20)])
-    traits = [{"operators": "dense"}] * 200 + [{"operators": "convolution"}] * 20
+    traits = [{"share": "none"}] * 200 + [{"share": "much"}] * 20
     calibration = calibrate((0.5,), np.zeros((220, 1)), residuals, of_own_models(220), traits)
-    assert calibration.promises(0.99, {"operators": "dense"})
-    assert calibration.promises(0.95, {"operators": "convolution"})
-    assert not calibration.promises(0.99, {"operators": "convolution"})
-    assert calibration.correction(0.99, {"operators": "dense"}).value == 0.0
-    assert not calibration.correction(0.99, {"operators": "convolution"}).is_promised
+    assert calibration.promises(0.99, {"share": "none"})
+    assert calibration.promises(0.95, {"share": "much"})
+    assert not calibration.promises(0.99, {"share": "much"})
+    assert calibration.correction(0.99, {"share": "none"}).value == 0.0
+    assert not calibration.correction(0.99, {"share": "much"}).is_promised
 
 
 @settings(max_examples=30)

@@ -45,7 +45,7 @@ def test_points_whose_median_rises_are_left_alone(table: Table) -> None:
 def test_gain_has_its_interval(table: Table) -> None:
     random = np.random.default_rng(1)
     noisy = gate.Losses(table, np.ones(len(table.y)), random.uniform(0.4, 1.2, len(table.y)))
-    (gain,) = {family: one for family, one in noisy.gains(noisy.scope()).items() if family == "convolution"}.values()
+    (gain,) = {family: one for family, one in noisy.gains(noisy.scope()).items() if family == "convolution inference"}.values()
     assert gain.low < gain.change < gain.high
     assert gain.is_used
     assert gain.models == len(set(table.groups[table.segments == "convolution"].tolist()))
@@ -55,7 +55,7 @@ def test_perfect_quantiles_have_no_loss(table: Table) -> None:
     folds = folds_of(table, 4, 0)
     quantiles = np.repeat(table.y[:, None], len(LEVELS), axis=1)
     found = gate.bound_losses(table, quantiles, folds)
-    assert found.learned == pytest.approx(0, abs=1e-9)
+    assert found.learned[table.y >= 0] == pytest.approx(0, abs=1e-9)  # no bound is below the point
     assert found.plain.sum() > 0
 
 

@@ -28,19 +28,19 @@ def test_cuts_only_by_relevant_traits() -> None:
 
 def test_cuts_known_causes_first() -> None:
     """Three classes: convolutions err sometimes, and so do varying batches; neither alone would show among the other's."""
-    kinds = [("convolution", "alike")] * 10 + [("dense", "vary")] * FEWEST_OF_CAUSE + [("dense", "alike")] * 30
+    kinds = [("much", "alike")] * 10 + [("none", "vary")] * FEWEST_OF_CAUSE + [("none", "alike")] * 30
     residuals = np.zeros(len(kinds))
     residuals[[0, 10]] = 0.2
-    traits = [{"operators": operators, "batches": batches} for operators, batches in kinds]
+    traits = [{"share": share, "batches": batches} for share, batches in kinds]
     found = grown(residuals, np.arange(len(kinds)), traits)
     assert [group.n_models for group in found.classes()] == [10, FEWEST_OF_CAUSE, 30]
-    own = found.of_class({"operators": "dense", "batches": "alike"})
-    assert own.name == "operators not convolution, batches not vary"
+    own = found.of_class({"share": "none", "batches": "alike"})
+    assert own.name == "share not much, batches not vary"
     assert in_words(own.name) == "no known cause"
-    assert in_words(found.of_class({"operators": "convolution"}).name) == "operators convolution"
+    assert in_words(found.of_class({"share": "much"}).name) == "share much"
     assert in_words(ALL_RUNS) == ALL_RUNS
     assert residuals[own.rows].max() == 0
-    assert found.of_class({"operators": "convolution", "batches": "vary"}).n_models == 10
+    assert found.of_class({"share": "much", "batches": "vary"}).n_models == 10
     few = grown(residuals[:-27], np.arange(len(kinds) - 27), traits[:-27])
     assert [group.n_models for group in few.classes()] == [10, 7]  # three that do not vary are not a class
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vramcast.hardware.stack import Stack
-from vramcast.learner.traits import MEANINGS, NO_WORSE, traits_of
+from vramcast.learner.traits import MEANINGS, NO_WORSE, completed, traits_of
 from vramcast.tracer.format.ledger import Code, Entered, Entry
 from vramcast.tracer.format.trace import CIRCUMSTANCES, LOOPS, Action, Category, Phase, Trace
 
@@ -64,9 +64,10 @@ def test_every_trait_has_value_and_meaning() -> None:
     found = traits(job())
     assert found.keys() == MEANINGS.keys()
     assert found == {
-        "operators": "dense", "convolutions": "none", "workspaces": "none", "plans": "none", "cudnns": "one", "compiled": "no",
-        "values": "known", "batches": "alike", "ranks": "one", "speed": "any", "torch": "same", "unknown": "none",
-        "card": "free", "size": "below 256 MiB", "precision": "fp32", "tracer": "nullgpu", "gpu": "h100",
+        "operators": "dense", "convolutions": "none", "share": "none", "depthwise": "none", "workspaces": "none",
+        "plans": "none", "cudnns": "one", "mode": "inference", "compiled": "no", "values": "known", "batches": "alike",
+        "ranks": "one", "speed": "any", "torch": "same", "unknown": "none", "card": "free", "size": "below 256 MiB",
+        "precision": "fp32", "tracer": "nullgpu", "gpu": "h100",
     }  # fmt: skip
 
 
@@ -123,3 +124,33 @@ def test_replaces_value_within_its_trait() -> None:
         assert value in MEANINGS[trait]
         assert other in MEANINGS[trait]
         assert value != other
+
+
+@pytest.mark.parametrize(
+    ("workspace_mib", "operator", "share"), [(0, "aten::mm", "none"), (20, "aten::cudnn_convolution", "much")]
+)
+def test_share_of_convolutions_is_that_of_the_bytes(workspace_mib: int, operator: str, share: str) -> None:
+    assert traits(job(operator, workspace_mib))["share"] == share
+
+
+def test_patch_embedding_is_little() -> None:
+    columns = {"action": [Action.ALLOC] * 2, "size_bytes": [MIB, 99 * MIB], "block": [0, 1], "step": [1, 1], "op": [0, 1]}
+    found = traits(Trace.build(columns, ops=["aten::cudnn_convolution", "aten::mm"]))
+    assert (found["operators"], found["share"]) == ("convolution", "little")
+
+
+def test_backward_pass_makes_a_training() -> None:
+    columns = {"action": [Action.ALLOC], "size_bytes": [MIB], "block": [0], "step": [1], "phase": [Phase.BACKWARD], "op": [0]}
+    assert traits(Trace.build(columns, ops=["aten::mm"]))["mode"] == "training"
+
+
+@pytest.mark.parametrize(
+    ("plans", "depthwise", "unqueried"),
+    [("other", "depthwise", "unqueried"), ("exact", "depthwise", "queried"), ("other", "plain", "none")],
+)
+def test_older_examples_get_the_younger_traits(plans: str, depthwise: str, unqueried: str) -> None:
+    found = completed({"operators": "convolution", "convolutions": depthwise, "plans": plans}, {})
+    assert (found["share"], found["depthwise"], found["mode"]) == ("much", unqueried, "training")
+    assert completed(found, {}) == found
+    assert completed({"operators": "dense"}, {})["share"] == "none"
+    assert completed({}, {}) == {}

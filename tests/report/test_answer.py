@@ -116,13 +116,14 @@ def test_without_card_names_smallest_with_room(make: Make) -> None:
 @pytest.mark.parametrize(
     ("models", "level", "default", "words"),
     [
-        (14, None, 14 / 15, "93 of 100 jobs like it (14 measured models)"),
-        (14, 0.99, 14 / 15, "93 of 100 jobs like it (14 measured models, too few for 99)"),
-        (14, 0.9, 14 / 15, "90 of 100 jobs like it (14 measured models)"),
-        (200, None, 0.99, "99 of 100 jobs like it (200 measured models)"),
-        (6, None, 0.9, "85 of 100 jobs like it (6 measured models, too few for 90)"),
-        (1, 0.995, 0.9, "50 of 100 jobs like it (1 measured model, too few for 995 of 1000)"),
-        (0, None, 0.9, "0 of 100 jobs like it (no measured models, too few for 90)"),
+        (19, None, 0.95, "19 of 20 jobs like it (19 measured models)"),
+        (14, None, 0.9, "9 of 10 jobs like it (14 measured models)"),
+        (14, 0.99, 0.9, "9 of 10 jobs like it (14 measured models, too few for 99 of 100)"),
+        (200, 0.98, 0.95, "98 of 100 jobs like it (200 measured models)"),
+        (58, 0.9375, 0.95, "93 of 100 jobs like it (58 measured models)"),
+        (6, None, 0.9, "8 of 10 jobs like it (6 measured models, too few for 9 of 10)"),
+        (1, 0.995, 0.9, "5 of 10 jobs like it (1 measured model, too few for 995 of 1000)"),
+        (0, None, 0.9, "0 of 10 jobs like it (no measured models, too few for 9 of 10)"),
     ],
 )
 def test_level_is_what_models_support(models: int, level: float | None, default: float, words: str) -> None:

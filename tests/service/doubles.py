@@ -30,7 +30,7 @@ def estimate(process_bytes: int = 3 * GIB, **changes: Any) -> dict[str, Any]:
         "memory_bytes": 40 * GIB,
         "context_bytes": GIB,
         "peaks": {**whole["peaks"], "process": process_bytes},
-        "traits": {"operators": "convolution"},
+        "traits": {"share": "much"},
         **changes,
     }
     levels = {"0.5": process_bytes, "0.99": 2 * process_bytes, "0.9999": 3 * process_bytes}

@@ -140,7 +140,7 @@ def test_metrics_show_coverage(http: Any) -> None:
     observed(http, process_bytes=7 * GIB, job_id="a")
     observed(http, process_bytes=None, reserved_bytes=2 * GIB, job_id="b")  # and a context of one
     text = http.get("/metrics").text
-    group = '{group="operators convolution"}'
+    group = '{group="share much"}'
     assert f"vramcast_observed_jobs_total{group} 3.0" in text
     assert f"vramcast_coverage{group} {2 / 3}" in text
     assert 'vramcast_requests_total{route="/v1/observations",status="201"} 3.0' in text
@@ -185,13 +185,13 @@ def test_failure_of_code_is_not_cached(tmp_path: Path, workers: Instant) -> None
 
 def test_compares_observation_with_request(http: Any) -> None:
     assert observed(http, request_bytes=3 * GIB).status_code == 201  # of a peak of four
-    group = '{group="operators convolution"}'
+    group = '{group="share much"}'
     assert f"vramcast_coverage{group} 0.0" in http.get("/metrics").text
 
 
 def test_compares_job_with_largest_fitting_request(http: Any) -> None:
     http.post("/v1/checks", json=JOB)  # the request was six
-    group = '{group="operators convolution"}'
+    group = '{group="share much"}'
     assert observed(http, request_bytes=6 * GIB - 1000, process_bytes=5 * GIB).status_code == 201  # in whole MiB
     assert observed(http, request_bytes=9 * GIB, process_bytes=7 * GIB, job_id="a").status_code == 201  # after it was requeued
     assert f"vramcast_coverage{group} 0.5" in http.get("/metrics").text

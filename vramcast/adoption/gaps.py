@@ -54,6 +54,6 @@ def _of_trees(learned: Learned) -> Iterable[str]:
 
 
 def _features(of: gains.Gains, family: str) -> str:
-    costs = of.importances.get(CONVOLUTION if family == CONVOLUTION else MATMUL, {})
+    costs = of.importances.get(CONVOLUTION if family.startswith(CONVOLUTION) else MATMUL, {})
     names = sorted(costs, key=lambda name: -costs[name])[:_SHOWN]
     return f"; they read above all {', '.join(names)}" if names else ""

@@ -77,7 +77,7 @@ def add_output(parser: argparse.ArgumentParser, tracers: Collection[str] = TRACE
         "--level",
         type=values.level,
         metavar="P",
-        help="confidence level of the upper bound (default: what the measured models support, up to 0.99)",
+        help="confidence level of the upper bound (default: 0.95, or 0.9 with few measured models)",
     )
     advanced.add_argument(
         "--host-memory", type=values.valid(parse_bytes), metavar="SIZE",

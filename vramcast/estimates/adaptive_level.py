@@ -28,8 +28,8 @@ HIGHEST: Final = _MOST + _BEYOND  # from this level on, the whole card is reques
 class Judged(Protocol):
     """The part of an `Estimate` that `Online` needs."""
 
-    def quantile(self, level: float) -> int:
-        """Return the process peak's quantile, in bytes."""
+    def bound_at(self, level: float) -> int:
+        """Return the upper bound of the process peak at a level, in bytes."""
 
     @property
     def card_bytes(self) -> int:
@@ -95,7 +95,7 @@ class Online:
         Returns:
             Bytes, at most the size of the job's card.
         """
-        quantile = min(estimate.quantile(min(max(self.asked, _LEAST), _MOST)), estimate.card_bytes)
+        quantile = min(estimate.bound_at(min(max(self.asked, _LEAST), _MOST)), estimate.card_bytes)
         beyond = min(max(0.0, self.asked - _MOST) / _BEYOND, 1.0)
         return quantile + round(beyond * (estimate.card_bytes - quantile))
 

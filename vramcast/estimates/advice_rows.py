@@ -68,7 +68,7 @@ class Advice:
 
     Example:
         >>> bounds = [row.bound for row in advice.rows if row.bound is not None]
-        >>> bounds == sorted(bounds), advice.level == est.level
+        >>> bounds == sorted(bounds), advice.level in (0.9, 0.95)
         (True, True)
     """
 

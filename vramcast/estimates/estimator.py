@@ -56,7 +56,7 @@ from vramcast.tracer.format.rank_facts import world_size_of
 from vramcast.tracer.format.serving import serving_of
 from vramcast.tracer.format.trace import MPS_LIMIT
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.nullgpu.cudnn.libraries import prefers_others
+from vramcast.tracer.nullgpu.cudnn.libraries import is_too_old, prefers_others
 from vramcast.tracer.observation import Tracer
 from vramcast.tracer.portable_tracers import CPU, FAKE
 from vramcast.tracer.processes.thread_pool import in_parallel
@@ -97,8 +97,8 @@ class Estimator:
     Attributes:
         device: Card of the jobs given by model or command: its name (see `vramcast.devices.DEVICES`), or a `Device`.
         tracer: nullgpu, fake, cpu or auto, as for `estimate`; or any `vramcast.tracer.observation.Tracer`.
-        level: Confidence level of `Estimate.upper_bound`, in (0, 1); None: the highest that the measured models like the job
-            support, at most 0.99.
+        level: Confidence level of `Estimate.upper_bound`, in (0, 1); None: 0.95, or 0.9 if fewer than 19 measured models
+            are like the job.
         artifact: Folder of a learned correction (`vramcast train`); default: $VRAMCAST_ARTIFACT, or else the shipped artifact
             if it covers the job's class.
         timeout_s: Time limit for an answer in seconds, over all runs of the job; the job is stopped at the limit.
@@ -366,10 +366,15 @@ class Estimator:
         if not estimate.allocated:  # a job that requested nothing from the card is not corrected
             return estimate
         if self._artifact is not None:
-            return self._with_bound_of(*self._artifact, estimate)
+            found = self._with_bound_of(*self._artifact, estimate)
+            if not found.bound.is_out_of_distribution or not isinstance(found.bound, artifacts.LearnedBound):
+                return found
+            default = self._with_shipped_bound(artifacts.load(artifacts.named(artifacts.SHIPPED)), estimate)
+            return replace(found, bound=replace(found.bound, at_least=default.bound))
         shipped = artifacts.shipped(self.artifact) if self.learned is None else None
-        if shipped is None:
-            return estimate
+        return estimate if shipped is None else self._with_shipped_bound(shipped, estimate)
+
+    def _with_shipped_bound(self, shipped: Learned, estimate: Estimate) -> Estimate:
         if missing := shipped.lacks(estimate.traits):
             text = f"too few jobs with {', '.join(missing)} were measured: the bound comes from other public runs"
             return replace(estimate, warnings=(*estimate.warnings, text))
@@ -391,6 +396,7 @@ class Estimator:
         learn_s = time.perf_counter() - started
         seconds = {**estimate.seconds, "learn": learn_s, "total": estimate.seconds["total"] + learn_s}
         estimator = estimate.estimator.changed(learned=self._artifact)
+        estimate = estimate.with_context(bound.context_on(estimate.card, estimate.context))
         return replace(estimate, bound=bound, estimator=estimator, warnings=warnings, seconds=seconds)
 
     def _named(self, tracer: str, job: Job, options: RunOptions, deadline: Deadline) -> Estimate:
@@ -780,6 +786,7 @@ def _estimate(estimator: Estimator, job: Job, chosen: Compared, start_s: float) 
             without_workspaces=bare,
             larger=larger.reserved if larger is not None else None,
             is_unlike=prefers_others(cudnn, on_card.stack.cudnn or cudnn),
+            is_old=is_too_old(on_card.stack),
         ),
         cudnn=cudnn,
         larger_plans=larger,

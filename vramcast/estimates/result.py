@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
+
+import numpy as np
 
 from vramcast.core.brief import brief
 from vramcast.core.errors import UsageError
@@ -28,6 +30,8 @@ from vramcast.hardware.stack import Stack
 from vramcast.jobs.adapters import Adapted
 from vramcast.jobs.job import Job
 from vramcast.jobs.targets import as_typed
+from vramcast.learner import sum_quantile
+from vramcast.learner.conformal import models_needed
 from vramcast.simulator import curves
 from vramcast.simulator.fragmentation import Fragmentation, fragmentation
 from vramcast.simulator.settings import Settings
@@ -292,20 +296,32 @@ class Estimate(Viewable):
             Bytes of the card. Below 0.5, the result may be less than the point estimate `process`.
 
         Raises:
-            UsageError: `level` is not in (0, 1).
+            UsageError: `level` is not in (0, 1), or too few measured models are like the job for it. `bound_at` then has an
+                empirical bound.
 
         Example:
-            >>> est.quantile(0.5) <= est.quantile(0.95) <= est.quantile(0.99)
+            >>> est.quantile(0.5) <= est.quantile(0.8) <= est.quantile(0.9)
             True
         """
+        support = self.bound.support
+        if 0.5 < level < 1 and not support.supports(level):
+            raise UsageError(
+                f"quantile({level:g}) takes {models_needed(level)} measured models like the job, and the {support.models} here "
+                f"support {support.level:.3f}: ask for that, or for bound_at({level:g}), which is empirical."
+            )
         return self._quantile(level, self.job.device, self.context)
 
     def _quantile(self, level: float, card: Device, context: Context) -> int:
-        found = self.bound.quantile(level, card, context)
+        return round(sum_quantile.at(self._upper(card, context), level))
+
+    def _upper(self, card: Device, context: Context) -> sum_quantile.Array:
+        """Return the quantiles of the process peak on a card, at `sum_quantile.LEVELS`."""
+        found = self.bound.upper(card, context)
         above_bytes = max(self._other_runs().values(), default=0)
-        if above_bytes <= self.reserved or level <= 0.5:
+        if above_bytes <= self.reserved:
             return found
-        return max(found, PublicBound(above_bytes, self.libraries, self.unknown).quantile(level, card, context))
+        other = PublicBound(above_bytes, self.libraries, self.unknown).upper(card, context)
+        return np.concatenate([found[:1], np.maximum(found, other)[1:]])  # the median is that of the run itself
 
     def _other_runs(self) -> dict[str, int]:
         """Return the reserved peaks of the job's other runs, by what differs in them."""
@@ -320,7 +336,25 @@ class Estimate(Viewable):
     @property
     def upper_bound(self) -> int:
         """Bound of the process peak at `level`, in bytes; at least `process`."""
-        return max(self.quantile(self.level), self.process)
+        return self.bound_at(self.level)
+
+    def bound_at(self, level: float) -> int:
+        """Return the upper bound of the process peak at any level, which is empirical where too few models are like the job.
+
+        Args:
+            level: Level of the bound, in (0, 1).
+
+        Returns:
+            Bytes, at least `process`.
+
+        Raises:
+            UsageError: `level` is not in (0, 1).
+
+        Example:
+            >>> est.process <= est.bound_at(0.9) <= est.bound_at(0.99)
+            True
+        """
+        return max(self._quantile(level, self.job.device, self.context), self.process)
 
     def margin(self, level: float | None = None) -> tuple[MarginPart, ...]:
         """Split the margin between the point estimate and the bound into parts.
@@ -341,7 +375,7 @@ class Estimate(Viewable):
         """
         level = self.level if level is None else level
         found = self.bound.margin(level, self.job.device, self.context)
-        rest = self.quantile(level) - self.bound.quantile(level, self.job.device, self.context)
+        rest = self._quantile(level, self.job.device, self.context) - self.bound.quantile(level, self.job.device, self.context)
         if not rest:
             return tuple(found)
         others = self._other_runs()
@@ -377,13 +411,7 @@ class Estimate(Viewable):
             >>> need.point_bytes <= need.bound_bytes <= need.card.total_bytes
             True
         """
-        own = self.card
-        card = own if on is None else on if isinstance(on, Device) else device(on)
-        context = self.context
-        if on is not None:
-            context = context_of_process(
-                card, self.cuda_major, self.stack.torch, self.libraries, self.trace, context.outside_bytes
-            )
+        own, (card, context) = self.card, self._place(on)
         point_bytes = self.process if on is None else self.reserved + context.bytes
         bound_bytes = max(self._quantile(self.level if level is None else level, card, context), point_bytes)
         if self.without_searches is not None:  # any plan that was tried may be chosen on a card: the bound covers the trials
@@ -392,6 +420,55 @@ class Estimate(Viewable):
         smallest = 0 if self.min_feasible is None else self.min_feasible - self.context.bytes + context.bytes
         least_bytes = smallest if card.total_bytes < smallest < point_bytes else point_bytes
         return Need(card, point_bytes, bound_bytes, was_full or point_bytes > card.total_bytes, least_bytes)
+
+    def _place(self, on: str | Device | None) -> tuple[Device, Context]:
+        """Return a card, and the memory of the process outside the segments there."""
+        if on is None:
+            return self.card, self.context
+        card = on if isinstance(on, Device) else device(on)
+        outside_bytes = self.context.outside_bytes
+        context = context_of_process(card, self.cuda_major, self.stack.torch, self.libraries, self.trace, outside_bytes)
+        return card, self.bound.context_on(card, context)
+
+    def with_context(self, context: Context) -> Estimate:
+        """Return the estimate with another context, by which the peaks of the process differ.
+
+        Args:
+            context: Memory of the process outside the segments.
+
+        Returns:
+            The same job, with the same bound.
+        """
+        more_bytes = context.bytes - self.context.bytes
+        smallest, settled = (None if size is None else size + more_bytes for size in (self.min_feasible, self.without_searches))
+        return replace(
+            self, context=context, process=self.process + more_bytes, min_feasible=smallest, without_searches=settled
+        )
+
+    def probability_fits(self, on: str | Device | None = None) -> float | None:
+        """Return the share of jobs like this one that fit on a card, from the quantiles of the bound.
+
+        Args:
+            on: Name of a card or a `Device`; default: the job's own card. See `need`.
+
+        Returns:
+            A share in [0, 1], which never falls when the card grows: at a card as large as the bound at a level, that level.
+            None if something that matters is unknown.
+
+        Raises:
+            UsageError: The card is unknown.
+
+        Example:
+            >>> est.probability_fits("rtx-4090") >= est.probability_fits("rtx-3060")
+            True
+        """
+        if self.doubts or self.serving is not None:
+            return None
+        card, context = self._place(on)
+        if self.growth is not None and self.growth.fills(card.total_bytes):
+            return 0.0
+        share = sum_quantile.share_up_to(self._upper(card, context), card.total_bytes)
+        return share or self.bound.share_far_below(card.total_bytes, card, context)
 
     def verdict_on(self, on: str | Device | None = None, *, level: float | None = None) -> Verdict:
         """Decide whether the job fits on a card, and why.

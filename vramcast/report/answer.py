@@ -34,6 +34,7 @@ _ASSUMED: Final = {
     "growth": ("all of the evaluation", "moving kept tensors to the host"),
 }
 _EXPANDABLE: Final = "expandable_segments:True"
+_UNLIKE: Final = "unlike the measured ones"
 _OF_PROCESSES: Final = ("contexts of other processes", "vramcast measure on the card")
 
 
@@ -57,7 +58,7 @@ def _headline(estimate: Estimate) -> str:
     verdict, bound = estimate.verdict, gib(estimate.upper_bound)
     card = f"{gib(estimate.card_bytes)} of {_cut(estimate.job.device.name, 40)}"
     if verdict.value == "fits":
-        return f"fits: at most {bound} of the {card}"
+        return f"fits: at most {bound} of the {card}" + (f", {_UNLIKE}" if estimate.bound.is_out_of_distribution else "")
     if estimate.growth is not None and estimate.growth.fills(estimate.card_bytes):
         return f"does not fit: {estimate.growth}"
     if estimate.process > estimate.card_bytes:
@@ -118,7 +119,14 @@ def contexts_of(estimate: Estimate) -> str:
 def _bound(estimate: Estimate) -> str:
     if estimate.doubts:
         return f"none for the whole job; {gib(estimate.upper_bound)} for the observed part"
-    return f"{gib(estimate.upper_bound)} for {estimate.bound.support.words(estimate.level)}"
+    return f"{gib(estimate.upper_bound)} for {bound_holds_for(estimate)}"
+
+
+def bound_holds_for(estimate: Estimate) -> str:
+    """Return what the bound holds for: a share of jobs like it, or nothing certain if the job is unlike the measured ones."""
+    if estimate.bound.is_out_of_distribution:
+        return f"a job {_UNLIKE}: the wider of two bounds"
+    return estimate.bound.support.words(estimate.level)
 
 
 def _holds(estimate: Estimate) -> str:

@@ -29,6 +29,7 @@ def to_dict(estimate: Estimate) -> dict[str, Any]:
         "verdict": estimate.verdict.to_dict() if estimate.has_card else None,
         "doubts": list(estimate.doubts),
         "fits": {key: estimate.fits(key) for key in DEVICES},
+        "probability_fits": {key: estimate.probability_fits(key) for key in DEVICES},
         "out_of_memory": estimate.out_of_memory,
         "serving": None if estimate.serving is None else estimate.serving.to_dict(),
         **_ranks(estimate),
@@ -114,7 +115,9 @@ def _sizes(estimate: Estimate) -> dict[str, Any]:
     method, n_calibration = estimate.bound.method(estimate.level, estimate.job.device)
     return {
         "peaks": {**_peaks(estimate), "process": estimate.process, "min_feasible": estimate.min_feasible},
-        "quantiles": {str(level): estimate.quantile(level) for level in _QUANTILES},
+        "quantiles": {
+            str(level): estimate.quantile(level) if level <= 0.5 else estimate.bound_at(level) for level in _QUANTILES
+        },
         "upper_bound": {
             "level": estimate.level,
             "bytes": estimate.upper_bound,

@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 from vramcast.core.units import gib
 from vramcast.estimates.result import Estimate
 from vramcast.estimates.verdict import Value
-from vramcast.report.answer import NAME, WIDTH, contexts_of, divides, headline, lines, step_words
+from vramcast.report.answer import NAME, WIDTH, bound_holds_for, contexts_of, divides, headline, lines, step_words
 from vramcast.report.card_bar import PARTS
 from vramcast.tracer.format.rank_facts import Held, beside_bytes
 from vramcast.tracer.format.serving import servings_of
@@ -103,7 +103,7 @@ def _sized(name: str, size: str, words: str) -> str:
 def _peaks(estimate: Estimate) -> Iterator[str]:
     """Yield the three peaks, the bound with its margin, and the verdict for the card."""
     context = estimate.context
-    claim = "of the observed part" if estimate.doubts else f"for {estimate.bound.support.words(estimate.level)}"
+    claim = "of the observed part" if estimate.doubts else f"for {bound_holds_for(estimate)}"
     smallest = "unknown" if estimate.min_feasible is None else gib(estimate.min_feasible)
     assumed = " (assumed)" if context.assumed else ""
     beside = beside_bytes(estimate.trace)

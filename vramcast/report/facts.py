@@ -12,7 +12,7 @@ from vramcast.estimates.bounds.support import jobs_below
 from vramcast.estimates.result import Estimate
 from vramcast.estimates.verdict import Verdict
 from vramcast.hardware.cards import DEVICES
-from vramcast.report.answer import Line, headline, lines
+from vramcast.report.answer import Line, bound_holds_for, headline, lines
 from vramcast.views.charts.page import Table
 
 _MODULES: Final = 15  # arbitrary: rows of the table
@@ -162,7 +162,7 @@ def assumed(estimate: Estimate) -> list[str]:
         found.append(f"No largest size is known, so no bound holds, for {_some(estimate.unbounded_calls)}")
     if context.assumed and not any("context" in one for one in estimate.warnings):
         found.append(f"The CUDA context of {gib(context.bytes)} is assumed: {context.provenance}")
-    found.append(f"The upper bound is for {estimate.bound.support.words(estimate.level)}")
+    found.append(f"The upper bound is for {bound_holds_for(estimate)}")
     return found
 
 

@@ -102,8 +102,8 @@ class Answer:
         traits = self.estimate["traits"]
         return ", ".join(f"{trait} {value}" for trait, value in CAUSES if traits.get(trait) == value) or NO_CAUSE
 
-    def quantile(self, level: float) -> int:
-        """Return a quantile of the process peak: that of the next higher stored level, or of the last."""
+    def bound_at(self, level: float) -> int:
+        """Return the bound of the process peak at a level: that of the next higher stored level, or of the last."""
         known = list(self.levels)
         return self.levels[known[min(bisect.bisect_left(known, level), len(known) - 1)]]
 

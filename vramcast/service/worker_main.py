@@ -54,7 +54,7 @@ def answer(values: dict[str, Any], artifact: str | None = None, timeout_s: float
             return plan_of_script(values)
         estimator = Estimator(values["device"], level=values["level"], artifact=artifact, timeout_s=timeout_s)
         estimate = _estimate(values, estimator)
-        levels = {str(level): estimate.quantile(level) for level in LEVELS}
+        levels = {str(level): estimate.bound_at(level) for level in LEVELS}
         return {"estimate": estimate.to_dict(), "levels": levels, "words": _words(estimate)}
     except UsageError as error:
         return failed("usage", error)

@@ -102,7 +102,7 @@ def test_class_requests_upper_edge() -> None:
 def test_prints_tables_of_available_sets(
     files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    examples.append([shipped.bare(example(number), "xmem") for number in range(6)], files / "shipped_runs.jsonl")
+    examples.append([shipped.of_set(example(number), "xmem") for number in range(6)], files / "shipped_runs.jsonl")
     monkeypatch.setattr(tools, "runs_of", lambda repository: [RUN] * 6)
     (files / "log.csv").write_text("arrival_s,duration_s,cards\n" + "".join(f"{60 * i},600,1\n" for i in range(30)))
     scheduling.main(["--trace", str(files / "log.csv"), "--jobs", "20", "--seeds", "1"])

@@ -52,8 +52,8 @@ def test_counts_leave_out_screened_rows_and_count_runs_once() -> None:
 
 
 def test_bounds_of_a_source_come_from_the_other_sources(build: Path) -> None:
-    learned = [shipped.bare(example(n, 0.01), "xmem") for n in range(40)]
-    learned += [shipped.bare(example(n, 0.5), "golf") for n in range(40)]
+    learned = [shipped.of_set(example(n, 0.01), "xmem") for n in range(40)]
+    learned += [shipped.of_set(example(n, 0.5), "golf") for n in range(40)]
     examples.append(learned, shipped.RUNS)
     judged = vrambench.held_out(list(vrambench.read_examples({})))
     of = {name: [one.scored for one in judged if one.source == name] for name in ("xmem", "golf")}
@@ -67,7 +67,7 @@ def test_bounds_of_a_source_come_from_the_other_sources(build: Path) -> None:
 def test_lone_source_has_no_bounds_and_peaks_below_the_context_are_left_out(build: Path) -> None:
     found = [example(n, 0.01) for n in range(9)]
     found[0] = replace(found[0], measured_reserved=None, measured_process=40 * MIB, context=50 * MIB)
-    examples.append([shipped.bare(one, "xmem") for one in found], shipped.RUNS)
+    examples.append([shipped.of_set(one, "xmem") for one in found], shipped.RUNS)
     judged = vrambench.held_out(list(vrambench.read_examples({})))
     assert len(judged) == 8
     assert vrambench.figures("xmem", [one.scored for one in judged])[5:] == ["-"] * 6
@@ -78,7 +78,7 @@ def test_screened_and_censored_rows_are_not_judged(build: Path) -> None:
     for run in (kept, screened):
         found = example(1, 0.1, measured_reserved=None, measured_process=160 * MIB, context=50 * MIB)
         keep(Result(run.key, run.figure, 160 * MIB, example=to_plain(found)), build / "repeats-milabench.jsonl")
-    learned = [shipped.bare(example(n, 0.01, censored=n == 3), "xmem") for n in range(9)]
+    learned = [shipped.of_set(example(n, 0.01, censored=n == 3), "xmem") for n in range(9)]
     examples.append(learned, shipped.RUNS)
     judged = vrambench.held_out(list(vrambench.read_examples({run.key: run for run in (kept, screened)})))
     of = [one for one in judged if one.source == "milabench"]

@@ -145,13 +145,17 @@ def second_opinion(stack: Stack | None) -> Library | None:
         NullGpuError: None here can answer.
     """
     first = choose(stack)
-    wanted = stack.cudnn if stack is not None else None
-    if wanted is None or number_of(wanted) >= number_of(OLDEST) or first.library.place == _CHOSEN:
+    if stack is None or not is_too_old(stack) or first.library.place == _CHOSEN:
         return None
     asked = number_of(first.library.version or "0")
     able = [other for other in found() if other.version and other.can_answer]
     others = [other for other in able if not _are_alike(number_of(other.version or "0"), asked)]
     return max(others, key=lambda other: number_of(other.version or "0"), default=None)
+
+
+def is_too_old(stack: Stack) -> bool:
+    """Return whether the cuDNN of a stack cannot be queried."""
+    return stack.cudnn is not None and number_of(stack.cudnn) < number_of(OLDEST)
 
 
 def warning_of(stack: Stack | None) -> str:

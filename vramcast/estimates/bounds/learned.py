@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from vramcast.core.brief import brief
 from vramcast.core.errors import ArtifactError, UsageError
 from vramcast.core.extras import needed
@@ -22,11 +24,14 @@ from vramcast.estimates.bounds.parts import MarginPart, above, explained
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.bounds.support import Source, Support
 from vramcast.hardware.context import Context
+from vramcast.hardware.context import Source as Origin
 from vramcast.hardware.device import Device
 from vramcast.learner import sum_quantile
+from vramcast.learner.sum_quantile import Array
 
 if TYPE_CHECKING:
-    from vramcast.learner.model import BoundAtLevel, Learned, Subject
+    from vramcast.learner.examples import Example
+    from vramcast.learner.model import Learned, Subject
     from vramcast.learner.stacks import StackContext
 
 VARIABLE = "VRAMCAST_ARTIFACT"
@@ -47,7 +52,8 @@ class LearnedBound(Source):
         libraries: Libraries that the job uses, by the names of `vramcast.learner.features.parts_of`.
         torch: Version of the torch that runs the job, which selects its stack.
         unknown: The unanswered calls, for explanations.
-        at_least: A rule with more models. Where the artifact cannot guarantee a level, its bound is at least the rule's.
+        at_least: Another source, which knows the job better: the bound is at least its bound at the levels that the artifact
+            cannot guarantee, and at all levels if the job is unlike those behind the artifact.
     """
 
     artifact: str
@@ -56,17 +62,44 @@ class LearnedBound(Source):
     libraries: tuple[str, ...]
     torch: str
     unknown: tuple[str, ...] = ()
-    at_least: PublicBound | None = None
-    _bounds: dict[tuple[float, str, int, int], BoundAtLevel] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    at_least: Source | None = None
+    _upper: dict[tuple[str, int, int], Array] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def bound(self, level: float, card: Device, assumed: Context) -> BoundAtLevel:
-        """Return the process peak's bound on a card; results are cached, because an estimate uses the same few levels."""
-        key = (level, card.key, assumed.bytes, assumed.high_bytes)
-        if key not in self._bounds:
-            self._bounds[key] = self.learned.process_bounds(self.on_card(card, assumed), [level])[0]
-        return self._bounds[key]
+    def upper(self, card: Device, context: Context) -> Array:
+        """Return the bytes of `card` that the job stays below at `sum_quantile.LEVELS`; see `Source.upper`."""
+        key = (card.key, context.bytes, context.high_bytes)
+        if key not in self._upper:
+            subject = self.on_card(card, context)
+            above = sum_quantile.joined([part.above for part in self.learned.process_parts(subject)])
+            found = self.learned.process(subject) + above
+            if self.at_least is not None:
+                levels = np.concatenate([[0.0], sum_quantile.LEVELS[:-1]])  # a bound is at the next of the levels
+                others = self.is_out_of_distribution | (levels >= Support(self.learned.models_like(subject)).level)
+                found = np.where(others, np.maximum(found, self.at_least.upper(card, context)), found)
+            self._upper[key] = np.maximum.accumulate(found)
+        return self._upper[key]
+
+    def share_far_below(self, size_bytes: int, card: Device, context: Context) -> float:
+        """Return the share of jobs like it that stay below a size; see `Source.share_far_below`."""
+        return self.learned.share_below(self.on_card(card, context), size_bytes)
+
+    def context_on(self, card: Device, context: Context) -> Context:
+        """Return the measured context of the card's stack, if there is one; see `Source.context_on`."""
+        known = self._measured(card)
+        if known is None or context.source is Origin.SITE:
+            return context
+        low, point, high = context.added
+        return replace(
+            context,
+            bytes=known.size_bytes + point + context.outside_bytes,
+            low_bytes=max(known.low_bytes, 0) + low,
+            high_bytes=known.high_bytes + high,
+            provenance=f"the median of {known.n} measured runs on this card and software",
+            assumed=bool(high),
+            source=Origin.SITE,
+            own_bytes=known.size_bytes,
+            own_high_bytes=known.high_bytes,
+        )
 
     def on_card(self, card: Device, assumed: Context) -> Subject:
         """Return the job with its context on a card: measured on its stack, or as assumed."""
@@ -78,7 +111,8 @@ class LearnedBound(Source):
             "context": sum_quantile.uniform(known.high_bytes - known.size_bytes),
             "libraries": sum_quantile.uniform(high - point),
         }
-        return replace(self.subject, context=known.size_bytes + point, beside=beside, is_measured=True)
+        size_bytes = known.size_bytes + point + assumed.outside_bytes
+        return replace(self.subject, context=size_bytes, beside=beside, is_measured=True)
 
     @property
     def reserved(self) -> int:
@@ -96,24 +130,13 @@ class LearnedBound(Source):
         best = max(of_card, key=lambda pair: (self.torch in pair[0].split(", "), pair[1].n), default=None)
         return best[1].of(self.libraries) if best is not None else None
 
-    def quantile(self, level: float, card: Device, context: Context) -> int:
-        """Return the bytes of `card` that the job stays below with probability `level`; see `PublicBound.quantile`."""
-        if not 0 < level < 1:
-            raise UsageError(f"level is {level}: it must be between 0 and 1, for example 0.99.")
-        return max(self.bound(level, card, context).size_bytes, self._by_rule(level, card, context))
-
-    def _by_rule(self, level: float, card: Device, context: Context) -> int:
-        """Return the rule's bound if the artifact cannot guarantee the level, or else 0."""
-        if self.at_least is None or self.bound(level, card, context).is_promised:
-            return 0
-        return self.at_least.quantile(level, card, context)
-
     def margin(self, level: float, card: Device, context: Context) -> Sequence[MarginPart]:
         """Return the parts of the margin at `level`, largest first."""
-        if self.at_least is not None and self._by_rule(level, card, context) > self.bound(level, card, context).size_bytes:
+        parts = {part.name: part.above for part in self.learned.process_parts(self.on_card(card, context))}
+        own = sum_quantile.at(sum_quantile.joined(list(parts.values())), level)
+        of_both = self.quantile(level, card, context) - self.learned.process(self.on_card(card, context))
+        if self.at_least is not None and of_both > round(own):
             return self.at_least.margin(level, card, context)
-        on_card = self.on_card(card, context)
-        parts = {part.name: part.above for part in self.learned.process_parts(on_card)}
         return explained(parts, level, traits=self.subject.traits, context=context, unknown=self.unknown)
 
     @property
@@ -127,6 +150,19 @@ class LearnedBound(Source):
         but = "" if found.is_promised else " (too few models to guarantee the level)"
         but += f", at least {self.at_least.method(level, card)[0]}" if but and self.at_least is not None else ""
         return f"{METHOD}, calibrated on {found.key}{but}", found.n
+
+
+def bound_of(example: Example, learned: Learned) -> Source:
+    """Return the bound that an estimate of the example's job has by default, if `learned` is the shipped artifact."""
+    from vramcast.learner.model import Subject
+
+    unknown = ("",) * example.unknown
+    libraries = frozenset(example.libraries)
+    rule = PublicBound(example.reserved, libraries, unknown)
+    if learned.lacks(example.traits):
+        return rule
+    at_least = rule if rule.knows_more else None
+    return LearnedBound(SHIPPED, learned, Subject.of(example), example.libraries, example.torch, unknown, at_least)
 
 
 def chosen(artifact: str | os.PathLike[str] | None) -> Path | None:

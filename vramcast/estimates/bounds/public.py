@@ -17,7 +17,6 @@ from typing import ClassVar, Final
 import numpy as np
 
 from vramcast.core.brief import brief
-from vramcast.core.errors import UsageError
 from vramcast.estimates.bounds.parts import MarginPart, above, explained
 from vramcast.estimates.bounds.support import Source, Support
 from vramcast.hardware.context import Context
@@ -90,21 +89,9 @@ class PublicBound(Source):
     artifact: ClassVar[None] = None  # no artifact
     is_out_of_distribution: ClassVar[None] = None  # unknown
 
-    def quantile(self, level: float, card: Device, context: Context) -> int:
-        """Return the bytes of `card` that the job stays below with probability `level`.
-
-        Args:
-            level: Probability, in (0, 1).
-            card: The job's card.
-            context: Memory of the process outside the segments on that card, from the table.
-
-        Raises:
-            ValueError: The level is not in (0, 1).
-        """
-        if not 0 < level < 1:
-            raise UsageError(f"level is {level}: it must be between 0 and 1, for example 0.99.")
-        above_bytes = sum_quantile.at(sum_quantile.joined(list(self._parts(context).values())), level)
-        return self.reserved_bytes + context.bytes + round(above_bytes)
+    def upper(self, card: Device, context: Context) -> Array:
+        """Return the bytes of `card` that the job stays below at `sum_quantile.LEVELS`; see `Source.upper`."""
+        return self.reserved_bytes + context.bytes + sum_quantile.joined(list(self._parts(context).values()))
 
     def method(self, level: float, card: Device) -> tuple[str, int]:
         """Return a description of the method, and the number of runs behind it."""
