@@ -33,6 +33,7 @@ from vramcast.learner import cross_validation, training  # noqa: E402
 from vramcast.learner.conformal import Calibration  # noqa: E402
 from vramcast.learner.examples import Example  # noqa: E402
 from vramcast.learner.model import Head, Learned  # noqa: E402
+from vramcast.learner.scale import OFFSET_BYTES, peak_of  # noqa: E402
 from vramcast.learner.stacks import StackContext  # noqa: E402
 from vramcast.learner.table import subject_of  # noqa: E402
 
@@ -113,7 +114,7 @@ class Doors:
         found = {}
         for door, plain in self.estimates.items():
             assert isinstance(plain.bound, LearnedBound)
-            found[door] = replace(plain, bound=replace(plain.bound, learned=learned)).quantile(level)
+            found[door] = replace(plain, bound=replace(plain.bound, learned=learned)).bound_at(level)
         scored = cross_validation.scored_of(self.judged, learned, [level])
         assert scored is not None
         return {**found, "evaluate": scored.bounds[level]}
@@ -178,9 +179,9 @@ def test_traits_agree_at_every_entry_point(doors: list[Doors]) -> None:
         for door, one in seen.items():
             other = {name for name, value in one.features.items() if value != seen["estimate"].features[name]}
             assert not other or (door == "run" and all(name.endswith(OF_THE_LOOP) for name in other)), (job, door, other)
-            assert (one.reserved, one.context, one.libraries, one.tracer, one.torch, one.cudnn) == (
+            assert one.context == (CONTEXT_BYTES if door != "evaluate" else through.judged.context)  # measured, or the table's
+            assert (one.reserved, one.libraries, one.tracer, one.torch, one.cudnn) == (
                 seen["estimate"].reserved,
-                seen["estimate"].context,
                 seen["estimate"].libraries,
                 "nullgpu",
                 torch.__version__,
@@ -201,7 +202,7 @@ def made_up(doors: list[Doors], random: np.random.Generator) -> list[Example]:
     for number in range(500):
         of, spread = (plain, 0.001) if number < 400 else (convolution, 0.10)
         reserved = int(random.integers(100, 20_000)) * MIB
-        peak = round(reserved * math.exp(random.normal(0, spread)))
+        peak = round(float(peak_of(random.normal(0, spread), reserved, OFFSET_BYTES)))
         found.append(
             replace(of, id=f"{number}", group=f"{number}", reserved=reserved, measured_reserved=peak, measured_process=None)
         )
@@ -227,7 +228,7 @@ def test_served_bounds_have_promised_coverage(doors: list[Doors]) -> None:
     hits: dict[tuple[str, float], int] = {}
     for _ in range(rounds):
         learned = training.recalibrated(empty, made_up(doors, random))
-        peaks = simulated * np.exp(random.normal(0, 0.10, n)) + CONTEXT_BYTES
+        peaks = np.asarray(peak_of(random.normal(0, 0.10, n), simulated, OFFSET_BYTES)) + CONTEXT_BYTES
         for level in PROMISED:
             for door, bound in through.bounds(learned, level).items():
                 hits[door, level] = hits.get((door, level), 0) + int((peaks <= bound).sum())

@@ -132,7 +132,8 @@ def read_examples(rows: Mapping[str, MeasuredRun]) -> Iterator[tuple[str, Exampl
     for one in permissive():
         if one.traits.get("cudnns") != ALONE:  # the same run once more
             row = rows.get(one.id.rpartition(" ")[2])
-            yield one.group.partition(" ")[0] if one.stack == "tabled" else one.stack, one, row.torch if row else ""
+            source = one.group if one.stack == "tabled" else one.id
+            yield source.partition(" ")[0], one, row.torch if row else ""
     for name in ONLY_JUDGE:
         if path_of(name).exists():
             for one in examples.read(path_of(name))[0]:

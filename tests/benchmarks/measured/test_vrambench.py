@@ -59,8 +59,8 @@ def test_bounds_of_a_source_come_from_the_other_sources(build: Path) -> None:
     of = {name: [one.scored for one in judged if one.source == name] for name in ("xmem", "golf")}
     assert {len(runs) for runs in of.values()} == {40}
     cells = {name: vrambench.figures(name, runs) for name, runs in of.items()}
-    assert cells["xmem"][5:7] == ["100.0 %", "50.0 %"]  # golf's residual
-    assert cells["golf"][5:7] == ["0.0 %", "1.0 %"]
+    assert cells["xmem"][5:7] == ["100.0 %", "55.5 %"]  # golf's residual, in bytes as large for these small jobs
+    assert cells["golf"][5:7] == ["0.0 %", "1.1 %"]
     assert cells["golf"][1:4] == [40, 40, "33.3 %"]
 
 
@@ -77,11 +77,11 @@ def test_screened_and_censored_rows_are_not_judged(build: Path) -> None:
     kept, screened = RUN, replace(RUN, quality="screened", model="vgg")
     for run in (kept, screened):
         found = example(1, 0.1, measured_reserved=None, measured_process=160 * MIB, context=50 * MIB)
-        keep(Result(run.key, run.figure, 160 * MIB, example=to_plain(found)), build / "repeats-milabench.jsonl")
+        keep(Result(run.key, run.figure, 160 * MIB, example=to_plain(found)), build / "repeats-yolo.jsonl")
     learned = [shipped.of_set(example(n, 0.01, censored=n == 3), "xmem") for n in range(9)]
     examples.append(learned, shipped.RUNS)
     judged = vrambench.held_out(list(vrambench.read_examples({run.key: run for run in (kept, screened)})))
-    of = [one for one in judged if one.source == "milabench"]
+    of = [one for one in judged if one.source == "yolo"]
     assert [(one.torch, one.scored.measured_bytes) for one in of] == [("2.7.1", 110 * MIB)]
     assert len(judged) == 1 + 8
     assert "| 2.7 | 1 | 1 |" in vrambench.judgment(judged)
