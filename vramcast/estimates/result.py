@@ -300,7 +300,7 @@ class Estimate(Viewable):
                 empirical bound.
 
         Example:
-            >>> est.quantile(0.5) <= est.quantile(0.8) <= est.quantile(0.9)
+            >>> est.quantile(0.5) <= est.quantile(0.7) <= est.quantile(0.8)
             True
         """
         support = self.bound.support
