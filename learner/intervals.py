@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vramcast.learner.examples import Example
+from vramcast.learner.model import Subject
 from vramcast.learner.scale import OFFSET_BYTES, peak_of, residual_of
 
 Array: TypeAlias = npt.NDArray[np.float64]
 _ROUNDS: Final = 500  # arbitrary: of expectation maximization; later ones move less than a thousandth of the mass
-_HALF: Final = 0.5
 
 
 def placed(low: Array, high: Array, weights: Array) -> Array:
@@ -46,7 +46,7 @@ def placed(low: Array, high: Array, weights: Array) -> Array:
         shares /= shares.sum(axis=1, keepdims=True)
         mass = weights @ shares / weights.sum()
     reached = np.cumsum(shares, axis=1)
-    medians = values[np.argmax(reached >= _HALF * reached[:, -1:] * (1 - 1e-9), axis=1)]
+    medians = values[np.argmax(reached >= 0.5 * reached[:, -1:] * (1 - 1e-9), axis=1)]
     found[finite] = np.where(high > low, medians, low)
     return found
 
@@ -58,6 +58,6 @@ def between(ran: Example, failed: Example, limit: int) -> Example:
         ran, failed: The same job, as it ran and as it failed: with fewer samples, for example.
         limit: The memory that was there for segments, in bytes: the card's less the context.
     """
-    bases = [max(run.reserved, run.larger or 0) for run in (ran, failed)]
+    bases = [Subject.of(run).base for run in (ran, failed)]
     most = float(peak_of(residual_of(limit, bases[0], OFFSET_BYTES), bases[1], OFFSET_BYTES))
     return replace(failed, measured_reserved=limit, measured_process=None, censored=True, at_most=max(round(most), limit))

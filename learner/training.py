@@ -162,14 +162,17 @@ def recalibrated(learned: Learned, examples: Sequence[Example]) -> Learned:
     table = table_of(examples, contexts, learned.reserved_head.offset)
     reserved, corrected = _again(learned.reserved_head, table)
     errors = {"reserved": _errors_by(table, corrected)}
+    decide = {"reserved": _deciding(table, reserved.calibration)}
     process = learned.process_head
     if process is not None and (of_process := process_table_of(examples, contexts, process.offset)) is not None:
         process, corrected = _again(process, of_process)
         errors["process"] = _errors_by(of_process, corrected)
+        decide["process"] = _deciding(of_process, process.calibration)
     card = {
         **learned.card,
         "calibrated_on": {"runs": len(table.y), "groups": len(set(table.groups.tolist()))},
         "by": errors,
+        "decide": decide,
     }
     n_models = n_models_by_trait(table)
     return replace(learned, reserved_head=reserved, process_head=process, contexts=contexts, n_models=n_models, card=card)

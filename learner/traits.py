@@ -110,11 +110,11 @@ def completed(traits: Traits, features: Mapping[str, float]) -> dict[str, str]:
         return found
     convolutions = found.get("convolutions", "plain" if found.get("operators") == CONVOLUTION else "none")
     share = sum(features.get(f"bytes_{kind.name.lower()}", 1.0) for kind in _CONVOLUTIONS)
-    is_training = not features or features["optimizer_states"] > 0 or features["peak_gradient_share"] > 0
+    of_training = ("optimizer_states", "peak_gradient_share", "peak_in_backward")
     return {
         **found,
         **of_convolutions(convolutions, share, is_old=found.get("plans") == "other"),
-        "mode": "training" if is_training or features["peak_in_backward"] > 0 else "inference",
+        "mode": "training" if not features or any(features[name] > 0 for name in of_training) else "inference",
     }
 
 

@@ -6,7 +6,7 @@
 `--collect` reads what `benchmarks.accuracy.examples SET`, `benchmarks.accuracy.logs.tabled`, `benchmarks.repeats SOURCE` and
 `benchmarks.accuracy.timm_edges --half calibration` left in build/accuracy. A set that is not there keeps its runs in the file.
 Of parameter-golf's runs the file has only residuals and classes, taken from the artifact of commit 972935cb: their sizes are
-nominal. Allocated peaks are no evidence for reserved ones, and stay out.
+nominal. Allocated peaks are no evidence for reserved ones, and stay out, except nanoVLM's of the tabled runs (18 rows).
 
 It learns only from public runs whose licence lets the result be distributed: GPUMemNet's, timm's and CARMA's are used only for
 evaluation (`benchmarks.accuracy.bounds`). It learns the error of first principles by the class of a job; it does not correct

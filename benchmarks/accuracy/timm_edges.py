@@ -368,7 +368,6 @@ def rejudged(line: dict[str, Any], learned: Learned) -> dict[str, Any]:
             for size in bounds
         ]
         found[which] = {**one, "verdict": verdicts[0], "verdict at 0.9": verdicts[1], "bound": bounds[0]}
-        found[which]["share"] = bound.share_at(card.total_bytes, card, context)
     return found
 
 

@@ -1,10 +1,10 @@
-"""Widths of the bounds of 24 networks with convolutions and 12 without, with the shipped artifact.
+"""Widths of the bounds of 22 networks with convolutions and 12 without, with the shipped artifact.
 
     python -m benchmarks.accuracy.widths [--artifact DIR] [--on CARD]
 
 Width is bound / estimate - 1: of the reserved peak, which is what an artifact learns about, and of the process, whose context
-is another's measurement until a site measures its own. Each network trains with its default size, and with the batch that takes
-about a quarter of the card, and is traced once.
+is another's measurement until a site measures its own. Each network trains on 64 images of its own size, or on 16 lines of
+text, and is traced once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CONVOLUTIONS: Final = {
         "resnetv2_50", "tf_efficientnetv2_s", "repvgg_b1", "dla60", "cspdarknet53", "xception41", "hrnet_w18",
         "coatnet_0_rw_224",
     ),
-}  # fmt: skip  # arbitrary: one of each family; diffusers' U-Net and Ultralytics' YOLO make 24
+}  # fmt: skip  # arbitrary: one of each family
 _OTHERS: Final = {
     "torchvision": ("vit_b_16", "swin_t"),
     "timm": ("mixer_b16_224", "deit3_small_patch16_224", "beit_base_patch16_224"),

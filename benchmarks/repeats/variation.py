@@ -42,8 +42,8 @@ from vramcast.learner.table import Table, folds_of, table_of
 PATH: Final = BUILD / "variation.jsonl"
 STACK: Final = stack.parse("torch==2.6.0")  # arbitrary: its cuDNN cannot be queried
 _SHARES: Final = {"cnn": 2, "torchvision": 2, "timm": 5}  # arbitrary: of the families with convolutions
-# The weight of measured runs, relative to simulated ones; None: they are not used.
-CANDIDATES: Final = {"measured runs alone": 1.0, "simulated variation": None, "both": 3.0}  # arbitrary
+# arbitrary: the weights of simulated and of measured runs
+CANDIDATES: Final = {"measured runs alone": (0.0, 1.0), "simulated variation": (1.0, 0.0), "both": (1.0, 3.0)}
 _NETWORK: Final = re.compile(r"^.*:|\?.*$")  # the parts of a target before and after the network's name
 _TIMEOUT_S: Final = 60.0  # arbitrary: slower jobs are left out
 
@@ -84,17 +84,16 @@ def candidates(measured: Table, varied: Table, seed: int = 0) -> dict[str, gate.
     folds = folds_of(measured, training.FOLDS, seed)
     plain = gate.bound_losses(measured, np.zeros((len(measured.y), len(LEVELS))), folds).plain
     found = {}
-    for name, weight in CANDIDATES.items():
+    for name, (of_simulated, of_measured) in CANDIDATES.items():
         quantiles = np.zeros((len(measured.y), len(LEVELS)))
         for known, new in folds:
-            rows = known[measured.can_teach[known] & ~measured.censored[known]] if weight is not None else known[:0]
-            others = set(measured.groups[new].tolist())
-            kept = np.array([name != "measured runs alone" and group not in others for group in varied.groups.tolist()])
-            X, y = np.concatenate([varied.X[kept], measured.X[rows]]), np.concatenate([varied.y[kept], measured.y[rows]])
-            weights = np.concatenate([varied.weights[kept], (weight or 0.0) * measured.weights[rows]])
-            quantiles[new] = (
-                ResidualQuantiles(random_state=seed).fit(X, y, sample_weight=weights).predict_quantiles(measured.X[new])
-            )
+            rows = known[measured.can_teach[known] & ~measured.censored[known]]
+            others = ~np.isin(varied.groups, measured.groups[new])
+            weights = np.concatenate([of_simulated * varied.weights[others], of_measured * measured.weights[rows]])
+            X = np.concatenate([varied.X[others], measured.X[rows]])[weights > 0]
+            y = np.concatenate([varied.y[others], measured.y[rows]])[weights > 0]
+            learner = ResidualQuantiles(random_state=seed).fit(X, y, sample_weight=weights[weights > 0])
+            quantiles[new] = learner.predict_quantiles(measured.X[new])
         quantiles[~measured.has_features] = 0.0
         found[name] = gate.Losses(measured, plain, gate.bound_losses(measured, quantiles, folds).learned)
     return found

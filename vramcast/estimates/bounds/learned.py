@@ -132,9 +132,10 @@ class LearnedBound(Source):
 
     def margin(self, level: float, card: Device, context: Context) -> Sequence[MarginPart]:
         """Return the parts of the margin at `level`, largest first."""
-        parts = {part.name: part.above for part in self.learned.process_parts(self.on_card(card, context))}
+        subject = self.on_card(card, context)
+        parts = {part.name: part.above for part in self.learned.process_parts(subject)}
         own = sum_quantile.at(sum_quantile.joined(list(parts.values())), level)
-        of_both = self.quantile(level, card, context) - self.learned.process(self.on_card(card, context))
+        of_both = self.quantile(level, card, context) - self.learned.process(subject)
         if self.at_least is not None and of_both > round(own):
             return self.at_least.margin(level, card, context)
         return explained(parts, level, traits=self.subject.traits, context=context, unknown=self.unknown)

@@ -89,12 +89,6 @@ class Source(ABC):
     def method(self, level: float, card: Device) -> tuple[str, int]:
         """Return a description of the method at `level`, and the number of models or runs behind it."""
 
-    def share_at(self, size_bytes: int, card: Device, context: Context) -> float:
-        """Return the share of jobs like it that need at most a size of `card`."""
-        return sum_quantile.share_up_to(self.upper(card, context), size_bytes) or self.share_far_below(
-            size_bytes, card, context
-        )
-
     def share_far_below(self, size_bytes: int, card: Device, context: Context) -> float:
         """Return the share that stays below a size that is smaller than the median."""
         return 0.0
