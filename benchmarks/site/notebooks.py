@@ -8,6 +8,7 @@ Needs pip install '.[notebook]'. A notebook's metadata record the torch that mad
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 import time
@@ -26,6 +27,7 @@ FOLDER: Final = ROOT / "notebooks"
 CACHE: Final = ROOT / "build" / "notebooks-cache"  # not the developer's cache, which may hold a cuDNN that others do not have
 TIMEOUT_S: Final = 300  # arbitrary: for a cell; ten times the duration of a whole notebook on two idle cores
 _ORDER: Final = {"stdout": 0, "stderr": 1}  # of a cell's outputs; its value comes last
+_PROGRESS: Final = re.compile(r"^vramcast: .* \.\.\. \d+ s\n", re.MULTILINE)  # a line every 10 s: a slow machine writes more
 _MADE_WITH: Final = "vramcast"  # metadata key of the versions that made the outputs
 
 
@@ -59,6 +61,9 @@ def execute(notebook: NotebookNode) -> NotebookNode:
         client.execute(cwd=folder, env=environment)
         for cell in notebook.cells:  # the order of stdout and stderr is random
             cell.get("outputs", []).sort(key=lambda output: _ORDER.get(output.get("name", ""), len(_ORDER)))
+        for output in outputs(notebook):
+            if output.get("name") == "stderr":
+                output["text"] = _PROGRESS.sub("", output["text"])
         shown = "".join(map(str, outputs(notebook)))
         for name in (folder, str(ROOT), sys.prefix):
             at = shown.find(name)
