@@ -36,7 +36,7 @@ from vramcast.learner.stacks import StackContext
 from vramcast.learner.traits import CONVOLUTION
 
 FORMAT: Final = "vramcast-artifact"
-SCHEMA: Final = 6
+SCHEMA: Final = 7
 _OLDEST: Final = 4  # 1 to 3 were calibrated by card and family as named in rows, without traits
 _MOST_ROWS: Final = 10_000_000  # arbitrary: number of runs that calibrate one artifact
 _MOST_DEPTH: Final = 16  # arbitrary: depth of its groups
@@ -172,10 +172,10 @@ def _head_of(head: Head) -> _Head:
         models=calibration.models.tolist(),
         groups=_Groups(_cut_of(calibration.groups), of_run.tolist()),
         reached=tuple(_rounded(column) for column in calibration.reached.T),
-        helps=tuple(sorted(head.bounds.segments)),
-        spares=tuple(sorted(head.bounds.excluded_families)),
-        corrects=tuple(sorted(head.points.segments)),
-        exact=tuple(sorted(head.points.excluded_families)),
+        helps=tuple(sorted(head.bounds.families)),
+        spares=tuple(sorted(head.bounds.excluded)),
+        corrects=tuple(sorted(head.points.families)),
+        exact=tuple(sorted(head.points.excluded)),
         offset=head.offset,
     )
 
@@ -272,10 +272,10 @@ def _head(head: _Head, model: Path) -> Head:
     return Head(learner, _calibration(head), bounds, points, head.features, head.offset)
 
 
-def _scope(segments: tuple[str, ...], excluded_families: tuple[str, ...]) -> Scope:
-    if not set(segments) <= {MATMUL, CONVOLUTION}:
-        raise ValueError(f"segments are {segments}")
-    return Scope(frozenset(segments), frozenset(excluded_families))
+def _scope(families: tuple[str, ...], excluded: tuple[str, ...]) -> Scope:
+    if not {family.partition("|")[0] for family in families} <= {MATMUL, CONVOLUTION}:
+        raise ValueError(f"families are {families}")
+    return Scope(frozenset(families), frozenset(excluded))
 
 
 def _calibration(head: _Head) -> Calibration:

@@ -241,7 +241,7 @@ def calibrate(
     Args:
         levels: Levels of the columns of `quantiles`.
         quantiles: n x levels; each row is predicted by a learner that did not see the row's model.
-        residuals: Measured residuals, n; the lower bound of a censored row is allowed, and can only raise the bound.
+        residuals: Measured residuals, n; those between two ends, or above one, as `intervals.placed` places them.
         models: Model of each row.
         traits: Traits of each row.
     """

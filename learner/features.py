@@ -165,6 +165,7 @@ def _operators(trace: Trace) -> dict[str, float]:
             chosen = rows[kinds == kind]
             found[f"count_{kind.name.lower()}"] = float(len(chosen))
             found[f"bytes_{kind.name.lower()}"] = float(trace.size_bytes[chosen].sum()) / total
+    found["count_depthwise"] = float(np.isin(trace.operator[rows], _depthwise(trace)).sum())
     activations = np.zeros(ACTIVATIONS)
     used, counts = np.unique(trace.operator[rows], return_counts=True)
     for at, count in zip(used.tolist(), counts.tolist(), strict=True):
@@ -175,6 +176,11 @@ def _operators(trace: Trace) -> dict[str, float]:
     found["activation_sin"] = math.sin(angle) if angle is not None else 0.0
     found["activation_cos"] = math.cos(angle) if angle is not None else 0.0
     return found
+
+
+def _depthwise(trace: Trace) -> list[int]:
+    """Return the operators that are PyTorch's own depthwise convolutions."""
+    return [at for at, operator in enumerate(trace.operators) if operator.is_depthwise]
 
 
 def _workspaces(trace: Trace, reserved: int, *, settled: bool) -> dict[str, float]:

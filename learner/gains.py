@@ -36,7 +36,7 @@ class Gains:
 
     Attributes:
         bounds, points: The gains by family: of bounds at 0.9 and 0.95, and of points.
-        importances: By segment in which the trees are used, the features whose permutation on unseen models costs most, with
+        importances: By family in which the trees are used, the features whose permutation on unseen models costs most, with
             the growth of the loss as a share.
     """
 

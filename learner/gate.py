@@ -1,8 +1,8 @@
-"""The gate of the trees: the classes of jobs in which they win on models that they have not seen.
+"""The gate of the trees: the families of jobs in which they win on models that they have not seen.
 
 Trees set bounds where they lower the pinball loss of the bounds at `JUDGED` against conformal bounds alone, both calibrated on
-runs of other models. They correct the point where their median is nearer to the measured peak. Each question is asked by
-segment (jobs with and without convolutions), and by family in it.
+runs of other models. They correct the point where their median is nearer to the measured peak. A gain that may be chance does
+not count: it must remain in nearly all bootstrap samples of the models.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ import numpy.typing as npt
 
 from vramcast.learner.conformal import LEVELS, Array, calibrate
 from vramcast.learner.gains import Gain
-from vramcast.learner.model import MATMUL, Scope
+from vramcast.learner.model import Scope
 from vramcast.learner.scale import peak_of, residual_of
-from vramcast.learner.table import FEWEST, Folds, Table
-from vramcast.learner.traits import CONVOLUTION
+from vramcast.learner.table import Folds, Table
 
 if TYPE_CHECKING:
     from vramcast.learner.residual import ResidualQuantiles
 
 JUDGED: Final = (0.9, 0.95)  # arbitrary: levels of the bounds that decide; the tail beyond is a matter of few models
-_FEWEST_OF_FAMILY: Final = 5  # arbitrary: models of a family that are needed to judge it separately
-_MUST_HELP: Final = 0.95  # arbitrary: the learned loss must be at most this share of the plain one
+FEWEST: Final = 5  # arbitrary: models of a family that are needed to judge it
+_MUST_CHANGE: Final = -0.05  # arbitrary: a smaller gain is not worth the trees
 _DRAWS: Final = 1000  # arbitrary: bootstrap samples of models
 _PERMUTED: Final = 1000  # arbitrary: runs of a fold that are permuted
 _SHOWN: Final = 8  # arbitrary: features in a report
@@ -49,51 +48,17 @@ class Losses:
     learned: Array
     are_points: bool = False
 
-    def scope(self) -> Scope:
-        """Return the jobs in which the trees win."""
-        families = self._families
-        segments, excluded = set(), set()
-        for segment in (MATMUL, CONVOLUTION):
-            of_segment = self.table.segments == segment
-            if not self._wins(of_segment, FEWEST):
-                continue
-            segments.add(segment)
-            own = sorted(set(families[of_segment].tolist()))
-            excluded |= {name for name in own if self._loses(families == name)}
-        return Scope(frozenset(segments), frozenset(excluded))
-
-    def gains(self, scope: Scope, *, seed: int = 0) -> dict[str, Gain]:
-        """Return the gain in each family, with the trees used in `scope`."""
-        found, families = {}, self._families
-        used = np.array([subject in scope for subject in self.table.subjects])
+    def gains(self, *, seed: int = 0) -> dict[str, Gain]:
+        """Return the gain in each family of jobs, by `Subject.family_key`; every model has the same weight."""
+        found = {}
+        families = np.array([subject.family_key for subject in self.table.subjects])
         for name in sorted(set(families.tolist())):
             rows = (families == name) & ~self.table.censored
-            if rows.any() and self.plain[rows].sum() > 0:
-                found[name.partition("|")[2] or name] = self._gain(rows, bool(used[rows].all()), seed)
+            if self.plain[rows].sum() > 0:
+                found[name] = self._gain(rows, seed)
         return found
 
-    @property
-    def _families(self) -> npt.NDArray[np.str_]:
-        return np.array([subject.family_key for subject in self.table.subjects])
-
-    def _models(self, rows: Mask) -> int:
-        return len(set(self.table.groups[rows].tolist()))
-
-    def _loses(self, rows: Mask) -> bool:
-        """Return whether the trees do not win in a family that has enough models to tell."""
-        is_judged = self._models(rows & ~self.table.censored) >= _FEWEST_OF_FAMILY
-        return is_judged and not self._wins(rows, _FEWEST_OF_FAMILY)
-
-    def _wins(self, rows: Mask, fewest: int) -> bool:
-        """Return whether the mean loss of these rows falls by enough; every model has the same weight."""
-        rows = rows & ~self.table.censored
-        if self._models(rows) < fewest:
-            return False
-        plain, learned, weights = self.plain[rows], self.learned[rows], self.table.weights[rows]
-        falls = float(weights @ learned) <= _MUST_HELP * float(weights @ plain)
-        return falls and not (self.are_points and np.median(learned) > np.median(plain))
-
-    def _gain(self, rows: Mask, is_used: bool, seed: int) -> Gain:
+    def _gain(self, rows: Mask, seed: int) -> Gain:
         weights = self.table.weights[rows]
         places = np.unique(self.table.groups[rows], return_inverse=True)[1]
         plain, learned = (np.bincount(places, weights * losses[rows]) for losses in (self.plain, self.learned))
@@ -101,7 +66,15 @@ class Losses:
         sums = drawn @ plain
         changes = (drawn @ learned)[sums > 0] / sums[sums > 0] - 1
         low, high = np.quantile(changes, (0.025, 0.975)).tolist()
-        return Gain(len(plain), float(learned.sum() / plain.sum() - 1), low, high, is_used)
+        change = float(learned.sum() / plain.sum() - 1)
+        smears = self.are_points and np.median(self.learned[rows]) > np.median(self.plain[rows])
+        is_used = len(plain) >= FEWEST and change <= _MUST_CHANGE and high <= 0 and not smears
+        return Gain(len(plain), change, low, high, is_used)
+
+
+def scope_of(gains: Mapping[str, Gain]) -> Scope:
+    """Return the families in which the trees are used."""
+    return Scope(frozenset(name for name, gain in gains.items() if gain.is_used))
 
 
 def point_losses(table: Table, medians: Array) -> Losses:
@@ -154,7 +127,7 @@ def pinball(above: Array, level: float) -> Array:
 
 
 def importances(
-    table: Table, learners: Mapping[int, ResidualQuantiles], folds: Folds, segment: str, *, seed: int = 0
+    table: Table, learners: Mapping[int, ResidualQuantiles], folds: Folds, family: str, *, seed: int = 0
 ) -> dict[str, float]:
     """Return the features whose permutation on unseen models costs most, with the growth of the loss as a share.
 
@@ -162,15 +135,16 @@ def importances(
         table: The runs.
         learners: The learner of each fold.
         folds: Rows to learn from and to judge.
-        segment: The jobs that are judged.
+        family: The jobs that are judged, by `Subject.family_key`.
         seed: Of the permutation.
     """
     columns = [LEVELS.index(level) for level in JUDGED]
+    is_judged = np.array([subject.family_key == family for subject in table.subjects]) & ~table.censored
 
     def loss(feature: int | None) -> float:
         random, total = np.random.default_rng(seed), 0.0
         for fold, (_, new) in enumerate(folds):
-            rows = new[(table.segments[new] == segment) & ~table.censored[new]][:_PERMUTED]
+            rows = new[is_judged[new]][:_PERMUTED]
             X = table.X[rows].copy()
             if feature is not None:
                 X[:, feature] = random.permutation(X[:, feature])

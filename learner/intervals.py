@@ -25,18 +25,17 @@ _ROUNDS: Final = 500  # arbitrary: of expectation maximization; later ones move 
 def placed(low: Array, high: Array, weights: Array) -> Array:
     """Return a residual for each row: its own, or the median of the estimated distribution between its ends.
 
+    At its lower end, a run out of memory would pass for one that its bound covered.
+
     Args:
-        low, high: The ends of each row, equal where the residual is known; `high` is infinite where only a lower end is: those
-            rows stay at it, and do not shape the distribution.
+        low, high: The ends of each row, equal where the residual is known, and infinite where only a lower end is. A row stays
+            at a lower end that no other row exceeds.
         weights: Weight of each row.
     """
-    found = low.copy()
-    of_interval = np.isfinite(high) & (high > low)
-    if not of_interval.any():
-        return found
-    finite = np.isfinite(high)
-    low, high, weights = low[finite], high[finite], weights[finite]
-    ends = np.unique(high)
+    high = np.where(np.isinf(high) & (low >= np.max(high, where=np.isfinite(high), initial=-np.inf)), low, high)
+    if (low == high).all():
+        return low.copy()
+    ends = np.unique(high[np.isfinite(high)])
     innermost = np.diff(np.searchsorted(np.sort(low), ends, side="right"), prepend=0) > 0
     values = ends[innermost]  # the ends on the safe side of the intervals that no other one cuts
     inside = (low[:, None] <= values) & (values <= high[:, None])
@@ -47,8 +46,7 @@ def placed(low: Array, high: Array, weights: Array) -> Array:
         mass = weights @ shares / weights.sum()
     reached = np.cumsum(shares, axis=1)
     medians = values[np.argmax(reached >= 0.5 * reached[:, -1:] * (1 - 1e-9), axis=1)]
-    found[finite] = np.where(high > low, medians, low)
-    return found
+    return np.where(high > low, medians, low)
 
 
 def between(ran: Example, failed: Example, limit: int) -> Example:

@@ -23,6 +23,7 @@ import numpy as np
 
 from vramcast.core.brief import brief
 from vramcast.core.errors import ArtifactError
+from vramcast.core.units import GIB
 from vramcast.learner import sum_quantile
 from vramcast.learner.conformal import MOST_RESIDUAL, Array, Calibration
 from vramcast.learner.examples import Example
@@ -34,9 +35,11 @@ from vramcast.learner.traits import CONVOLUTION, NO_WORSE, Traits, completed
 from vramcast.tracer.protocol.job_result import UNKNOWN_SHARE
 
 MATMUL: Final = "matmul"
+# Kinds of operators for which a library may keep memory of its own: so much for each of a step's blocks is a function of these.
+_PER_GIB: Final = ("depthwise", "convolution", "matmul", "attention", "recurrent")
 CONTEXT_SHARE: Final = "context_share"  # share in the simulated process peak: it scales a residual of the reserved peak down
 LOG_LARGER: Final = "log_larger"  # log2 of the reserved peak with the other cuDNN's plans / without them; 0: there are none
-RESERVED_NAMES: Final = (*NAMES, LOG_LARGER)
+RESERVED_NAMES: Final = (*NAMES, LOG_LARGER, *(f"{kind}_per_gib" for kind in _PER_GIB))
 PROCESS_NAMES: Final = (*RESERVED_NAMES, CONTEXT_SHARE)
 _OUTSIDE_SHARE: Final = 0.1  # arbitrary: share of a feature's range by which a value may leave it
 # arbitrary: a twentieth of the features; a job with this many outside counts as unlike the training data
@@ -91,6 +94,7 @@ class Subject:
             **self.features,
             LOG_LARGER: math.log2(self.base / self.reserved),
             CONTEXT_SHARE: self.context / (self.reserved + self.context),
+            **{f"{kind}_per_gib": self.features[f"count_{kind}"] * GIB / (self.base + OFFSET_BYTES) for kind in _PER_GIB},
         }
         return [float(known[name]) for name in names]
 
@@ -106,8 +110,14 @@ class Subject:
 
     @property
     def family_key(self) -> str:
-        """The key of its family within its segment: the kind of model, and whether it trains."""
-        return " ".join(filter(None, (f"{self.segment}|{self.family}", self.traits.get("mode", ""))))
+        """The key of its family: the segment and kind of model, whether it trains, and the kind of its convolutions."""
+        convolutions = self.traits.get("convolutions", "") if self.segment == CONVOLUTION else ""
+        return " ".join(filter(None, (f"{self.segment}|{self.family}", self.traits.get("mode", ""), convolutions)))
+
+
+def family_name(family_key: str) -> str:
+    """Return a family's key as people read it: its segment is the kind of model, or has no convolutions."""
+    return family_key.partition("|")[2] or family_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,20 +125,21 @@ class Scope:
     """The jobs for which trees are used.
 
     Attributes:
-        segments: Segments of jobs in which they help on unseen models.
-        excluded_families: Families in them in which they do not; see `Subject.family_key`.
+        families: Those in which they help on unseen models, see `Subject.family_key`; up to schema 6, whole segments.
+        excluded: Families of such a segment in which they do not.
     """
 
-    segments: frozenset[str] = frozenset()
-    excluded_families: frozenset[str] = frozenset()
+    families: frozenset[str] = frozenset()
+    excluded: frozenset[str] = frozenset()
 
     def __contains__(self, subject: Subject) -> bool:
-        keys = {subject.family_key, subject.family_key.partition(" ")[0]}  # the second of artifacts up to schema 5
-        return subject.segment in self.segments and keys.isdisjoint(self.excluded_families)
+        words = subject.family_key.split()
+        keys = {subject.segment, *(" ".join(words[: n + 1]) for n in range(len(words)))}
+        return not keys.isdisjoint(self.families) and keys.isdisjoint(self.excluded)
 
     def __str__(self) -> str:
-        but = f", except for {', '.join(sorted(self.excluded_families))}" if self.excluded_families else ""
-        return (", ".join(sorted(self.segments)) or "nowhere") + but
+        but = f", except for {', '.join(map(family_name, sorted(self.excluded)))}" if self.excluded else ""
+        return (", ".join(map(family_name, sorted(self.families))) or "nowhere") + but
 
 
 @dataclass(frozen=True, slots=True)

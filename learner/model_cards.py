@@ -9,7 +9,7 @@ from typing import Any, Final
 from vramcast.core.units import MIB
 from vramcast.learner import gains
 from vramcast.learner.gains import Gains
-from vramcast.learner.model import Learned
+from vramcast.learner.model import Learned, family_name
 from vramcast.learner.residual_tree import in_words
 
 _LEVELS: Final = ("0.9", "0.95", "0.98")
@@ -87,8 +87,8 @@ def card_text(learned: Learned, name: str, facts: Mapping[str, Any]) -> str:
 def _of_trees(by_peak: Mapping[str, Gains]) -> list[str]:
     """Return the lines about the trees: their gains by class, and the features that matter."""
     rows = [
-        f"| {peak} | {what} | {family} | {one.models} | {_percent(one.change)} | {_percent(one.low)} to {_percent(one.high)} | "
-        f"{'yes' if one.is_used else 'no'} |"
+        f"| {peak} | {what} | {family_name(family)} | {one.models} | {_percent(one.change)} | "
+        f"{_percent(one.low)} to {_percent(one.high)} | {'yes' if one.is_used else 'no'} |"
         for peak, of in by_peak.items()
         for what, by in (("bounds", of.bounds), ("points", of.points))
         for family, one in by.items()
@@ -99,9 +99,12 @@ def _of_trees(by_peak: Mapping[str, Gains]) -> list[str]:
     lines = ["", "Trees against none, on unseen models (pinball loss of bounds at 0.9 and 0.95, relative error of points):"]
     lines += ["", title, "|---|---|---|---:|---:|---:|---|", *rows]
     for peak, of in by_peak.items():
-        for segment, costs in of.importances.items():
+        for family, costs in of.importances.items():
             named = ", ".join(f"{name} {_percent(cost)}" for name, cost in costs.items())
-            lines += ["", f"Features of the {peak} peak for {segment}, by the growth of the loss if shuffled: {named}."]
+            lines += [
+                "",
+                f"Features of the {peak} peak for {family_name(family)}, by the growth of the loss if shuffled: {named}.",
+            ]
     return lines
 
 

@@ -35,7 +35,7 @@ def search(table: Table, trials: int, *, seed: int = 0, storage: str | None = No
     )
     if not study.trials:
         study.enqueue_trial(
-            {"n_estimators": 150, "max_depth": 4, "learning_rate": 0.1, "colsample_bytree": 0.5, "min_child_weight": 3.0}
+            {"n_estimators": 150, "max_depth": 4, "learning_rate": 0.1, "colsample_bytree": 1.0, "min_child_weight": 3.0}
         )
     measured = ~table.censored
 

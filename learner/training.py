@@ -58,7 +58,7 @@ def fitted(table: Table, rows: Any, parameters: Mapping[str, Any], seed: int) ->
     """
     rows = rows[table.can_teach[rows]]
     learner = ResidualQuantiles(random_state=seed, **parameters)
-    return learner.fit(table.X[rows], table.y[rows], sample_weight=table.weights[rows], censored=table.censored[rows])
+    return learner.fit(table.X[rows], table.low[rows], sample_weight=table.weights[rows], censored=table.censored[rows])
 
 
 def train(
@@ -115,19 +115,15 @@ def _head(table: Table, parameters: Mapping[str, Any], folds: int, seed: int) ->
     bounded = corrected = Scope()
     gains = Gains()
     if fit.learners:
-        losses = gate.bound_losses(table, fit.quantiles, fit.folds)
-        bounded, corrected = losses.scope(), points.scope()
-        gains = Gains(
-            losses.gains(bounded, seed=seed),
-            points.gains(corrected, seed=seed),
-            {
-                segment: gate.importances(table, fit.learners, fit.folds, segment, seed=seed)
-                for segment in sorted(bounded.segments | corrected.segments)
-            },
-        )
+        of_bounds = gate.bound_losses(table, fit.quantiles, fit.folds).gains(seed=seed)
+        of_points = points.gains(seed=seed)
+        bounded, corrected = gate.scope_of(of_bounds), gate.scope_of(of_points)
+        used = sorted(bounded.families | corrected.families)
+        costs = {name: gate.importances(table, fit.learners, fit.folds, name, seed=seed) for name in used}
+        gains = Gains(of_bounds, of_points, costs)
     errors = np.where([subject in corrected for subject in table.subjects], points.learned, points.plain)
     fit.quantiles[[subject not in bounded for subject in table.subjects]] = 0.0
-    is_used = bool(bounded.segments or corrected.segments)
+    is_used = bool(bounded.families or corrected.families)
     learner = fitted(table, np.arange(len(table.y)), parameters, seed) if is_used else None
     levels = LEVELS if learner is not None else (0.5,)  # without a learner all quantiles are 0
     calibration = _calibrated(table, levels, fit.quantiles[:, : len(levels)])

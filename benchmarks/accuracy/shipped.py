@@ -6,7 +6,7 @@
 `--collect` reads what `benchmarks.accuracy.examples SET`, `benchmarks.accuracy.logs.tabled`, `benchmarks.repeats SOURCE` and
 `benchmarks.accuracy.timm_edges --half calibration` left in build/accuracy. A set that is not there keeps its runs in the file.
 Of parameter-golf's runs the file has only residuals and classes, taken from the artifact of commit 972935cb: their sizes are
-nominal. Allocated peaks are no evidence for reserved ones, and stay out, except nanoVLM's of the tabled runs (18 rows).
+nominal. Allocated peaks are no evidence for reserved ones, and stay out: nanoVLM's too.
 
 It learns only from public runs whose licence lets the result be distributed: GPUMemNet's, timm's and CARMA's are used only for
 evaluation (`benchmarks.accuracy.bounds`). It learns the error of first principles by the class of a job; it does not correct
@@ -26,6 +26,7 @@ from benchmarks.accuracy.examples import path_of
 from benchmarks.accuracy.runner import BUILD, ROOT
 from benchmarks.measured.measured_run import runs_of
 from benchmarks.repeats.results import kept
+from vramcast.cli.terminal import progress
 from vramcast.core.plain import from_plain
 from vramcast.learner import artifact, examples, model_cards, training
 from vramcast.learner.examples import Example
@@ -34,6 +35,14 @@ from vramcast.learner.traits import ALONE
 from vramcast.tracer.nullgpu.cudnn.libraries import number_of
 
 RUNS: Final = ROOT / "benchmarks" / "measured" / "shipped_runs.jsonl"
+_OF_TREES: Final = """
+## What trees could learn from
+
+The change of the loss against no trees, by number of models drawn. *Needed* is the number of models at which a gain would stand
+out from chance. docs/learner.md has the curve of a larger set of one kind.
+"""
+_OF_LIVE_BLOCKS: Final = "tabled nanovlm"  # spec: its logs print `max_memory_allocated`
+CANDIDATES: Final = RUNS.with_name("candidates.md")  # of the trees, by benchmarks.accuracy.learning_curve --write
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +74,9 @@ SOURCES: Final = (
     Source("qlora", "AnswerDotAI/fsdp_qlora, benchmarks of March 2024", "Apache-2.0", "PyTorch's reserved peak"),
     Source(
         "tabled",
-        "parameter-golf, modded-nanogpt, torchtitan, fsdp_qlora and nanoVLM: benchmarks/accuracy/logs/simulated_runs.csv",
+        "parameter-golf, modded-nanogpt, torchtitan and fsdp_qlora: benchmarks/accuracy/logs/simulated_runs.csv",
         "MIT, BSD-3-Clause, Apache-2.0",
-        "PyTorch's reserved peak, nanoVLM's allocated peak; simulated in earlier sessions",
+        "PyTorch's reserved peak; simulated in earlier sessions",
     ),
     Source("milabench", "mila-iqia/milabench, training staircases", "MIT", "the device's peak; torch 2.6"),
     Source(
@@ -91,6 +100,7 @@ def collect() -> list[Example]:
     for source in SOURCES:
         traced = [run for one in source.traced() for run in with_alone(of_set(one, source.name))]
         found += traced or [one for one in stored if one.id.split(" ")[0] == source.name]
+    found = [one for one in found if not one.id.startswith(_OF_LIVE_BLOCKS)]
     found = [one for one in found if one.measured_process or one.measured_reserved not in (None, one.measured_allocated)]
     RUNS.unlink(missing_ok=True)
     examples.append(found, RUNS)
@@ -140,7 +150,8 @@ def main() -> None:
     if options.collect:
         collect()
     found = permissive()
-    learned = trained(found)
+    with progress("training"):
+        learned = trained(found)
     runs = Counter(one.id.split(" ")[0] for one in found if one.traits.get("cudnns") != ALONE)
     facts = {
         source.of: f"{runs[source.name]} runs, {source.licence}; {source.measured}" for source in SOURCES if runs[source.name]
@@ -148,7 +159,10 @@ def main() -> None:
     facts["runs with the plans of two cuDNNs"] = "count twice: with both, and with those of the newer one alone"
     facts["each job"] = "run here on the null GPU, without a GPU"
     facts["contexts"] = "none, because devices were measured, with what drivers withhold: they come from vramcast's own table"
-    artifact.save(learned, options.out, model_cards.card_text(learned, "default", facts))
+    card = model_cards.card_text(learned, "default", facts)
+    if CANDIDATES.exists():
+        card += f"{_OF_TREES}\n{CANDIDATES.read_text(encoding='utf-8')}"
+    artifact.save(learned, options.out, card)
     print(f"{options.out}: {learned.card['runs']} runs of {learned.card['groups']} models")
 
 

@@ -10,7 +10,7 @@ next batch comes.) Results are appended to build/accuracy/timm-edges.jsonl, so a
 after a change of the tracer. `--half` takes half of the models: what is set by results of one half is judged on the other.
 
 Each file of results is repeated with the release of timm of its date (`RELEASES`): a ViT of timm 1.0.9 keeps up to 4.5 GiB more
-than one of 1.0.31. On torch 2.4, convolutions raise the error of that release (`check_indexing`). timm's option --fast-norm
+than one of 1.0.31. Convolutions raise the errors of their release (`check_indexing`). timm's option --fast-norm
 (norms in half precision under autocast) is not published. The results themselves show it, one model for each file: see
 `WITHOUT_FAST_NORMS`.
 
@@ -18,7 +18,7 @@ The screens are rules on the table and the model, written before any verdict was
 
 - the job was compiled by Inductor, where `estimate` has the eager model;
 - the batch failed for another reason than memory: torch raises another error for it on the null GPU, where torch's own
-  checks run (32-bit indexing, torch 2.4's in `check_indexing`); or a card with twice the memory, same precision, failed at the
+  checks run (32-bit indexing, also that of `check_indexing`); or a card with twice the memory, same precision, failed at the
   same batch; or a batch of the same layout that ran, on any card and with any torch, shows that it takes less
   than four fifths of this card, since twice the images take at most twice the memory.
 """
@@ -76,6 +76,7 @@ WITHOUT_FAST_NORMS: Final = frozenset({"rtx5090"})
 RELEASES: Final = {"2.4.0": "1.0.9", "2.9.1": "1.0.23"}
 PATH: Final = tuple(sys.path)
 _MOST_INDEXED: Final = 2**31 - 1  # spec: of 32 bits
+_CANNOT_INDEX: Final = "Expected canUse32BitIndexMath(input) && canUse32BitIndexMath(output) to be true, but got false."
 # the largest batch of each file; the others begin with 1024
 FIRST_BATCHES: Final = {("rtx pro 6000 max-q", "2.9.1", "nchw"): 2048, ("rtx4090", "2.4.0", "nhwc"): 512}
 _SMALL_SHARE: Final = 0.8  # arbitrary: of a card; releases of torch differ by less in a job's memory
@@ -191,14 +192,11 @@ class Step(torch.nn.Module):
         return torch.randn(shape, device=device).contiguous(memory_format=self.memory_format)
 
 
-def timm_step(
-    name: str, image_size: int, batch: int, tried: int | None, layout: str, *, fast_norm: bool, indexes_32_bits: bool
-) -> Step:
+def timm_step(name: str, image_size: int, batch: int, tried: int | None, layout: str, *, fast_norm: bool, release: str) -> Step:
     """Return a step of timm's model for a batch, after a larger one was tried; None: it is the first."""
     timm: Any = importlib.import_module("timm")
     timm.layers.set_fast_norm(fast_norm)
-    if indexes_32_bits:
-        register_module_forward_hook(check_indexing)
+    register_module_forward_hook(functools.partial(check_indexing, release))
     model = timm.create_model(name)
     if hasattr(model, "set_input_size") and model.default_cfg["input_size"][-1] != image_size:
         # benchmark.py builds the pretrained tag of that size; Swin V2 of 1.0.9 and 1.0.23 would lose its mask
@@ -207,14 +205,24 @@ def timm_step(
     return Step(model, (batch, 3, image_size, image_size), before, FORMATS[layout])
 
 
-def check_indexing(module: torch.nn.Module, arguments: tuple[torch.Tensor, ...], found: torch.Tensor) -> None:
-    """Raise the error of torch 2.4 if ATen's own kernel for depthwise convolutions has more elements than it can index.
+def check_indexing(release: str, module: torch.nn.Module, arguments: tuple[torch.Tensor, ...], found: torch.Tensor) -> None:
+    """Raise the error of a release of torch if ATen's own kernel for depthwise convolutions has too many elements to index.
 
-    It is a hook of modules. Later releases prefer cuDNN from this size on, so an eighth of the batch shows the kernel.
+    It is a hook of modules. torch 2.9.1 takes this kernel in channels-last, because it does not trust its cuDNN, 9.10.2. 2.4.0
+    takes it as for fewer elements, where later releases prefer cuDNN, so an eighth of the batch shows the kernel.
 
-    Source: https://github.com/pytorch/pytorch/blob/v2.4.0/aten/src/ATen/native/cuda/DepthwiseConv2d.cu
+    Source: https://github.com/pytorch/pytorch/blob/v2.4.0/aten/src/ATen/native/cuda/DepthwiseConv2d.cu, and
+    `use_cudnn_depthwise` in ATen/native/Convolution.cpp
     """
     if not isinstance(module, torch.nn.Conv2d) or max(arguments[0].numel(), found.numel()) <= _MOST_INDEXED:
+        return
+    if release != "2.4.0":
+        is_last = any(
+            one.is_contiguous(memory_format=FORMATS["nhwc"]) and not one.is_contiguous()
+            for one in (arguments[0], module.weight)
+        )
+        if is_last and 1 < module.groups == module.in_channels and arguments[0].numel() > _MOST_INDEXED:
+            raise RuntimeError(_CANNOT_INDEX)
         return
     layout = FORMATS["nhwc" if arguments[0].is_contiguous(memory_format=torch.channels_last) else "nchw"]
     half = functools.partial(torch.empty, dtype=found.dtype, device=found.device)
@@ -224,7 +232,7 @@ def check_indexing(module: torch.nn.Module, arguments: tuple[torch.Tensor, ...],
         sizes = module.stride, (0, 0), module.dilation, False, (0, 0), module.groups
         kernel = torch._C._select_conv_backend(images, weight, None, *sizes)
     if kernel.name == "CudaDepthwise2d":
-        raise RuntimeError("Expected canUse32BitIndexMath(input) && canUse32BitIndexMath(output) to be true, but got false.")
+        raise RuntimeError(_CANNOT_INDEX)
 
 
 def tried_before(batch: int, first: int) -> int | None:
@@ -239,7 +247,7 @@ def judged(edge: Edge, batch: int) -> dict[str, Any]:
     tried = tried_before(batch, edge.first_batch)
     step = functools.partial(
         timm_step, edge.model, edge.image_size, batch, tried, edge.layout,
-        fast_norm=edge.fast_norm, indexes_32_bits=edge.torch == "2.4.0",
+        fast_norm=edge.fast_norm, release=edge.torch,
     )  # fmt: skip
     started = time.perf_counter()
     sys.path[:] = [str(packages(f"timm=={RELEASES[edge.torch]}")), *PATH]

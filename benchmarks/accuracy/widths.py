@@ -1,20 +1,22 @@
-"""Widths of the bounds of 22 networks with convolutions and 12 without, with the shipped artifact.
+"""Widths of the bounds of 29 networks with convolutions and 12 without, with the shipped artifact.
 
     python -m benchmarks.accuracy.widths [--artifact DIR] [--on CARD]
 
 Width is bound / estimate - 1: of the reserved peak, which is what an artifact learns about, and of the process, whose context
-is another's measurement until a site measures its own. Each network trains on 64 images of its own size, or on 16 lines of
-text, and is traced once.
+is another's measurement until a site measures its own. Each network trains on 64 images of its own size (diffusers': on 4), or
+on 16 lines of text, and is traced once. Those of Ultralytics need `pip install ultralytics`.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
-from collections.abc import Callable, Mapping
+import importlib.util
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
+import torch
 
 import vramcast
 from benchmarks.tables import table
@@ -29,6 +31,8 @@ _CONVOLUTIONS: Final = {
         "resnetv2_50", "tf_efficientnetv2_s", "repvgg_b1", "dla60", "cspdarknet53", "xception41", "hrnet_w18",
         "coatnet_0_rw_224",
     ),
+    "diffusers": ("google/ddpm-cat-256", "stabilityai/sd-vae-ft-mse", "stable-diffusion-v1-5/stable-diffusion-v1-5"),
+    "ultralytics": ("yolo11n", "yolov8s", "yolov5m", "yolov10n"),
 }  # fmt: skip  # arbitrary: one of each family
 _OTHERS: Final = {
     "torchvision": ("vit_b_16", "swin_t"),
@@ -36,17 +40,52 @@ _OTHERS: Final = {
     "hf": ("gpt2", "bert", "roberta", "opt", "albert", "gpt_neo", "electra"),  # model types
 }
 LEVELS: Final = (0.9, 0.95)
-_BATCHES: Final = {"torchvision": 64, "timm": 64, "hf": 16}  # arbitrary
+_BATCHES: Final = {"torchvision": 64, "timm": 64, "diffusers": 4, "ultralytics": 64, "hf": 16}  # arbitrary
 _TOKENS: Final = 256  # arbitrary
+_PIXELS: Final = 640  # spec: Ultralytics' default size of an image
+_BOXES: Final = 8  # arbitrary: in each image
 
 
-def networks(kinds: Mapping[str, tuple[str, ...]]) -> dict[str, Callable[..., Any]]:
+def _yolo(name: str) -> Any:
+    """Return a network of Ultralytics, from its configuration file, that computes its own loss."""
+    from ultralytics.cfg import get_cfg
+    from ultralytics.nn.tasks import DetectionModel
+
+    network = DetectionModel(f"{name}.yaml", verbose=False)
+    network.args = get_cfg()  # the weights of the parts of the loss
+    return network
+
+
+def _annotated(images: int) -> tuple[dict[str, Any], ...]:
+    """Return a batch of images with boxes, as Ultralytics' loader makes it."""
+    boxes = images * _BOXES
+    return (
+        {
+            "img": vramcast.TensorSpec((images, 3, _PIXELS, _PIXELS)),
+            "batch_idx": torch.arange(images).repeat_interleave(_BOXES),
+            "cls": torch.zeros(boxes, 1),
+            "bboxes": torch.rand(boxes, 4),
+        },
+    )
+
+
+def _estimate(library: str, name: str) -> functools.partial[vramcast.Estimate]:
+    """Return the estimate of a network."""
+    if library == "ultralytics":
+        return functools.partial(vramcast.estimate, functools.partial(_yolo, name), _annotated(_BATCHES[library]))
+    seq = _TOKENS if library == "hf" else None
+    return functools.partial(vramcast.estimate, f"{library}:{name}", batch_size=_BATCHES[library], seq=seq)
+
+
+def networks(kinds: Mapping[str, tuple[str, ...]]) -> dict[str, functools.partial[vramcast.Estimate]]:
     """Return the estimate of each network by name."""
-    found: dict[str, Callable[..., Any]] = {}
+    found: dict[str, functools.partial[vramcast.Estimate]] = {}
     for library, names in kinds.items():
+        if library == "ultralytics" and importlib.util.find_spec(library) is None:
+            print("Networks of Ultralytics are left out: pip install ultralytics\n")
+            continue
         for name in names:
-            sizes: dict[str, Any] = {"batch_size": _BATCHES[library]} | ({"seq": _TOKENS} if library == "hf" else {})
-            found[f"{library}:{name}"] = functools.partial(vramcast.estimate, f"{library}:{name}", optimizer="sgd", **sizes)
+            found[f"{library}:{name}"] = functools.partial(_estimate(library, name), optimizer="sgd")
     return found
 
 

@@ -1,10 +1,14 @@
 """Adoption of a history with a planted gap, and of one without: is it found, corrected, and named?
 
     python -m benchmarks.cluster.planted_gap [--jobs 400]
+    python -m benchmarks.cluster.planted_gap --depthwise [--seed 0]      # needs python -m benchmarks.repeats.variation
 
 The jobs are small networks, each traced once. In the exact history, each process peak is the estimate. In the other one, the
 context is 300 MiB larger, and a library keeps workspaces: a share of the largest block for jobs with convolutions, none for
 the others. The table has the errors of process peaks: as estimated, and on models held out with the adopted artifact.
+
+With `--depthwise`, cuDNN takes 64 MiB more for each depthwise layer of drawn networks; half of them have such layers. The
+table has errors, widths and coverage on models held out, by number of runs.
 """
 
 from __future__ import annotations
@@ -12,20 +16,30 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import random
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from benchmarks.accuracy.figures import summarize
+from benchmarks.repeats.variation import PATH
 from benchmarks.speed.adoption import traced
 from benchmarks.tables import table
 from vramcast.adoption.pipeline import AdoptOptions, adopt
 from vramcast.core.units import MIB
 from vramcast.datasets.run import Workload
-from vramcast.learner import artifact
+from vramcast.learner import artifact, examples, training
 from vramcast.learner.examples import Example
+from vramcast.learner.table import subject_of
 
+DEPTHWISE_BYTES: Final = 64 * MIB  # spec: the planted gap of a depthwise layer
+RUNS: Final = (40, 100, 400)  # spec: histories from which it is learned
+LEVEL: Final = 0.9
+_JUDGED: Final = 0.3  # arbitrary: share of the models that judge
 CONTEXT_BYTES: Final = 300 * MIB  # spec: the planted gap of the context
 WORKSPACE_SHARE: Final = 0.5  # arbitrary: of the largest block
 _NETWORKS: Final = "vramcast.datasets.workloads.networks"
@@ -72,11 +86,59 @@ def write_history(path: Path, jobs: Sequence[Workload], peaks: Sequence[int]) ->
             writer.writerow({**said, "optimizer": job.optimizer, **_MACHINE, **measured})
 
 
+def planted(seed: int) -> list[Example]:
+    """Return traced networks, each with its planted peak: as many models with depthwise layers as without, in turn."""
+    jobs = {one.id.rpartition(" ")[0]: one for one in examples.read(PATH)[0]}  # one of a job's two examples
+    by_kind: dict[bool, dict[str, list[Example]]] = {True: {}, False: {}}
+    for one in jobs.values():
+        layers = one.features["count_depthwise"]
+        peak = one.reserved + round(layers * DEPTHWISE_BYTES)
+        by_kind[layers > 0].setdefault(one.group, []).append(replace(one, measured_reserved=peak))
+    drawn = [random.Random(seed).sample(sorted(of), len(of)) for of in by_kind.values()]
+    pairs = zip(*drawn, strict=False)
+    return [one for pair in pairs for kind, name in zip(by_kind, pair, strict=True) for one in by_kind[kind][name]]
+
+
+def of_depthwise(seed: int) -> list[list[object]]:
+    """Return the errors, widths and coverage on models held out, by number of runs that were learned from."""
+    found = planted(seed)
+    lines: list[list[object]] = []
+    models = list(dict.fromkeys(one.group for one in found))
+    held = set(models[: round(_JUDGED * len(models))])
+    known, judged = ([one for one in found if (one.group in held) == is_held] for is_held in (False, True))
+    for n_runs in RUNS:
+        some = known[:n_runs]
+        learned = training.train(some)
+        for name, has_layers in (("depthwise", True), ("others", False)):
+            rows = [one for one in judged if (one.features["count_depthwise"] > 0) == has_layers]
+            subjects = [subject_of(one, {}) for one in rows]
+            measured = np.array([one.measured_reserved for one in rows], np.float64)
+            bounds = np.array([learned.bounds(one, [LEVEL])[0].size_bytes for one in subjects])
+            points = zip((learned.reserved(one) for one in subjects), measured.tolist(), strict=True)
+            before = summarize((one.reserved, peak) for one, peak in zip(rows, measured.tolist(), strict=True))
+            shares = (
+                before.median,
+                summarize(points).median,
+                float(np.median(bounds / measured - 1)),
+                float((bounds >= measured).mean()),
+            )
+            head = learned.reserved_head
+            cells = [f"{100 * share:.1f} %" for share in shares]
+            lines.append([n_runs, len({one.group for one in some}), name, len(rows), *cells, head.bounds, head.points])
+    return lines
+
+
 def main() -> None:
     """Print the table and the gaps."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--jobs", type=int, default=400)
+    parser.add_argument("--seed", type=int, default=0, help="of the draw of networks with --depthwise")
+    parser.add_argument("--depthwise", action="store_true", help="plant 64 MiB for each depthwise layer instead")
     options = parser.parse_args()
+    if options.depthwise:
+        names = ["runs", "models", "judged jobs", "n", "median error, simulated", "corrected", f"bound over, {LEVEL}", "holds"]
+        print(table([*names, "trees set bounds of", "correct the point of"], of_depthwise(options.seed)))
+        return
     jobs = workloads(options.jobs)
     seen = traced(jobs)
     lines, named = [], []

@@ -76,6 +76,54 @@ def test_estimates_equal_jobs_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(asked) == 1
 
 
+# ------------------------------------------------------------------------------------------------ runs out of memory
+def sized(id_: str, batch: int, status: str = "ok", name: str = "vgg11", **measured: int) -> Run:
+    """Return a run of which a cluster knows only how it ended."""
+    workload = Workload(name, target=f"torchvision:{name}", batch=(f"{batch}x3x8x8",), labels=f"{batch}:int64")
+    return Run(id_, workload, CARD, Measurement(status, censored=status == "oom", **measured))  # type: ignore[arg-type]
+
+
+def of_batch(job: Job) -> Example | str:
+    """Return an example that takes a GiB for each image, besides a context of 1 GiB, on a card of 100 GiB."""
+    assert isinstance(job.batch, TensorSpec)
+    size_bytes = job.batch.shape[0] * GIB
+    return Example(
+        "", "", "", "h200", "", FEATURES, size_bytes, size_bytes, context=GIB, card_bytes=100 * GIB, tracer="nullgpu"
+    )
+
+
+def test_run_out_of_memory_lies_between_the_card_and_the_same_job_that_ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
+    monkeypatch.setattr(run_examples, "simulated", of_batch)
+    pair = [sized("ran", 90), sized("failed", 120, "oom")]
+    found = run_examples.examples_of_runs([*pair, sized("smaller", 80), sized("other model", 120, "oom", "vgg13")])
+    (edge,) = found.examples
+    assert (edge.id, edge.censored, edge.measured_reserved) == ("failed", True, 99 * GIB)
+    assert edge.at_most is not None
+    assert edge.at_most / edge.reserved == pytest.approx(99 / 90, rel=0.001)  # as of the batch that ran
+    assert found.left_out == {"no peak was measured": 3}
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        sized("failed", 60, "oom"),
+        dataclasses.replace(sized("failed", 120, "oom"), passport=dataclasses.replace(CARD, torch="2.6.0")),
+        sized("failed", 120, "oom", workers=2),
+        sized("failed", 120, "error"),
+    ],
+    ids=["a larger batch ran", "another stack", "the card was shared", "another error"],
+)
+def test_run_out_of_memory_for_another_reason_is_no_evidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failed: Run
+) -> None:
+    monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path))
+    monkeypatch.setattr(run_examples, "simulated", of_batch)
+    assert run_examples.examples_of_runs([sized("ran", 90), failed]).examples == []
+
+
 # ------------------------------------------------------------------------------------------------ stored examples
 @pytest.mark.parametrize(
     "change",

@@ -139,6 +139,11 @@ def test_torch_before_2_11_keeps_casts_in_inference_mode() -> None:
     assert not parse("torch==2.11.0").keeps_casts_in_inference_mode
 
 
+def test_torch_before_2_5_computes_attention_in_16_bits() -> None:
+    assert parse("torch==2.4.1").keeps_attention_narrow
+    assert not parse("torch==2.5.0").keeps_attention_narrow
+
+
 def test_same_minor_compares_two_numbers() -> None:
     assert same_minor("2.8.0+cu126", "2.8.1")
     assert not same_minor("2.8.0", "2.11.0")

@@ -42,7 +42,7 @@ def test_predictions_survive_saving(learned: Learned, folder: Path, make_example
     again = artifact.load(folder)
     assert again.process_head is not None
     assert learned.process_head is not None
-    assert again.reserved_head.bounds.segments == learned.reserved_head.bounds.segments
+    assert again.reserved_head.bounds == learned.reserved_head.bounds
     assert again.process_head.names == learned.process_head.names
     assert (again.contexts, again.ranges) == (learned.contexts, learned.ranges)
     for example in make_examples(30, seed=5):

@@ -39,9 +39,15 @@ def test_place_is_where_other_jobs_are() -> None:
     assert 0.2 <= found[10] <= 0.5
 
 
-def test_lower_end_alone_stays_and_moves_no_other() -> None:
-    low, high = np.array([0.0, 0.5, -0.1]), np.array([0.0, math.inf, 0.6])
-    assert placed(low, high, np.ones(3)).tolist() == [0.0, 0.5, 0.0]
+def test_lower_end_alone_is_placed_among_those_above_it() -> None:
+    """Out of memory at half of the estimate: not a run that needs half, but one like the others."""
+    low = np.array([-0.1, 0.0, 0.1, 0.2, 0.3, -0.7, 0.15, 0.5])
+    high = np.array([-0.1, 0.0, 0.1, 0.2, 0.3, math.inf, math.inf, math.inf])
+    assert placed(low, high, np.ones(8)).tolist() == [-0.1, 0.0, 0.1, 0.2, 0.3, 0.2, 0.3, 0.5]
+
+
+def test_lower_ends_alone_stay() -> None:
+    assert placed(np.array([0.0, 0.5]), np.full(2, math.inf), np.ones(2)).tolist() == [0.0, 0.5]
 
 
 @given(st.integers(1, 10**12), st.integers(1, 10**12))

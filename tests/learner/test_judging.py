@@ -72,7 +72,7 @@ def test_cannot_predict_noise(make_examples: MakeExamples) -> None:
     seen = [abs(leaked.reserved(subject_of(e, {})) / (e.measured_reserved or 1) - 1) for e in changed]
     unseen = [abs(one.error or 0.0) for one in cross_validation.cross_validated(changed, QUICK, folds=3)]
     assert sum(unseen) / len(unseen) > 0.03
-    assert not leaked.reserved_head.bounds.segments or sum(seen) <= sum(unseen)
+    assert not leaked.reserved_head.bounds.families or sum(seen) <= sum(unseen)
 
 
 def test_scores_process_peak_if_measured(make_examples: MakeExamples) -> None:

@@ -13,7 +13,7 @@ from vramcast.core.errors import DatasetError
 from vramcast.learner import stacks, sum_quantile, training
 from vramcast.learner.conformal import LEVELS
 from vramcast.learner.examples import Example
-from vramcast.learner.model import BoundAtLevel, Learned, Subject
+from vramcast.learner.model import BoundAtLevel, Learned, Scope, Subject
 from vramcast.learner.residual import ResidualQuantiles
 from vramcast.learner.table import Table, subject_of, table_of
 
@@ -148,7 +148,7 @@ def test_needs_a_context(make_examples: MakeExamples) -> None:
 
 # ------------------------------------------------------------------------------------------------ the correction
 def test_adds_nothing_where_simulation_is_exact(learned: Learned, make_examples: MakeExamples) -> None:
-    assert learned.reserved_head.bounds.segments == {"convolution"}
+    assert str(learned.reserved_head.bounds) == "convolution inference"
     exact = [example for example in make_examples(200, seed=9) if example.family == "mlp"]
     assert all(learned.reserved(subject(example)) == example.measured_reserved for example in exact)
     assert all(learned.bounds(subject(example), [0.99])[0].size_bytes == example.measured_reserved for example in exact)
@@ -167,8 +167,7 @@ def test_spares_exact_family(make_examples: MakeExamples) -> None:
     ]
     some = [dataclasses.replace(e, features=without_convolutions(e, count_attention=9.0)) for e in some]
     learned = training.train([*some, *exact], QUICK, folds=4)
-    assert learned.reserved_head.points.segments == {"matmul"}
-    assert learned.reserved_head.points.excluded_families == {"matmul|dense inference"}
+    assert str(learned.reserved_head.points) == "attention inference"
     assert all(learned.reserved(subject(e)) == e.reserved for e in exact)
     assert any(learned.reserved(subject(e)) != e.reserved for e in some)
 
@@ -186,9 +185,9 @@ def test_ignores_effects_within_one_model(make_examples: MakeExamples) -> None:
         for e in some
     ]
     eager = {**QUICK, "min_child_weight": 0.1, "colsample_bytree": 1.0}
-    assert training.train(of_models, eager, folds=3).reserved_head.bounds.segments == frozenset()
+    assert training.train(of_models, eager, folds=3).reserved_head.bounds == Scope()
     each_its_own = [dataclasses.replace(e, group=e.id) for e in of_models]
-    assert training.train(each_its_own, eager, folds=3).reserved_head.bounds.segments == {"convolution"}
+    assert training.train(each_its_own, eager, folds=3).reserved_head.bounds != Scope()
 
 
 def test_corrects_simulation_errors(learned: Learned, make_examples: MakeExamples) -> None:

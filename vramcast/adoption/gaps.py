@@ -9,8 +9,7 @@ from typing import Final
 from vramcast.core.units import MIB, gib
 from vramcast.learner import gains
 from vramcast.learner.examples import Example
-from vramcast.learner.model import MATMUL, Learned
-from vramcast.learner.traits import CONVOLUTION
+from vramcast.learner.model import Learned, family_name
 
 _LEAST_BYTES: Final = 64 * MIB  # arbitrary: contexts of one stack scatter by some tens of MiB
 _SHOWN: Final = 3  # arbitrary: features named for a class
@@ -47,13 +46,13 @@ def _of_trees(learned: Learned) -> Iterable[str]:
             for family, gain in by.items():
                 if gain.is_used:
                     yield (
-                        f"{peak} peak of jobs with {family}: trees {verb} {what}, and lower their loss on unseen models by "
-                        f"{-100 * gain.change:.0f} % ({-100 * gain.high:.0f} to {-100 * gain.low:.0f} % in bootstraps of "
-                        f"{gain.models} models){_features(of, family)}"
+                        f"{peak} peak of jobs with {family_name(family)}: trees {verb} {what}, and lower their loss on unseen "
+                        f"models by {-100 * gain.change:.0f} % ({-100 * gain.high:.0f} to {-100 * gain.low:.0f} % in "
+                        f"bootstraps of {gain.models} models){_features(of, family)}"
                     )
 
 
 def _features(of: gains.Gains, family: str) -> str:
-    costs = of.importances.get(CONVOLUTION if family.startswith(CONVOLUTION) else MATMUL, {})
+    costs = of.importances.get(family, {})
     names = sorted(costs, key=lambda name: -costs[name])[:_SHOWN]
     return f"; they read above all {', '.join(names)}" if names else ""

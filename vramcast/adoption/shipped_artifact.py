@@ -16,7 +16,6 @@ from vramcast.adoption import gate
 from vramcast.core.location import FOLDER
 from vramcast.core.plain import to_plain
 from vramcast.estimates.bounds import learned as artifacts
-from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.bounds.support import Support
 from vramcast.hardware.cards import device as find_device
 from vramcast.hardware.context import Context
@@ -99,7 +98,7 @@ def is_covered(shipped: Learned, example: Example) -> bool:
 
 
 def as_estimated(
-    scored: Iterable[Scored], examples: Mapping[str, Example], contexts: Mapping[str, StackContext]
+    scored: Iterable[Scored], examples: Mapping[str, Example], contexts: Mapping[str, StackContext], shipped: Learned
 ) -> list[Scored]:
     """Return runs with the bounds of estimates: not below the built-in rule's where that has more models.
 
@@ -107,19 +106,20 @@ def as_estimated(
         scored: Runs scored by the shipped artifact.
         examples: The same runs by id.
         contexts: The contexts with which they were scored.
+        shipped: The shipped artifact.
     """
-    return [_at_least(run, examples[run.id], contexts) for run in scored]
+    return [_at_least(run, examples[run.id], contexts, shipped) for run in scored]
 
 
-def _at_least(run: Scored, example: Example, contexts: Mapping[str, StackContext]) -> Scored:
-    rule = PublicBound(example.reserved, frozenset(example.libraries), ("unknown",) * example.unknown)
-    if not rule.knows_more:
+def _at_least(run: Scored, example: Example, contexts: Mapping[str, StackContext], shipped: Learned) -> Scored:
+    bound = artifacts.bound_of(example, shipped)
+    if not isinstance(bound, artifacts.LearnedBound) or bound.at_least is None:
         return run
     is_process = run.measured_bytes == example.measured_process
     size_bytes = subject_of(example, contexts).context if is_process else 0
     context = Context(size_bytes, size_bytes, size_bytes, "", assumed=False)
     card = find_device(example.gpu)
-    floors = {level: rule.quantile(level, card, context) for level in run.bounds if level not in run.promised}
+    floors = {level: bound.at_least.quantile(level, card, context) for level in run.bounds if level not in run.promised}
     return replace(run, bounds={level: max(bound, floors.get(level, 0)) for level, bound in run.bounds.items()})
 
 

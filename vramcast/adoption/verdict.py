@@ -149,7 +149,7 @@ def against_shipped(judged: Judged) -> Comparison:
     theirs = said_of_all(shipped, covered, judged.examples, contexts)
     by_id = {example.id: example for example in judged.examples}
     like = [(judged.learned.models_like(one), shipped.models_like(one)) for one in map(Subject.of, covered)]
-    return shipped_artifact.compared(judged.everything, shipped_artifact.as_estimated(theirs, by_id, contexts), like)
+    return shipped_artifact.compared(judged.everything, shipped_artifact.as_estimated(theirs, by_id, contexts, shipped), like)
 
 
 def _on_new_models(

@@ -378,20 +378,18 @@ class Estimator:
         if missing := shipped.lacks(estimate.traits):
             text = f"too few jobs with {', '.join(missing)} were measured: the bound comes from other public runs"
             return replace(estimate, warnings=(*estimate.warnings, text))
-        rule = estimate.bound if isinstance(estimate.bound, PublicBound) and estimate.bound.knows_more else None
-        return self._with_bound_of(artifacts.SHIPPED, shipped, estimate, at_least=rule)
+        rule = estimate.bound if isinstance(estimate.bound, PublicBound) else None
+        return self._with_bound_of(artifacts.SHIPPED, shipped, estimate, rule)
 
-    def _with_bound_of(self, name: str, learned: Learned, estimate: Estimate, at_least: PublicBound | None = None) -> Estimate:
+    def _with_bound_of(self, name: str, learned: Learned, estimate: Estimate, rule: PublicBound | None = None) -> Estimate:
         from vramcast.estimates.learner_input import observed
-        from vramcast.learner.model import Subject
 
         started = time.perf_counter()
         seen = observed(estimate, with_features=learned.reads_features)
-        subject = Subject.of(seen)
-        bound = artifacts.LearnedBound(name, learned, subject, seen.libraries, estimate.torch, estimate.unknown, at_least)
+        bound = artifacts.LearnedBound.of(name, learned, seen, estimate.unknown, rule)
         warnings = estimate.warnings
         if bound.is_out_of_distribution:
-            outside = ", ".join(learned.outside(subject)[:3])
+            outside = ", ".join(learned.outside(bound.subject)[:3])
             warnings += (f"the job differs from the measured runs behind the bound ({outside}, ...): this widens the bound",)
         learn_s = time.perf_counter() - started
         seconds = {**estimate.seconds, "learn": learn_s, "total": estimate.seconds["total"] + learn_s}

@@ -35,11 +35,13 @@ from vramcast.jobs.job import Job
 from vramcast.jobs.targets import refusal
 from vramcast.learner import examples as store
 from vramcast.learner.examples import Example
+from vramcast.learner.intervals import between
 
 _OVER = 1.05  # arbitrary: share of a card's memory; a larger peak has a wrong unit, not a nominal size
 _PORTION = 20  # arbitrary: jobs that a process estimates before they are written
 _KEPT = "nullgpu"  # answers of a fallback are not stored: the null GPU may work here later
 _CANNOT = "cannot be estimated: "
+_NO_PEAK = "no peak was measured"
 # Errors of the machine, not of the job, which may succeed later.
 _OF_THE_MACHINE = ("CompilerError", "CacheError", "NullGpuError", "WorkerError")
 _SUFFIXES = (".py", ".c", ".cpp", ".h", ".json", ".toml", ".txt")
@@ -94,7 +96,7 @@ def _why_unused(run: Run) -> str:
     if run.workload.gpus not in (None, 1):
         return "several cards"
     if measured.reserved_bytes is None and measured.process_bytes is None:
-        return "no peak was measured"
+        return _NO_PEAK
     total_bytes = run.passport.gpu_total_bytes
     if total_bytes is not None and max(measured.reserved_bytes or 0, measured.process_bytes or 0) > _OVER * total_bytes:
         return "its peak is above what its card has"
@@ -185,7 +187,8 @@ def examples_of_runs(
             and are not tried again.
         progress: A callback for the number of estimated jobs and their total; it starts with 0.
     Returns:
-        Examples in the order of the runs. Capped runs have no example; they are the second round of those without a cap.
+        Examples in the order of the runs. Capped runs have no example; they are the second round of those without a cap. A run
+        out of memory needs no peak if the same job ran with a smaller batch: the card lies between the two.
     """
     jobs = _jobs_of(runs, trust=trust)
     wanted = {key: job for _, key, job in jobs if isinstance(job, Job)}
@@ -207,23 +210,48 @@ def examples_of_runs(
         done += len(fresh)
         progress(done, len(missing))
     capped = second_rounds(runs)
+    answers = [(run, known[key] if isinstance(job, Job) else job) for run, key, job in jobs]
+    largest = _largest_that_ran(answers)
     found_examples = ExampleSet()
-    for run, key, job in jobs:
-        found = known[key] if isinstance(job, Job) else job
-        if isinstance(found, str):
-            found_examples.leave_out(found)
+    for run, found in answers:
+        example = _with_ends(run, found, largest) if isinstance(found, Example) else None
+        if example is None:
+            found_examples.leave_out(found if isinstance(found, str) else _NO_PEAK)
         else:
             rounds = capped.get(job_key(run)) if capped else None
-            found_examples.examples.append(_with_second_round(measured(run, found), rounds))
+            found_examples.examples.append(_with_second_round(example, rounds))
     return found_examples
+
+
+def _largest_that_ran(answers: Iterable[tuple[Run, Example | str]]) -> dict[str, Example]:
+    """Return, for each job at any batch, the largest that ran."""
+    found: dict[str, Example] = {}
+    for run, seen in answers:
+        if isinstance(seen, Example) and run.measurement.status == "ok":
+            key = _at_any_batch(run)
+            found[key] = max(found.get(key, seen), seen, key=lambda one: one.reserved)
+    return found
+
+
+def _with_ends(run: Run, seen: Example, largest: dict[str, Example]) -> Example | None:
+    """Return the example of a run; None: nothing was measured, and no two runs of its job show where its peak lies."""
+    found, ran = measured(run, seen), largest.get(_at_any_batch(run))
+    is_alone = run.measurement.workers in (None, 1)
+    if run.measurement.status == "oom" and is_alone and ran is not None and ran.reserved < seen.reserved:
+        return between(ran, found, seen.card_bytes - seen.context)
+    return found if found.measured_reserved or found.measured_process else None
 
 
 def _jobs_of(runs: Sequence[Run], *, trust: bool) -> list[tuple[Run, str, Job | str]]:
     """Return each run with its job and the job's key; both are made once for many runs of one job."""
     made: dict[str, tuple[str, Job | str]] = {}
     found: list[tuple[Run, str, Job | str]] = []
+    statuses: dict[str, set[str]] = {}
     for run in runs:
-        if reason := _why_unused(run):
+        statuses.setdefault(_at_any_batch(run), set()).add(run.measurement.status)
+    for run in runs:
+        reason = _why_unused(run)
+        if reason and not (reason == _NO_PEAK and statuses[_at_any_batch(run)] >= {"ok", "oom"}):
             found.append((run, "", reason))
             continue
         asked = _asked(run)
@@ -239,6 +267,11 @@ def _asked(run: Run) -> str:
     passport, stack = run.passport, run.passport.stack
     workload = replace(run.workload, name="", family=None, user=None, script=None, script_sha256=None, features={})
     return every_field((workload, passport.gpu, passport.gpu_total_bytes, stack))
+
+
+def _at_any_batch(run: Run) -> str:
+    """Return the part of a run that determines its job, but for the batch."""
+    return _asked(replace(run, workload=replace(run.workload, batch=(), labels=None, batch_size=None)))
 
 
 def _refusals(store_path: Path) -> Path:

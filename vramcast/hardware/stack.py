@@ -46,6 +46,7 @@ RELEASES: Final = {torch: Release(*built_with) for built_with, of in _WHEELS.ite
 _AVOIDS_IN_3D: Final = (2, 9)  # spec: `use_cudnn` in ATen/native/Convolution.cpp of torch 2.9
 _AVOIDED_IN_3D: Final = ((9, 8), (9, 15))  # spec: the same: the first cuDNN, and the first after
 _CASTS_ANEW: Final = (2, 11)  # spec: `cached_cast` in libtorch_cpu.so asks for inference mode in 2.11.0, and not in 2.10.0
+_WIDENS_ATTENTION: Final = (2, 5)  # spec: pytorch#128922, merged after 2.4 was cut; a switch since 2.6, pytorch#135964
 _OLDEST_CUDA, _NEWEST_CUDA = 9, 19  # arbitrary: torch was built for 11 to 13; 128 is a typing error for 12.8
 _KNOWN: Final = ("torch", "cudnn", "cuda", "transformers")
 _EXAMPLE: Final = "write --stack torch==2.8.0, or --stack cudnn==9.10.2,cuda==12.8"
@@ -87,6 +88,11 @@ class Stack:
     def keeps_casts_in_inference_mode(self) -> bool:
         """The habit of torch before 2.11 to keep autocast's casts of weights in inference mode too, until autocast ends."""
         return _numbers(self.torch)[:2] < _CASTS_ANEW
+
+    @property
+    def keeps_attention_narrow(self) -> bool:
+        """The habit of torch before 2.5 to compute attention without a fused kernel in 16 bits, where later ones take 32."""
+        return _numbers(self.torch)[:2] < _WIDENS_ATTENTION
 
     def over(self, installed: Stack) -> Stack:
         """Return this stack completed from this machine, with a corresponding `source`."""

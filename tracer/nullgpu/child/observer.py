@@ -107,6 +107,8 @@ class Watched:
         Args:
             is_own: Whether it is the job's own process. Processes that it starts may be ranks: the traced one, or others.
         """
+        import torch
+
         from vramcast.tracer.nullgpu.child import (
             absent_hub,
             compiled_optimizers,
@@ -127,6 +129,8 @@ class Watched:
             _KEPT.append(native_convolutions.register())
         if stack.keeps_casts_in_inference_mode and not installed_stack().keeps_casts_in_inference_mode:
             self._around.enter_context(inference_modes.as_no_grad())
+        if stack.keeps_attention_narrow and not installed_stack().keeps_attention_narrow:
+            torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
         if self.rank.world.size > 1:
             self._absent = Absent(self.rank, self._options.tape, is_started=not is_own)
             self._around.enter_context(self._absent.answered())

@@ -72,8 +72,8 @@ def main(options: argparse.Namespace) -> int:
     facts = {"sources": ", ".join(Path(path).name for path in options.runs), "licences": ", ".join(sorted(licences))}
     artifact.save(learned, options.out, model_cards.card_text(learned, Path(options.out).name, facts))
     used = {
-        "helps": {peak: sorted(head.bounds.segments) for peak, head in learned.heads.items()},
-        "corrects": {peak: sorted(head.points.segments) for peak, head in learned.heads.items()},
+        "helps": {peak: sorted(head.bounds.families) for peak, head in learned.heads.items()},
+        "corrects": {peak: sorted(head.points.families) for peak, head in learned.heads.items()},
     }
     said = {"schema": 1, "out": options.out, "left_out": learned_from.left_out, **used, **learned.card}
     if older is not None:

@@ -65,6 +65,17 @@ class LearnedBound(Source):
     at_least: Source | None = None
     _upper: dict[tuple[str, int, int], Array] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    @classmethod
+    def of(
+        cls, artifact: str, learned: Learned, example: Example, unknown: tuple[str, ...], rule: PublicBound | None = None
+    ) -> LearnedBound:
+        """Return the bound of an example's job; a rule that rests on more models like the job serves as `at_least`."""
+        from vramcast.learner.model import Subject
+
+        subject = Subject.of(example)
+        at_least = rule if rule is not None and rule.support.models > learned.models_like(subject) else None
+        return cls(artifact, learned, subject, example.libraries, example.torch, unknown, at_least)
+
     def upper(self, card: Device, context: Context) -> Array:
         """Return the bytes of `card` that the job stays below at `sum_quantile.LEVELS`; see `Source.upper`."""
         key = (card.key, context.bytes, context.high_bytes)
@@ -155,15 +166,9 @@ class LearnedBound(Source):
 
 def bound_of(example: Example, learned: Learned) -> Source:
     """Return the bound that an estimate of the example's job has by default, if `learned` is the shipped artifact."""
-    from vramcast.learner.model import Subject
-
     unknown = ("",) * example.unknown
-    libraries = frozenset(example.libraries)
-    rule = PublicBound(example.reserved, libraries, unknown)
-    if learned.lacks(example.traits):
-        return rule
-    at_least = rule if rule.knows_more else None
-    return LearnedBound(SHIPPED, learned, Subject.of(example), example.libraries, example.torch, unknown, at_least)
+    rule = PublicBound(example.reserved, frozenset(example.libraries), unknown, example.larger or 0)
+    return rule if learned.lacks(example.traits) else LearnedBound.of(SHIPPED, learned, example, unknown, rule)
 
 
 def chosen(artifact: str | os.PathLike[str] | None) -> Path | None:

@@ -122,10 +122,5 @@ class PublicBound(Source):
         return Support(self._residuals.models)
 
     @property
-    def knows_more(self) -> bool:
-        """True if the rule has more models like the job than the shipped artifact: it does for convolutions."""
-        return residual_group(self.libraries) == CONVOLUTION
-
-    @property
     def _residuals(self) -> Residuals:
         return RESIDUALS[residual_group(self.libraries)]

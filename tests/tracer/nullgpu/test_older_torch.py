@@ -1,4 +1,4 @@
-"""Casts of weights in inference mode, which torch before 2.11 keeps as long as autocast lasts."""
+"""Habits of older torch: casts of weights kept in inference mode before 2.11, attention in 16 bits before 2.5."""
 
 from __future__ import annotations
 
@@ -39,3 +39,27 @@ def test_torch_before_2_11_keeps_casts_in_inference_mode(probe: Probe, stack: st
     assert kept_bytes <= said["in_function"] <= kept_bytes + 4096
     assert said["trained"]
     assert said["grad"]
+
+
+SCORES_BYTES = 4 * 1024 * 1024  # of a head, in each byte of an element
+ATTENTION = """
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+def peak(dtype):
+    x = torch.empty(1, 4, 1024, 64, device="cuda", dtype=dtype)
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    with sdpa_kernel(SDPBackend.MATH):
+        torch.nn.functional.scaled_dot_product_attention(x, x, x)
+    return torch.cuda.max_memory_allocated() - before
+
+peak(torch.float32)  # takes cuBLAS's workspace
+note(half=peak(torch.float16), single=peak(torch.float32))
+"""
+
+
+@pytest.mark.parametrize(("stack", "width"), [("torch==2.4.1", 2), ("torch==2.5.0", 4)])
+def test_torch_before_2_5_computes_attention_in_16_bits(probe: Probe, stack: str, width: int) -> None:
+    said, _ = probe(ATTENTION, stack=parse(stack))
+    assert 2 * width * SCORES_BYTES <= said["half"] < 3 * width * SCORES_BYTES
+    assert 8 * SCORES_BYTES <= said["single"] < 12 * SCORES_BYTES
