@@ -50,7 +50,7 @@ _CAUSES: Final[Mapping[str, str]] = {
     "cudnns alone": "one cuDNN", "batches vary": "varying batches", "compiled yes": "compiled",
     "values drawn": "data-dependent shapes", "ranks several": "several ranks",
 }  # fmt: skip
-_PANEL: Final = """<g><style>text { font: 12px system-ui, sans-serif; fill: #1a1a1a } .small { font-size: 10.5px }
+_PANEL: Final = """<g><style>text { font: 12px system-ui; fill: #1a1a1a } .small { font-size: 10.5px }
 .grid { stroke: #d9d9d9 } .tick { stroke: #5a5a5a } .line { fill: none; stroke-width: 1.5 }
 </style><rect width="100%" height="100%" rx="8" fill="#fafafa" stroke="#ccc"/></g>"""
 Share: TypeAlias = tuple[float, float, int]  # mean prediction of some cases, share of them that held, their number

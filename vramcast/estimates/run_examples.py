@@ -211,7 +211,7 @@ def examples_of_runs(
         progress(done, len(missing))
     capped = second_rounds(runs)
     answers = [(run, known[key] if isinstance(job, Job) else job) for run, key, job in jobs]
-    largest = _largest_that_ran(answers)
+    largest = _largest_that_ran(answers, _targets_that_failed(runs))
     found_examples = ExampleSet()
     for run, found in answers:
         example = _with_ends(run, found, largest) if isinstance(found, Example) else None
@@ -223,11 +223,16 @@ def examples_of_runs(
     return found_examples
 
 
-def _largest_that_ran(answers: Iterable[tuple[Run, Example | str]]) -> dict[str, Example]:
-    """Return, for each job at any batch, the largest that ran."""
+def _targets_that_failed(runs: Sequence[Run]) -> set[str | None]:
+    """Return the targets of runs out of memory; only their runs are compared at several batches, which takes time."""
+    return {run.workload.target for run in runs if run.measurement.status == "oom"}
+
+
+def _largest_that_ran(answers: Iterable[tuple[Run, Example | str]], targets: set[str | None]) -> dict[str, Example]:
+    """Return, for each job with one of these targets, at any batch, the largest that ran."""
     found: dict[str, Example] = {}
     for run, seen in answers:
-        if isinstance(seen, Example) and run.measurement.status == "ok":
+        if isinstance(seen, Example) and run.measurement.status == "ok" and run.workload.target in targets:
             key = _at_any_batch(run)
             found[key] = max(found.get(key, seen), seen, key=lambda one: one.reserved)
     return found
@@ -235,10 +240,11 @@ def _largest_that_ran(answers: Iterable[tuple[Run, Example | str]]) -> dict[str,
 
 def _with_ends(run: Run, seen: Example, largest: dict[str, Example]) -> Example | None:
     """Return the example of a run; None: nothing was measured, and no two runs of its job show where its peak lies."""
-    found, ran = measured(run, seen), largest.get(_at_any_batch(run))
-    is_alone = run.measurement.workers in (None, 1)
-    if run.measurement.status == "oom" and is_alone and ran is not None and ran.reserved < seen.reserved:
-        return between(ran, found, seen.card_bytes - seen.context)
+    found = measured(run, seen)
+    if run.measurement.status == "oom" and run.measurement.workers in (None, 1):
+        ran = largest.get(_at_any_batch(run))
+        if ran is not None and ran.reserved < seen.reserved:
+            return between(ran, found, seen.card_bytes - seen.context)
     return found if found.measured_reserved or found.measured_process else None
 
 
@@ -246,12 +252,14 @@ def _jobs_of(runs: Sequence[Run], *, trust: bool) -> list[tuple[Run, str, Job | 
     """Return each run with its job and the job's key; both are made once for many runs of one job."""
     made: dict[str, tuple[str, Job | str]] = {}
     found: list[tuple[Run, str, Job | str]] = []
-    statuses: dict[str, set[str]] = {}
+    targets, statuses = _targets_that_failed(runs), dict[str, set[str]]()
     for run in runs:
-        statuses.setdefault(_at_any_batch(run), set()).add(run.measurement.status)
+        if run.workload.target in targets:
+            statuses.setdefault(_at_any_batch(run), set()).add(run.measurement.status)
     for run in runs:
         reason = _why_unused(run)
-        if reason and not (reason == _NO_PEAK and statuses[_at_any_batch(run)] >= {"ok", "oom"}):
+        has_ends = reason == _NO_PEAK and run.workload.target in targets and statuses[_at_any_batch(run)] >= {"ok", "oom"}
+        if reason and not has_ends:
             found.append((run, "", reason))
             continue
         asked = _asked(run)
