@@ -1,4 +1,4 @@
-"""Whether trees should learn from runs between two ends: the change of the loss on unseen models, against no trees.
+"""Learners of runs between two ends: the change of the loss on unseen models, against no trees.
 
     python -m benchmarks.repeats.edge_learners [--seed 0]
 
