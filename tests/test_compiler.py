@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.core.compiler import find_compiler, run_compiler, shared_library
+from vramcast.core.compiler import cpp_standard, find_compiler, run_compiler, shared_library
 from vramcast.core.errors import CompilerError
 from vramcast.simulator import compiled
 from vramcast.simulator.planning import packing
@@ -55,3 +55,10 @@ def test_compiles_without_warnings(needs_null_gpu: None, monkeypatch: pytest.Mon
     cudnn = find_torch().site / "nvidia" / "cudnn" / "lib"
     if cudnn.is_dir():
         oracle_libraries(cudnn)
+
+
+@pytest.mark.parametrize(
+    ("torch", "standard"), [("2.6.0", "gnu++17"), ("2.13.0+cpu", "gnu++17"), ("2.14.1", "gnu++20"), ("2.15.0+cu132", "gnu++20")]
+)
+def test_code_on_torch_has_the_standard_of_its_headers(torch: str, standard: str) -> None:
+    assert cpp_standard(torch) == f"-std={standard}"

@@ -50,6 +50,9 @@ def pretend(device: Device, total_bytes: int, history: History) -> None:
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
+    if hasattr(torch, "accelerator"):  # torch.optim asks it since 2.14, and torch.cuda before
+        stream: Any = SimpleNamespace(is_capturing=lambda: False)
+        torch.accelerator.current_stream = lambda device=None: stream
     for owner, name in torch_api.places("lazy_init"):
         setattr(owner, name, lambda: None)
     torch.Tensor.to, torch.Tensor.cuda = to, cuda  # type: ignore[method-assign, assignment]

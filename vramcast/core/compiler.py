@@ -16,7 +16,8 @@ from vramcast.core.cache import kept
 from vramcast.core.errors import CompilerError
 
 FLAGS: Final = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
-_CPP_FLAGS: Final = ("-std=gnu++17", *FLAGS[1:])  # spec: torch 2.6 to 2.11 are written in C++17
+_CPP_FLAGS: Final = ("-std=gnu++17", *FLAGS[1:])
+_CPP20_SINCE: Final = (2, 14)  # spec: the first torch with headers in C++20; those before are written in C++17
 SANITIZERS: Final = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g")
 
 
@@ -34,6 +35,12 @@ def find_compiler() -> list[str]:
     if shutil.which(words[0]) is None:
         raise CompilerError(f"No C compiler found ({words[0]}): install one (Debian: apt-get install gcc).")
     return words
+
+
+def cpp_standard(torch: str) -> str:
+    """Return the compiler's option for code on top of a release of torch."""
+    release = tuple(int(part) for part in torch.split(".")[:2])
+    return "-std=gnu++20" if release >= _CPP20_SINCE else "-std=gnu++17"
 
 
 def run_compiler(compiler: Sequence[str], arguments: Sequence[str]) -> None:

@@ -14,13 +14,12 @@ from typing import Final
 
 import numpy as np
 
-from vramcast.core.compiler import shared_library
+from vramcast.core.compiler import cpp_standard, shared_library
 from vramcast.core.errors import CompilerError, OtherAllocator
 from vramcast.runtime.plan_file import PlannedPool, RankPlan
 
 _SOURCE: Final = Path(__file__).parent / "csrc" / "follow.cpp"
 _STAND_INS: Final = Path(__file__).parents[1] / "tracer" / "nullgpu" / "csrc" / "shim"  # of headers that no wheel has
-_CXX20: Final = (2, 14)  # spec: the first torch with headers in C++20
 _CLASSES: Final = {
     "c10/core/Allocator.h": "struct C10_API Allocator {",
     "c10/core/CachingDeviceAllocator.h": "struct C10_API DeviceAllocator : public c10::Allocator {",
@@ -85,7 +84,6 @@ def options() -> list[str]:
     import torch
 
     root = Path(torch.__file__).parent
-    release = tuple(int(part) for part in torch.__version__.split(".")[:2])
     headers = [
         _SOURCE.parent / "shim",
         _STAND_INS,
@@ -94,7 +92,7 @@ def options() -> list[str]:
         *_cuda(root.parent),
     ]
     return [
-        "-std=gnu++20" if release >= _CXX20 else "-std=gnu++17",
+        cpp_standard(torch.__version__),
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
         *(part for folder in headers for part in ("-isystem", str(folder))),
         *(f"-L{root / 'lib'}", "-lc10", "-lc10_cuda", "-lstdc++", "-ldl"),

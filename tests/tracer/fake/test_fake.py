@@ -188,6 +188,20 @@ def test_names_left_out_requests(models: Path, tiny_models: Path, monkeypatch: p
     assert FAKE.trace(job(f"{tiny_models}:mlp", "8x16", "8:int64<4"), timeout_s=120).ledger == []
 
 
+def test_accelerator_answers_like_cuda(tmp_path: Path) -> None:
+    """Since 2.14, torch's optimizers ask it whether the stream is capturing."""
+    path = tmp_path / "asks.py"
+    path.write_text(
+        "import torch\n"
+        "class Asks(torch.nn.Linear):\n"
+        "    def forward(self, x):\n"
+        "        assert not torch.accelerator.current_stream().is_capturing()\n"
+        "        return super().forward(x)\n"
+        "def asks(): return Asks(16, 4)\n"
+    )
+    assert FAKE.trace(job(f"{path}:asks", "8x16"), timeout_s=120).steps == 2
+
+
 def test_huge_model_takes_no_host_memory(tmp_path: Path) -> None:
     path = tmp_path / "big.py"
     path.write_text("import torch\ndef big(): return torch.nn.Sequential(*[torch.nn.Linear(16384, 16384) for _ in range(8)])\n")

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vramcast.core.compiler import FLAGS, SANITIZERS, compiled, find_compiler, run_compiler, shared_library
+from vramcast.core.compiler import FLAGS, SANITIZERS, compiled, cpp_standard, find_compiler, run_compiler, shared_library
 from vramcast.core.errors import CompilerError, NullGpuError
 from vramcast.core.files import digest
 from vramcast.tracer.nullgpu.library import entry_points
@@ -173,7 +173,8 @@ def build_watcher(torch: TorchBuild) -> Path | None:
     headers = [part for folder in folders for part in ("-isystem", str(folder))]
     libraries = [f"-L{torch.lib}", "-ltorch_cpu", "-lc10", "-lstdc++"]
     try:
-        return shared_library(WATCHER, version=torch.version, options=[*headers, *libraries])
+        options = [cpp_standard(torch.version), *headers, *libraries]
+        return shared_library(WATCHER, version=torch.version, options=options)
     except CompilerError:
         return None
 
