@@ -25,7 +25,7 @@ from vramcast.learner.stacks import StackContext
 from vramcast.learner.traits import Traits
 
 Folds: TypeAlias = list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]
-FEWEST: Final = 30  # arbitrary: models that are needed to learn about process peaks, or to judge a learner
+FEWEST: Final = 30  # arbitrary: models that are needed to learn about process peaks
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,10 +89,17 @@ _COLUMNS: Final = ("runs", "n", "models", "holds", "median over", "PEF", "larges
 _BY_SOURCE: Final = ("source", "n", "models", "unlike", "0.9 holds", "over", "0.95 holds", "over", "promises", "holds", "over")
 
 
-def judged(found: Sequence[Example], level: float) -> list[Scored]:
+def as_served(found: Sequence[Example], learned: Learned) -> Sequence[Example]:
+    """Return the runs with what the bounds of an artifact read: traits alone without trees; then training takes seconds."""
+    if learned.reads_features:
+        return found
+    return [replace(one, features={}, traits=dict(Subject.of(one).traits)) for one in found]
+
+
+def judged(found: Sequence[Example], levels: Sequence[float]) -> list[Scored]:
     """Return the permissive runs, each evaluated once and without its model; runs between two ends could only fail."""
     left_out = {one.id for one in found if one.traits.get("cudnns") == ALONE or one.at_most is not None}
-    scored = cross_validation.cross_validated(found, levels=(0.5, 0.9, 0.95, level), folds=FOLDS)
+    scored = cross_validation.cross_validated(found, levels=levels, folds=FOLDS)
     return [run for run in scored if run.id not in left_out]
 
 
@@ -191,10 +198,8 @@ def main() -> None:
     options = parser.parse_args()
     level: float = options.level
     learned = load(named(SHIPPED))
-    found = permissive()
-    if not learned.reads_features:  # then its bounds follow from traits alone, and cross-validation takes seconds
-        found = [replace(one, features={}, traits=dict(Subject.of(one).traits)) for one in found]
-    scored = judged(found, level)
+    found = as_served(permissive(), learned)
+    scored = judged(found, (0.5, 0.9, 0.95, level))
     print(table(list(_COLUMNS), by_class(found, scored, level)) + "\n")
     print(table(list(_BY_SOURCE), by_source(found)) + "\n")
     sets = {name: examples.read(path_of(name))[0] for name in ONLY_JUDGE if path_of(name).exists()}

@@ -51,14 +51,14 @@ def variation() -> Table:
     return table_of([replace(one, group=network_of(one.group)) for one in examples.read(PATH)[0]], {})
 
 
-def fitted(measured: Table, rows: Any, varied: Table, others: Any, name: str, parameters: dict[str, Any]) -> ResidualQuantiles:
+def fitted(measured: Table, rows: Any, varied: Table, others: Any, name: str, seed: int) -> ResidualQuantiles:
     """Return the trees of one candidate, from these rows of both tables."""
     rows = rows[measured.can_teach[rows] & ~measured.censored[rows]]
     of_simulated, of_measured = _WEIGHTS[name]
     weights = np.concatenate([of_simulated * varied.weights[others], of_measured * measured.weights[rows]])
     X = np.concatenate([varied.X[others], measured.X[rows]])[weights > 0]
     y = np.concatenate([varied.y[others], measured.y[rows]])[weights > 0]
-    learner = ResidualQuantiles(**parameters).fit(X, y, sample_weight=weights[weights > 0])
+    learner = ResidualQuantiles(random_state=seed).fit(X, y, sample_weight=weights[weights > 0])
     if name == REFITTED:
         known = {"objective": "reg:quantileerror", "quantile_alpha": np.asarray(LEVELS), "tree_method": "hist", "nthread": 1}
         data = xgboost.QuantileDMatrix(measured.X[rows], measured.y[rows], weight=measured.weights[rows])
@@ -71,7 +71,7 @@ def fitted(measured: Table, rows: Any, varied: Table, others: Any, name: str, pa
     return learner
 
 
-def candidates(measured: Table, varied: Table, parameters: dict[str, Any], seed: int = 0) -> Iterator[tuple[str, gate.Losses]]:
+def candidates(measured: Table, varied: Table, seed: int = 0) -> Iterator[tuple[str, gate.Losses]]:
     """Yield the losses of bounds of measured runs, by what their trees learned from; a run's own model is always left out."""
     folds = folds_of(measured, training.FOLDS, seed)
     plain = gate.bound_losses(measured, np.zeros((len(measured.y), len(LEVELS))), folds).plain
@@ -79,7 +79,7 @@ def candidates(measured: Table, varied: Table, parameters: dict[str, Any], seed:
         quantiles: Array = np.zeros((len(measured.y), len(LEVELS)))
         for known, new in folds:
             others = ~np.isin(varied.groups, measured.groups[new])
-            learner = fitted(measured, known, varied, others, name, {**parameters, "random_state": seed})
+            learner = fitted(measured, known, varied, others, name, seed)
             quantiles[new] = learner.predict_quantiles(measured.X[new])
         quantiles[~measured.has_features] = 0.0
         yield name, gate.Losses(measured, plain, gate.bound_losses(measured, quantiles, folds).learned)
@@ -99,12 +99,12 @@ def needed(gain: Gain) -> str:
     return f"{math.ceil(gain.models * ((gain.high - gain.change) / -gain.change) ** 2)}"
 
 
-def lines(found: Sequence[Example], counts: Sequence[int], seeds: int, parameters: dict[str, Any]) -> Iterator[list[object]]:
+def lines(found: Sequence[Example], counts: Sequence[int], seeds: int) -> Iterator[list[object]]:
     """Yield the gains of each candidate and family by number of models."""
     varied = variation()
     for n_models, seed in [*((count, seed) for count in counts for seed in range(seeds)), (len({e.group for e in found}), 0)]:
         some = drawn(found, n_models, seed)
-        for name, losses in candidates(table_of(some, stacks.learn(some)), varied, parameters, seed):
+        for name, losses in candidates(table_of(some, stacks.learn(some)), varied, seed):
             for family, gain in losses.gains(seed=seed).items():
                 if gain.models < gate.FEWEST:
                     continue
@@ -130,7 +130,7 @@ def main() -> None:
     found = permissive() if options.set == "shipped" else examples.read(path_of(options.set))[0]
     counts = [int(count) for count in options.models.split(",") if count]
     columns = ["models drawn", "seed", "family", "models", "trees learn from", "loss", "95 % of samples", "needed", "used"]
-    text = table(columns, lines(found, counts, options.seeds, {}), "lllr")
+    text = table(columns, lines(found, counts, options.seeds), "lllr")
     print(text)
     if options.write:
         CANDIDATES.write_text(f"{text}\n", encoding="utf-8")

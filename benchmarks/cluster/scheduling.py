@@ -134,7 +134,7 @@ def on_card(run: Scored, context_size_bytes: int) -> Scored:
 
 def of_xmem(context_size_bytes: int) -> Mixed:
     """Return xMem's runs; their reserved peaks were measured, so the context of the simulated card is added to all."""
-    judged = [run for run in bounds.judged(permissive(), LEVELS[-1]) if run.id.startswith("xmem xmem ")]
+    judged = [run for run in bounds.judged(permissive(), (0.5, 0.9, 0.95, LEVELS[-1])) if run.id.startswith("xmem xmem ")]
     # An id is `xmem xmem 17 ...`, the tools' are `xmem 17`.
     runs = [on_card(replace(run, id=" ".join(run.id.split()[1:3])), context_size_bytes) for run in usable(judged)]
     policies = our_policies()

@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from benchmarks.accuracy import timm_edges
-from benchmarks.accuracy.bounds import FOLDS
+from benchmarks.accuracy.bounds import as_served, judged
 from benchmarks.accuracy.shipped import permissive
 from benchmarks.site.screenshots import ROOT
 from benchmarks.tables import table
@@ -28,11 +28,10 @@ from vramcast.estimates.bounds.learned import SHIPPED, bound_of, load, named
 from vramcast.estimates.bounds.support import Support
 from vramcast.hardware.context import LIBRARIES, context_bytes
 from vramcast.learner import sum_quantile
-from vramcast.learner.cross_validation import cross_validated
 from vramcast.learner.examples import Example
-from vramcast.learner.model import Head, Learned, Subject
+from vramcast.learner.model import Head, Learned
 from vramcast.learner.residual_tree import in_words
-from vramcast.learner.traits import ALONE, Traits
+from vramcast.learner.traits import Traits
 from vramcast.views.charts import svg
 from vramcast.views.charts.chart import COLOURS, DARK_GREY, GREY, INK, Axis, Chart, Series
 
@@ -66,11 +65,8 @@ class Curve(NamedTuple):
 
 def of_runs(found: Sequence[Example], learned: Learned) -> Iterator[tuple[float, bool]]:
     """Yield each level, and whether a measured run stays within its bound from an artifact that has not seen its model."""
-    twice = {one.id for one in found if one.traits.get("cudnns") == ALONE}
-    if not learned.reads_features:
-        found = [replace(one, features={}, traits=dict(Subject.of(one).traits)) for one in found]
-    for run in cross_validated(found, levels=LEVELS, folds=FOLDS):
-        if run.id not in twice and not run.is_lower_bound:
+    for run in judged(as_served(found, learned), LEVELS):
+        if not run.is_lower_bound:
             yield from ((level, run.measured_bytes <= bound) for level, bound in run.bounds.items())
 
 
