@@ -90,7 +90,7 @@ def main() -> int:
         *_said("entry points that the list lacks", _unlisted(torch.lib)),
         *_said("allocator constants and settings that differ", [*_constants(torch.lib), *_unknown_keys(torch.lib)]),
         *_said("texts of settings that it reads differently", list(_texts(torch.version))),
-        *_said("random requests that it serves differently", list(_sequences(n_sequences))),
+        *_said("random requests that it serves differently", list(_sequences(n_sequences, AllocatorRules.of(torch.version)))),
         *_said("tracers that do not answer", list(_tracers())),
     )
     today = datetime.date.today().isoformat()
@@ -170,12 +170,12 @@ def _texts(version: str) -> Iterator[str]:
             yield f"'{text}' is {said[1]}, here {said[0]}"
 
 
-def _sequences(n: int) -> Iterator[str]:
+def _sequences(n: int, rules: AllocatorRules) -> Iterator[str]:
     draw = random.Random(1)
     for conf in _CONFS:
         total_bytes = 500 * MIB + 12345  # arbitrary: some sequences run out of memory
         sequences = [_sequence(draw) for _ in range(n)]
-        allocator = CachingAllocator(Settings.parse(conf), Card(total_bytes))
+        allocator = CachingAllocator(Settings.parse(conf, rules), Card(total_bytes), rules=rules)
         ours = [_addresses(allocator, sequence) for sequence in sequences]
         try:
             theirs = [result.addresses for result in _played(conf, sequences, total_bytes)]

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 PoolId: TypeAlias = int
+Entry: TypeAlias = tuple[int, int, int, "Block"]  # a block behind its key
 DEFAULT_POOL: Final[PoolId] = 0  # the pool of everything outside CUDA graphs
 
 
@@ -27,6 +28,7 @@ class Block:
     next: Block | None = None
     users: set[int] = field(default_factory=set)  # other streams that may still use it
     age_base: int = 0
+    order: int = 0  # of its segment's creation, where the allocator reuses the oldest first
 
     @property
     def is_split(self) -> bool:
@@ -49,26 +51,31 @@ class Pool:
 
     owner: PoolId
     is_small: bool
-    free: dict[int, list[tuple[int, int, Block]]] = field(default_factory=dict)  # stream -> (bytes, address, block)
-    unmapped: dict[int, list[tuple[int, int, Block]]] = field(default_factory=dict)  # stream -> (0, address, block)
+    free: dict[int, list[Entry]] = field(default_factory=dict)  # by stream
+    unmapped: dict[int, list[Entry]] = field(default_factory=dict)
     searches: int = 0  # clock of garbage collection: a block's age is the number of searches that passed it over
 
     def insert(self, block: Block) -> None:
         """Add a free block, or one without memory behind it."""
         block.age_base = self.searches
-        bisect.insort(self._like(block), (block.mapped * block.size_bytes, block.address, block))
+        bisect.insort(self._like(block), (*_key(block), block))
 
     def remove(self, block: Block) -> None:
         """Remove such a block."""
         blocks = self._like(block)
-        del blocks[bisect.bisect_left(blocks, (block.mapped * block.size_bytes, block.address))]
+        del blocks[bisect.bisect_left(blocks, _key(block))]
 
-    def _like(self, block: Block) -> list[tuple[int, int, Block]]:
+    def _like(self, block: Block) -> list[Entry]:
         return (self.free if block.mapped else self.unmapped).setdefault(block.stream, [])
 
     def blocks(self) -> list[Block]:
-        """Return all free blocks: by stream, then by size, then by address."""
-        return [block for stream in sorted(self.free) for _, _, block in self.free[stream]]
+        """Return all free blocks: by stream, and in the order of reuse."""
+        return [block for stream in sorted(self.free) for *_, block in self.free[stream]]
+
+
+def _key(block: Block) -> tuple[int, int, int]:
+    """Return the place of a block among free ones (the smallest first), or among unmapped ones (the lowest first)."""
+    return (block.size_bytes, block.order, block.address) if block.mapped else (0, 0, block.address)
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
     segment  memory from the driver: 2 MiB for small requests, 20 MiB or more for large ones
     block    a piece of a segment, allocated or free; the blocks of a segment tile it and link to their neighbors
     pool     the free blocks of one kind (small or large), by stream; best fit: the smallest block that is large enough,
-             the lowest address among equals
+             among equals the lowest address, or since torch 2.14 the oldest segment
     page     with expandable segments: physical memory, mapped piece by piece into one long address range
 
 A request is rounded and served from its pool or from a new segment; the remainder of the block is split off. A free block
@@ -17,6 +17,7 @@ the null GPU (tests/simulator). Source of the rules: torch 2.11, c10/cuda/CUDACa
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -26,7 +27,7 @@ from vramcast.core.units import torch_size
 from vramcast.simulator.blocks import DEFAULT_POOL, Block, Pool, PoolId, PoolPair, Range, join
 from vramcast.simulator.card import Card
 from vramcast.simulator.outcome import Statistics
-from vramcast.simulator.rules import MIN_BLOCK_BYTES, SMALL_BYTES, SMALL_SEGMENT_BYTES
+from vramcast.simulator.rules import MIN_BLOCK_BYTES, SMALL_BYTES, SMALL_SEGMENT_BYTES, AllocatorRules
 from vramcast.simulator.settings import NO_LIMIT, Settings
 from vramcast.tracer.format.trace import Action
 
@@ -56,6 +57,7 @@ class CachingAllocator:
         listener: Called for every event, in the order of torch's own memory history.
         waits: Whether a block in use by another stream stays taken until `complete` is called for it. Otherwise such work
             is over by the next request, as on the null GPU.
+        rules: Rules of the release of torch; default: 2.11.
     """
 
     def __init__(
@@ -65,12 +67,15 @@ class CachingAllocator:
         *,
         listener: Listener | None = None,
         waits: bool = False,
+        rules: AllocatorRules | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self.card = card or Card()
         self.statistics = Statistics()
         self._listener = listener
         self._waits = waits
+        self._rules = rules or AllocatorRules()
+        self._orders = itertools.count(1) if self._rules.oldest_first else itertools.repeat(0)
         self._small = Pool(DEFAULT_POOL, is_small=True)
         self._large = Pool(DEFAULT_POOL, is_small=False)
         self._pairs: dict[PoolId, PoolPair] = {DEFAULT_POOL: PoolPair(self._small, self._large)}  # by owner
@@ -89,7 +94,7 @@ class CachingAllocator:
         Raises:
             SimulatedOutOfMemory: The card is full even after all unused segments were released. The allocator stays usable.
         """
-        if not self._recording and not self._waits:
+        if not self._captures and not self._waits:
             self._complete_all()
         settings = self.settings
         size_bytes = settings.round_bytes(requested_bytes)
@@ -160,6 +165,10 @@ class CachingAllocator:
         if not private.users:
             self._freeable[pool] = private
 
+    @property
+    def _captures(self) -> bool:
+        return bool(self._recording) and self._rules.pools_capture
+
     # ---------------------------------------------------------------------------------------- inspection
     def blocks(self) -> Iterator[Block]:
         """Yield every mapped block, allocated or free."""
@@ -210,15 +219,15 @@ class CachingAllocator:
         blocks = pool.free.get(stream)
         if not blocks:
             return None
-        at = bisect.bisect_left(blocks, (size_bytes, 0))
+        at = bisect.bisect_left(blocks, (size_bytes,))
         if at == len(blocks):
             return None
         if settings.expandable_segments:
             # The size of a growable block is the size that it can grow to; the best fit is the one with the smallest such
             # size.
-            while at + 1 < len(blocks) and _growable_bytes(blocks[at + 1][2]) < _growable_bytes(blocks[at][2]):
+            while at + 1 < len(blocks) and _growable_bytes(blocks[at + 1][-1]) < _growable_bytes(blocks[at][-1]):
                 at += 1
-        found_bytes, _, block = blocks[at]
+        found_bytes, *_, block = blocks[at]
         if size_bytes < settings.max_split_bytes:
             if found_bytes >= settings.max_split_bytes:
                 return None
@@ -234,7 +243,7 @@ class CachingAllocator:
         block = self._new_segment(pool, size_bytes, stream)
         if block is None and self._release_oversize(pool, size_bytes, stream):
             block = self._new_segment(pool, size_bytes, stream)
-        if block is None and not self._recording:
+        if block is None and not self._captures:
             self._release_cached()
             self.statistics.n_retries += 1
             block = self._new_segment(pool, size_bytes, stream)
@@ -256,7 +265,7 @@ class CachingAllocator:
         statistics.n_segments.add(1)
         statistics.n_device_allocs += 1
         self._tell(Action.SEGMENT_ALLOC, address, segment_bytes, stream)
-        return Block(address, segment_bytes, stream, pool)
+        return Block(address, segment_bytes, stream, pool, order=next(self._orders))
 
     def _hand_out(self, block: Block, size_bytes: int, requested_bytes: int, split: bool) -> Block:
         statistics = self.statistics
@@ -264,6 +273,7 @@ class CachingAllocator:
         if split:
             remaining = block
             block = Block(remaining.address, size_bytes, remaining.stream, remaining.pool, remaining.expandable)
+            block.order = remaining.order
             join(remaining.prev, block, remaining)
             remaining.address += size_bytes
             remaining.size_bytes -= size_bytes
@@ -382,14 +392,14 @@ class CachingAllocator:
             return False
         wanted_bytes = max(size_bytes, limit_bytes)
         blocks = pool.free.get(stream, [])
-        at = bisect.bisect_left(blocks, (wanted_bytes, 0))
+        at = bisect.bisect_left(blocks, (wanted_bytes,))
         if at < len(blocks):
-            self._release_segment(blocks[at][2])
+            self._release_segment(blocks[at][-1])
             return True
         released_bytes = 0
         while blocks and released_bytes < wanted_bytes and blocks[-1][0] >= limit_bytes:
             released_bytes += blocks[-1][0]
-            self._release_segment(blocks[-1][2])
+            self._release_segment(blocks[-1][-1])
         return released_bytes >= wanted_bytes
 
     def _release_cached(self) -> None:
@@ -440,7 +450,7 @@ class CachingAllocator:
 
     def _find_addresses(self, pool: Pool, size_bytes: int, stream: int) -> Block:
         """Return the lowest block, free or unmapped, that starts a stretch of enough addresses without an allocated block."""
-        for _, _, unmapped in pool.unmapped.get(stream, ()):
+        for *_, unmapped in pool.unmapped.get(stream, ()):
             first = unmapped
             if first.prev is not None and _is_free(first.prev):
                 first = first.prev
@@ -456,7 +466,7 @@ class CachingAllocator:
         span_bytes = self.card.total_bytes + self.card.total_bytes // 8
         span_bytes = -(-span_bytes // page_bytes) * page_bytes
         addresses = Range(self.card.reserve(span_bytes), span_bytes, page_bytes)
-        block = Block(addresses.address, span_bytes, stream, pool, addresses)
+        block = Block(addresses.address, span_bytes, stream, pool, addresses, order=next(self._orders))
         block.mapped = False
         pool.insert(block)
         return block
@@ -479,6 +489,7 @@ class CachingAllocator:
         block.mapped = True
         if mapped_bytes < block.size_bytes:
             rest = Block(block.address + mapped_bytes, block.size_bytes - mapped_bytes, block.stream, pool, block.expandable)
+            rest.order = block.order
             rest.mapped = False
             join(block, rest, block.next)
             pool.insert(rest)
@@ -506,12 +517,12 @@ class CachingAllocator:
         pool = block.pool
         pool.remove(block)
         if begin > block.address:
-            before = Block(block.address, begin - block.address, block.stream, pool, addresses)
+            before = Block(block.address, begin - block.address, block.stream, pool, addresses, order=block.order)
             join(block.prev, before, block)
             pool.insert(before)
         block_end = block.address + block.size_bytes
         if block_end > end:
-            after = Block(end, block_end - end, block.stream, pool, addresses)
+            after = Block(end, block_end - end, block.stream, pool, addresses, order=block.order)
             join(block, after, block.next)
             pool.insert(after)
         block.address, block.size_bytes, block.mapped = begin, end - begin, False

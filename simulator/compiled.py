@@ -34,7 +34,7 @@ class _Config(ctypes.Structure):
         *((name, _int64) for name in ("total", "capacity", "context")),
         ("divisions", _int64 * N_INTERVALS),
         ("gc_threshold", ctypes.c_double),
-        *((name, _int64) for name in ("expandable", "policy", "waits", "stop_at_oom")),
+        *((name, _int64) for name in ("expandable", "policy", "waits", "oldest_first", "pools_capture", "stop_at_oom")),
     )
 
 
@@ -108,6 +108,8 @@ def play(
         expandable=settings.expandable_segments,
         policy=get_args(AddressPolicy).index(card.policy),
         waits=requests.waits,
+        oldest_first=requests.rules.oldest_first,
+        pools_capture=requests.rules.pools_capture,
         stop_at_oom=stop_at_oom,
     )
     given = _Requests(n, requests.n_pools, kind.ctypes.data, size.ctypes.data, stream.ctypes.data, block.ctypes.data)

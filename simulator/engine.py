@@ -62,7 +62,7 @@ def _play_in_python(requests: Requests, settings: Settings, card: Card, *, stop_
         if action >= Action.SEGMENT_ALLOC:
             events.append((action, row, address, size_bytes, stream))
 
-    allocator = CachingAllocator(settings, card, listener=listen, waits=requests.waits)
+    allocator = CachingAllocator(settings, card, listener=listen, waits=requests.waits, rules=requests.rules)
     statistics = allocator.statistics
     address, block_bytes = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
     allocated_bytes, active_bytes, reserved_bytes = (np.full(n, -1, np.int64) for _ in range(3))

@@ -12,7 +12,7 @@ example, because batch sizes vary), and behind the last request played, the loop
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -102,9 +102,10 @@ class RepeatedSteps:
 
 
 def _first(requests: Requests, n: int) -> Requests:
-    return Requests(
-        requests.kind[:n], requests.size_bytes[:n], requests.stream[:n], requests.block[:n], requests.source[:n], requests.waits
-    )
+    return replace(
+        requests, kind=requests.kind[:n], size_bytes=requests.size_bytes[:n], stream=requests.stream[:n],
+        block=requests.block[:n], source=requests.source[:n],
+    )  # fmt: skip
 
 
 def _turn(requests: Requests, borders: npt.NDArray[np.int64]) -> int:
@@ -129,7 +130,7 @@ def _repeated(requests: Requests, period: int, n: int) -> Requests:
     def more(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return np.concatenate([column, np.tile(column[-period:], n)])
 
-    return Requests(
-        more(requests.kind), more(requests.size_bytes), more(requests.stream), np.concatenate([requests.block, blocks]),
-        more(requests.source), requests.waits,
+    return replace(
+        requests, kind=more(requests.kind), size_bytes=more(requests.size_bytes), stream=more(requests.stream),
+        block=np.concatenate([requests.block, blocks]), source=more(requests.source),
     )  # fmt: skip

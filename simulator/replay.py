@@ -163,7 +163,9 @@ class RecordedAllocator(CachingAllocator):
                 return None
             pool.remove(target)
             if target.address < address:
-                before = Block(target.address, address - target.address, target.stream, pool, target.expandable)
+                before = Block(
+                    target.address, address - target.address, target.stream, pool, target.expandable, order=target.order
+                )
                 join(target.prev, before, target)
                 target.address, target.size_bytes = address, target.size_bytes - before.size_bytes
                 pool.insert(before)
@@ -260,8 +262,7 @@ def recorded_settings(trace: Trace) -> Settings:
     split = known.get("max_split_size")
     divisions = known.get("roundup_power2_divisions")
     text = known.get("PYTORCH_CUDA_ALLOC_CONF")
-    rules = AllocatorRules.of(str(trace.header.get("torch") or ""))
-    settings = Settings.parse(text if isinstance(text, str) else "", rules)
+    settings = Settings.parse(text if isinstance(text, str) else "", AllocatorRules.of_trace(trace))
     if isinstance(split, int) and split > 0:
         settings = replace(settings, max_split_bytes=min(split, NO_LIMIT))
     if isinstance(divisions, dict) and len(divisions) == N_INTERVALS and all(str(key).isdigit() for key in divisions):
@@ -274,7 +275,9 @@ class _Player:
     def __init__(self, trace: Trace, settings: Settings) -> None:
         self._trace = trace
         self._card = RecordedCard()
-        self._allocator = RecordedAllocator(settings, self._card, listener=self._listen, waits=True)
+        self._allocator = RecordedAllocator(
+            settings, self._card, listener=self._listen, waits=True, rules=AllocatorRules.of_trace(trace)
+        )
         self._found = Replay(events=len(trace), settings=str(settings))
         self._mismatches: list[str] = []
         self._predicted: list[tuple[Action, int, int]] = []

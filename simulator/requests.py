@@ -11,7 +11,7 @@ row  kind    size_bytes  stream  block
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from vramcast.core.brief import brief
 from vramcast.core.errors import UsageError
+from vramcast.simulator.rules import RULES, AllocatorRules
 from vramcast.tracer.format.trace import Action, BlockState, Trace
 
 _MAX_STREAMS: Final = 1 << 16  # arbitrary: more than any process has; a pool keeps a list for each
@@ -54,6 +55,7 @@ class Requests:
         block: Row of the MALLOC that the row refers to, -1 for none.
         source: Row of the trace that the row comes from, -1 for none.
         waits: Whether retired blocks wait for COMPLETE; if not, they are free at the next MALLOC.
+        rules: Rules of the release whose allocator serves them.
     """
 
     kind: npt.NDArray[np.uint8]
@@ -62,6 +64,7 @@ class Requests:
     block: npt.NDArray[np.int64]
     source: npt.NDArray[np.int64]
     waits: bool = True
+    rules: AllocatorRules = RULES
 
     def __post_init__(self) -> None:
         # The compiled engine does not repeat these checks.
@@ -162,6 +165,7 @@ class Requests:
             stream=np.concatenate([older_streams, trace.stream[kept]]).astype(np.int32),
             block=np.concatenate([np.full(n_older, -1), blocks]),
             source=np.concatenate([np.full(n_older, -1), kept]),
+            rules=AllocatorRules.of_trace(trace),
         )
         return requests._with_frees(older_frees) if older_frees else requests
 
@@ -172,7 +176,8 @@ class Requests:
         order = np.searchsorted(places, np.arange(len(self)), side="right")  # rows by which each old row moves down
         moved = np.where(self.block >= 0, self.block + order[np.maximum(self.block, 0)], -1)
         blocks = [frees[row] + int(order[frees[row]]) for row in rows]
-        return Requests(
+        return replace(
+            self,
             kind=np.insert(self.kind, places, Kind.FREE),
             size_bytes=np.insert(self.size_bytes, places, 0),
             stream=np.insert(self.stream, places, [self.stream[frees[row]] for row in rows]),

@@ -2,9 +2,9 @@
 
     AllocatorRules.of("2.8.0+cu126")     the settings that the release accepts, and their bounds
 
-The placement of blocks and segments did not change from 2.6 to 2.11: measured on the null GPU under 2.6.0, 2.9.1, 2.10.0
-and 2.11.0 (`python -m benchmarks.new_torch`); the simulator agrees with each. So releases differ only in the texts of
-PYTORCH_CUDA_ALLOC_CONF that they accept. 2.7, 2.8 and 2.12 are treated like the measured release before them.
+Releases differ in the texts of PYTORCH_CUDA_ALLOC_CONF that they accept, and, since 2.14, in the free block that they choose
+among equals: measured on the null GPU under 2.6.0, 2.9.1, 2.10.0, 2.11.0, 2.14.1 and 2.15.0 (`python -m
+benchmarks.new_torch`); the simulator agrees with each. Others are treated like the measured release before them.
 
 csrc/rules.h is generated from this file: `python -m benchmarks.simulator.allocator_header`; a test compares them.
 """
@@ -17,6 +17,7 @@ from typing import Final
 from vramcast.core.brief import brief
 from vramcast.hardware.stack import release_of
 from vramcast.tracer.format.trace import MIN_BLOCK_BYTES as MIN_BLOCK_BYTES  # every block is a multiple of this
+from vramcast.tracer.format.trace import Trace
 
 MIB: Final = 1 << 20
 # spec: c10/core/AllocatorConfig.h, torch 2.10 to 2.15; all but the last
@@ -39,6 +40,7 @@ _SINCE: Final[dict[str, tuple[int, int]]] = {
     "pinned_max_cached_size_mb": (2, 13),
     "pinned_max_round_threshold_mb": (2, 13),
 }  # throw_on_cudamalloc_oom (2.13) and expandable_segments_reserve (2.15) change allocations, and are not simulated
+_OLDEST_FIRST: Final = (2, 14)  # measured: random requests on the null GPU under 2.11.0 and 2.14.1 (test_against_torch.py)
 _SPLIT_AT_LARGE: Final = (2, 10)  # measured: "must be > 20" under 2.6 and 2.9, 20 is accepted by 2.10 and later
 
 
@@ -58,6 +60,11 @@ class AllocatorRules:
         """Return the rules of a release like `2.8.0+cu126`; for None, or another text, those of torch 2.11."""
         return cls(release_of(torch or "") or _CURRENT)
 
+    @classmethod
+    def of_trace(cls, trace: Trace) -> AllocatorRules:
+        """Return the rules of the release that the trace names; for none, those of torch 2.11."""
+        return cls.of(str(trace.header.get("torch") or ""))
+
     def knows(self, key: str) -> bool:
         """Return whether this release accepts a setting that some releases accept."""
         return self.release >= _SINCE.get(key, self.release)
@@ -70,6 +77,16 @@ class AllocatorRules:
         return self.release >= _SPLIT_AT_LARGE
 
     @property
+    def oldest_first(self) -> bool:
+        """Return whether the oldest segment comes first among free blocks of equal size, and not the lowest address."""
+        return self.release >= _OLDEST_FIRST
+
+    @property
+    def pools_capture(self) -> bool:
+        """Return whether a private pool in use counts as a capture: blocks of other streams wait, and the cache is kept."""
+        return self.release < _OLDEST_FIRST
+
+    @property
     def large_segment_bytes(self) -> int:
         """Return the default of large_segment_size_mb."""
         return LARGE_SEGMENT_BYTES
@@ -77,3 +94,6 @@ class AllocatorRules:
     def __str__(self) -> str:
         """Return `torch 2.11`."""
         return "torch " + ".".join(map(str, self.release))
+
+
+RULES: Final = AllocatorRules()  # for an unknown torch

@@ -18,7 +18,7 @@ struct config {
     int64_t total, capacity, context;
     int64_t divisions[N_INTERVALS];
     double gc_threshold;
-    int64_t expandable, policy, waits, stop_at_oom;
+    int64_t expandable, policy, waits, oldest_first, pools_capture, stop_at_oom;
 };
 
 struct level {
@@ -36,6 +36,7 @@ struct event {
 
 struct block {
     int64_t address, size, requested, age_base, id;
+    int64_t order; /* of its segment's creation, where the allocator reuses the oldest first */
     int32_t stream;
     uint8_t allocated, mapped, used; /* used: other streams may still use it */
     struct pool *pool;
@@ -55,8 +56,8 @@ struct slab {
     struct block blocks[SLAB_BLOCKS];
 };
 
-struct entry { /* sorted: by size and address, or by address alone (size 0) */
-    int64_t size, address;
+struct entry { /* sorted: by size, order and address; unmapped blocks by address alone (size and order 0) */
+    int64_t size, order, address;
     struct block *block;
 };
 
@@ -100,7 +101,7 @@ struct state {
     int64_t n_pending, pending_room;
     struct place *places; /* by address; they cover all chunks */
     int64_t n_places, places_room, n_chunks;
-    int64_t used, segments;
+    int64_t used, segments, n_ordered;
     struct event *events;
     int64_t n_events, events_room;
     int64_t request; /* the current one */
@@ -134,12 +135,14 @@ static void add(struct level *level, int64_t amount) {
 }
 
 /* -------------------------------------------------------------------------------------------------- sorted lists */
-static int64_t lower_bound(const struct list *list, int64_t size, int64_t address) {
+static int64_t lower_bound(const struct list *list, struct entry wanted) {
     int64_t low = 0, high = list->n;
     while (low < high) {
         const int64_t middle = (low + high) / 2;
         const struct entry *e = &list->entries[middle];
-        if (e->size < size || (e->size == size && e->address < address))
+        if (e->size != wanted.size ? e->size < wanted.size
+            : e->order != wanted.order ? e->order < wanted.order
+                                       : e->address < wanted.address)
             low = middle + 1;
         else
             high = middle;
@@ -152,6 +155,10 @@ static void remove_at(struct list *list, int64_t at) {
     memmove(list->entries + at, list->entries + at + 1, (size_t)(list->n - at) * sizeof *list->entries);
 }
 
+static struct entry entry_of(struct block *b) {
+    return (struct entry){b->mapped ? b->size : 0, b->mapped ? b->order : 0, b->address, b};
+}
+
 static struct list *like(const struct block *block) {
     return &(block->mapped ? block->pool->free : block->pool->unmapped)[block->stream];
 }
@@ -159,18 +166,17 @@ static struct list *like(const struct block *block) {
 /* Adds a free block, or one without memory behind it. */
 static void insert(struct state *s, struct block *block) {
     struct list *list = like(block);
-    const int64_t size = block->mapped ? block->size : 0;
     block->age_base = block->pool->searches;
     grow(s, (void **)&list->entries, &list->room, list->n, sizeof *list->entries);
-    const int64_t at = lower_bound(list, size, block->address);
+    const int64_t at = lower_bound(list, entry_of(block));
     memmove(list->entries + at + 1, list->entries + at, (size_t)(list->n - at) * sizeof *list->entries);
-    list->entries[at] = (struct entry){size, block->address, block};
+    list->entries[at] = entry_of(block);
     list->n++;
 }
 
 static void take_out(struct block *block) {
     struct list *list = like(block);
-    remove_at(list, lower_bound(list, block->mapped ? block->size : 0, block->address));
+    remove_at(list, lower_bound(list, entry_of(block)));
 }
 
 /* -------------------------------------------------------------------------------------------------------- the card */
@@ -260,6 +266,8 @@ static struct block *new_block(struct state *s, int64_t address, int64_t size, i
     *b = (struct block){.address = address, .size = size, .stream = stream, .pool = pool, .range = range, .mapped = 1};
     return b;
 }
+
+static int64_t next_order(struct state *s) { return s->config->oldest_first ? ++s->n_ordered : 0; }
 
 static void give_up(struct state *s, struct block *b) {
     b->next = s->spare;
@@ -356,11 +364,13 @@ static void unmap(struct state *s, struct block *b) {
     const int64_t block_end = b->address + b->size;
     if (begin > b->address) {
         struct block *before = new_block(s, b->address, begin - b->address, b->stream, pool, range);
+        before->order = b->order;
         link_between(b->previous, before, b);
         insert(s, before);
     }
     if (block_end > end) {
         struct block *after = new_block(s, end, block_end - end, b->stream, pool, range);
+        after->order = b->order;
         link_between(b, after, b->next);
         insert(s, after);
     }
@@ -421,7 +431,7 @@ static int release_oversize(struct state *s, struct pool *pool, int64_t size, in
     if (limit == INT64_MAX || s->config->expandable) return 0;
     const int64_t wanted = size > limit ? size : limit;
     struct list *list = &pool->free[stream];
-    const int64_t at = lower_bound(list, wanted, 0);
+    const int64_t at = lower_bound(list, (struct entry){.size = wanted});
     if (at < list->n) {
         release_segment(s, list->entries[at].block);
         return 1;
@@ -476,6 +486,7 @@ static int map(struct state *s, struct block *b, int64_t size) {
     if (mapped < b->size) {
         struct block *rest = new_block(s, b->address + mapped, b->size - mapped, b->stream, b->pool, b->range);
         rest->mapped = 0;
+        rest->order = b->order;
         link_between(b, rest, b->next);
         insert(s, rest);
         b->size = mapped;
@@ -511,6 +522,7 @@ static struct block *find_addresses(struct state *s, struct pool *pool, int64_t 
     *range = (struct range){.address = address, .size = all, .page = page, .next = s->ranges};
     s->ranges = range;
     struct block *b = new_block(s, range->address, range->size, stream, pool, range);
+    b->order = next_order(s);
     b->mapped = 0;
     insert(s, b);
     return b;
@@ -560,7 +572,7 @@ static struct block *find(struct state *s, struct pool *pool, int64_t size, int3
     const struct config *c = s->config;
     struct list *list = &pool->free[stream];
     if (collects_garbage(c)) pool->searches++;
-    int64_t at = lower_bound(list, size, 0);
+    int64_t at = lower_bound(list, (struct entry){.size = size});
     if (at == list->n) return NULL;
     if (c->expandable)
         while (at + 1 < list->n && growable(list->entries[at + 1].block) < growable(list->entries[at].block)) at++;
@@ -577,6 +589,7 @@ static struct block *new_segment(struct state *s, struct pool *pool, int64_t siz
     if (c->expandable) return expand(s, pool, size, stream);
     if (!charge(s, segment)) return NULL;
     struct block *b = new_block(s, reserve(s, segment), segment, stream, pool, NULL);
+    b->order = next_order(s);
     if (owner(s, pool)) owner(s, pool)->n_segments++;
     s->segments += segment;
     add(&s->statistics->reserved, segment);
@@ -617,7 +630,8 @@ static int take(struct state *s, int64_t size) {
 static struct block *serve(struct state *s, int64_t requested, int32_t stream) {
     const struct config *c = s->config;
     struct statistics *t = s->statistics;
-    if (!s->n_recording && !c->waits) complete_all(s);
+    const int captures = s->n_recording && c->pools_capture;
+    if (!captures && !c->waits) complete_all(s);
     const int64_t size = round_request(c, requested);
     struct pool *pools = s->n_recording ? s->private_pools[s->recording[0]]->pools : s->pools;
     struct pool *pool = &pools[size <= SMALL];
@@ -627,7 +641,7 @@ static struct block *serve(struct state *s, int64_t requested, int32_t stream) {
         if (collects_garbage(c)) collect_garbage(s);
         b = new_segment(s, pool, size, stream);
         if (!b && release_oversize(s, pool, size, stream)) b = new_segment(s, pool, size, stream);
-        if (!b && !s->n_recording) {
+        if (!b && !captures) {
             release_cached(s);
             t->n_retries++;
             b = new_segment(s, pool, size, stream);
@@ -644,6 +658,7 @@ static struct block *serve(struct state *s, int64_t requested, int32_t stream) {
     if (split) {
         struct block *rest = b;
         b = new_block(s, rest->address, size, stream, pool, rest->range);
+        b->order = rest->order;
         link_between(rest->previous, b, rest);
         rest->address += size;
         rest->size -= size;

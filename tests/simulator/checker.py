@@ -178,7 +178,8 @@ class _Judge:
         kind = (int(self.requests.stream[row]), rounded_bytes > SMALL_BYTES, self.recording[0] if self.recording else 0)
         given_back = [(at, at + segment_bytes) for action, _, at, segment_bytes, _ in events if action in _GIVEN_BACK]
         retried = size_bytes == 0 or self._has_retried(given_back, (start, start + size_bytes))
-        if not self.recording and (retried or not self.requests.waits):
+        captures = self.recording and self.requests.rules.pools_capture
+        if not captures and (retried or not self.requests.waits):
             self.n_retries += retried
             self._complete(row, *self.waiting)
         n_ooms = sum(event[0] == Action.OOM for event in events)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from vramcast.simulator.caching import CachingAllocator
 from vramcast.simulator.card import Card
 from vramcast.simulator.engine import play
 from vramcast.simulator.outcome import Outcome, Statistics
-from vramcast.simulator.rules import MIB
+from vramcast.simulator.rules import MIB, AllocatorRules
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.format.trace import Action
 
@@ -61,8 +62,8 @@ def in_torchs_words(statistics: Statistics) -> dict[str, int]:
 class Replayed:
     """Sequences through one `CachingAllocator`, with all the facts that torch reports about its own."""
 
-    def __init__(self, settings: Settings, card: Card) -> None:
-        self.allocator = CachingAllocator(settings, card, listener=self._listen)
+    def __init__(self, settings: Settings, card: Card, rules: AllocatorRules | None = None) -> None:
+        self.allocator = CachingAllocator(settings, card, listener=self._listen, rules=rules)
         self._events: list[tuple[str, int, int]] = []
         self._n_pools = 0
 
@@ -190,7 +191,8 @@ def served_as_by_torch(
     total_bytes = total_mib * MIB + 12345
     text = "" if str(settings) == "default" else str(settings)
     theirs = allocator_driver.play(sequences, device("a100-40gb").with_memory(total_bytes), text, limited=limited)
-    replayed = Replayed(settings, Card(total_bytes, limited=limited))
+    rules = AllocatorRules.of(importlib.metadata.version("torch"))
+    replayed = Replayed(settings, Card(total_bytes, limited=limited), rules)
     ours = [replayed.play(sequence) for sequence in sequences]
     their_base, our_base = base_of(theirs), base_of(ours)
     for their, our in zip(theirs, ours, strict=True):
@@ -198,6 +200,7 @@ def served_as_by_torch(
         for our_message, their_message in zip(our.messages, their.messages, strict=True):
             assert _OF_NVML.sub("", their_message).startswith(our_message)
     requests, spans = requests_of(sequences)
+    requests = replace(requests, rules=rules)
     outcome = play(requests, settings, Card(total_bytes, limited=limited), stop_at_oom=False, engine="compiled")
     for our, span in zip(ours, spans, strict=True):
         assert of_compiled(outcome, span) == our.addresses

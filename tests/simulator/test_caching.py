@@ -8,7 +8,7 @@ from vramcast.core.errors import SimulatedOutOfMemory
 from vramcast.simulator.blocks import Block
 from vramcast.simulator.caching import CachingAllocator
 from vramcast.simulator.card import UNLIMITED_BYTES, Card
-from vramcast.simulator.rules import MIB
+from vramcast.simulator.rules import MIB, AllocatorRules
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.format.trace import Action
 
@@ -20,12 +20,19 @@ class Scene:
     """An allocator with named blocks."""
 
     def __init__(
-        self, text: str = "", total_mib: int | None = None, *, context_mib: int = 0, limited: bool = True, waits: bool = False
+        self,
+        text: str = "",
+        total_mib: int | None = None,
+        *,
+        context_mib: int = 0,
+        limited: bool = True,
+        waits: bool = False,
+        rules: AllocatorRules | None = None,
     ) -> None:
         total_bytes = UNLIMITED_BYTES if total_mib is None else total_mib * MIB
         card = Card(total_bytes, context_mib * MIB, limited=limited, policy="windows")  # addresses from 0 on
         self.events: list[tuple[Action, int, int]] = []
-        self.allocator = CachingAllocator(Settings.parse(text), card, listener=self._listen, waits=waits)
+        self.allocator = CachingAllocator(Settings.parse(text), card, listener=self._listen, waits=waits, rules=rules)
         self.blocks: dict[str, Block] = {}
 
     def _listen(self, action: Action, address: int, size_bytes: int, stream: int) -> None:
@@ -69,6 +76,18 @@ def test_takes_lowest_of_equal_blocks() -> None:
     scene.free("b", "a")
     assert scene.malloc("c", 3 * MIB) == (0, 3 * MIB)
     assert scene.malloc("d", 3 * MIB) == (5 * MIB, 3 * MIB)
+
+
+@pytest.mark.parametrize(("release", "place"), [((2, 13), 0), ((2, 14), 40 * MIB)])
+def test_takes_equal_block_of_oldest_segment_since_torch_2_14(release: tuple[int, int], place: int) -> None:
+    scene = Scene(rules=AllocatorRules(release))
+    for name, mib in (("low", 40), ("old", 20)):
+        scene.malloc(name, mib * MIB)
+    scene.free("low")
+    scene.allocator.empty_cache()
+    scene.malloc("new", 20 * MIB)  # in the addresses that are free again
+    scene.free("new", "old")
+    assert scene.malloc("again", 20 * MIB) == (place, 20 * MIB)
 
 
 def test_small_and_large_requests_have_separate_pools() -> None:

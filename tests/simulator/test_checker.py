@@ -16,7 +16,7 @@ from vramcast.simulator.card import BASE, AddressPolicy, Card
 from vramcast.simulator.engine import play
 from vramcast.simulator.outcome import Outcome
 from vramcast.simulator.requests import Kind, Requests
-from vramcast.simulator.rules import MIB
+from vramcast.simulator.rules import MIB, AllocatorRules
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.format.trace import Action
 
@@ -84,6 +84,7 @@ def columns(outcome: Outcome) -> dict[str, Any]:
     n_streams=st.sampled_from([1, 1, 3]),
     pools=st.booleans(),
     waits=st.booleans(),
+    release=st.sampled_from([(2, 11), (2, 14)]),
     stop_at_oom=st.booleans(),
     length=st.integers(1, 150),
     seed=st.integers(0, 2**32 - 1),
@@ -96,6 +97,7 @@ def test_outcomes_are_sound_and_engines_agree(
     n_streams: int,
     pools: bool,
     waits: bool,
+    release: tuple[int, int],
     stop_at_oom: bool,
     length: int,
     seed: int,
@@ -103,7 +105,7 @@ def test_outcomes_are_sound_and_engines_agree(
     # torch miscounts the segments of private pools that expand, and the simulator does the same: see test_against_torch.
     pools = pools and not settings.expandable_segments
     data = np.random.default_rng(seed).bytes(3 * length)
-    requests = random_requests(data, n_streams=n_streams, pools=pools, waits=waits)
+    requests = replace(random_requests(data, n_streams=n_streams, pools=pools, waits=waits), rules=AllocatorRules(release))
     total_bytes = total_mib * MIB + 12345
 
     def card() -> Card:

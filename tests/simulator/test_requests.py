@@ -214,3 +214,9 @@ def test_pages_released_before_growth_made_room(grown: Action) -> None:
     # An allocator that finds the card full releases unused memory and retries; the job did not empty its cache.
     rows = [(Action.ALLOC, 1, 0), (Action.SEGMENT_UNMAP, 1, -1), (grown, 1, -1), (Action.ALLOC, 1, 3)]
     assert [kind for kind, *_ in asked(trace_of(*rows, header={}))] == [Kind.MALLOC, Kind.MALLOC]
+
+
+@pytest.mark.parametrize(("torch", "oldest_first"), [("2.13.0", False), ("2.14.1+cu130", True), (None, False)])
+def test_names_rule_of_traces_torch(torch: str | None, oldest_first: bool) -> None:
+    trace = trace_of((Action.ALLOC, 512, 0), header={} if torch is None else {"torch": torch})
+    assert Requests.of(trace).rules.oldest_first is oldest_first
