@@ -435,6 +435,8 @@ class CachingAllocator:
     def _expand(self, pool: Pool, size_bytes: int, stream: int) -> Block | None:
         """Map pages behind a free block, or at the lowest place with enough addresses; return None when memory runs out."""
         block = self._find_addresses(pool, size_bytes, stream)
+        if block is None:
+            return None
         if not block.mapped and not self._map(block, min(block.size_bytes, size_bytes)):
             return None
         while block.size_bytes < size_bytes:
@@ -448,7 +450,7 @@ class CachingAllocator:
         pool.remove(block)
         return block
 
-    def _find_addresses(self, pool: Pool, size_bytes: int, stream: int) -> Block:
+    def _find_addresses(self, pool: Pool, size_bytes: int, stream: int) -> Block | None:
         """Return the lowest block, free or unmapped, that starts a stretch of enough addresses without an allocated block."""
         for *_, unmapped in pool.unmapped.get(stream, ()):
             first = unmapped
@@ -465,6 +467,8 @@ class CachingAllocator:
         # A ninth more than the card: pages released early in the range may be needed again at its end.
         span_bytes = self.card.total_bytes + self.card.total_bytes // 8
         span_bytes = -(-span_bytes // page_bytes) * page_bytes
+        if size_bytes > span_bytes and self._rules.refuses_beyond_range:
+            return None
         addresses = Range(self.card.reserve(span_bytes), span_bytes, page_bytes)
         block = Block(addresses.address, span_bytes, stream, pool, addresses, order=next(self._orders))
         block.mapped = False

@@ -41,6 +41,7 @@ _SINCE: Final[dict[str, tuple[int, int]]] = {
     "pinned_max_round_threshold_mb": (2, 13),
 }  # throw_on_cudamalloc_oom (2.13) and expandable_segments_reserve (2.15) change allocations, and are not simulated
 _OLDEST_FIRST: Final = (2, 14)  # measured: random requests on the null GPU under 2.11.0 and 2.14.1 (test_against_torch.py)
+_LIMITED_BY_RANGE: Final = (2, 15)  # measured: likewise, under 2.15.0
 _SPLIT_AT_LARGE: Final = (2, 10)  # measured: "must be > 20" under 2.6 and 2.9, 20 is accepted by 2.10 and later
 
 
@@ -85,6 +86,11 @@ class AllocatorRules:
     def pools_capture(self) -> bool:
         """Return whether a private pool in use counts as a capture: blocks of other streams wait, and the cache is kept."""
         return self.release < _OLDEST_FIRST
+
+    @property
+    def refuses_beyond_range(self) -> bool:
+        """Return whether a request larger than an expandable segment's addresses fails before these are reserved."""
+        return self.release >= _LIMITED_BY_RANGE
 
     @property
     def large_segment_bytes(self) -> int:

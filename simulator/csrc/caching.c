@@ -18,7 +18,7 @@ struct config {
     int64_t total, capacity, context;
     int64_t divisions[N_INTERVALS];
     double gc_threshold;
-    int64_t expandable, policy, waits, oldest_first, pools_capture, stop_at_oom;
+    int64_t expandable, policy, waits, oldest_first, pools_capture, refuses_beyond_range, stop_at_oom;
 };
 
 struct level {
@@ -517,6 +517,7 @@ static struct block *find_addresses(struct state *s, struct pool *pool, int64_t 
     /* A ninth more than the card: pages released early in the range may be needed again at its end. */
     const int64_t page = pool->is_small ? SMALL_SEGMENT : s->config->large_segment;
     const int64_t all = round_up(s->config->total + s->config->total / 8, page);
+    if (size > all && s->config->refuses_beyond_range) return NULL;
     const int64_t address = reserve(s, all);
     struct range *range = had(s, malloc(sizeof *range));
     *range = (struct range){.address = address, .size = all, .page = page, .next = s->ranges};
@@ -530,6 +531,7 @@ static struct block *find_addresses(struct state *s, struct pool *pool, int64_t 
 
 static struct block *expand(struct state *s, struct pool *pool, int64_t size, int32_t stream) {
     struct block *b = find_addresses(s, pool, size, stream);
+    if (!b) return NULL;
     if (!b->mapped && !map(s, b, b->size < size ? b->size : size)) return NULL;
     while (b->size < size) {
         struct block *next = b->next;

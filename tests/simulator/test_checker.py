@@ -84,7 +84,7 @@ def columns(outcome: Outcome) -> dict[str, Any]:
     n_streams=st.sampled_from([1, 1, 3]),
     pools=st.booleans(),
     waits=st.booleans(),
-    release=st.sampled_from([(2, 11), (2, 14)]),
+    release=st.sampled_from([(2, 11), (2, 14), (2, 15)]),
     stop_at_oom=st.booleans(),
     length=st.integers(1, 150),
     seed=st.integers(0, 2**32 - 1),

@@ -114,6 +114,10 @@ EXPORT CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute
     }
 }
 
+/* triton's launchers ask it since 3.9. */
+DOES(cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status),
+     *status = ng_capture_id(stream) ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE)
+
 /* ---------------------------------------------------------------------------------------- modules and kernels */
 DOES(cuModuleLoadData(CUmodule *module, const void *image), *module = ng_new_handle())
 DOES(cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name), *function = ng_new_handle())

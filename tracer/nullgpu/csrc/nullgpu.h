@@ -100,6 +100,9 @@ struct ng_moment { /* time of an event; all zero: it was never recorded */
     int stream;
 };
 EXPORT void ng_stream_made(const void *stream, int with_legacy);
+EXPORT uint64_t ng_capture_id(const void *stream); /* 0: it is not captured */
+EXPORT int ng_begin_capture(const void *stream);    /* 0: too many at the same time */
+EXPORT uint64_t ng_end_capture(const void *stream); /* returns the number of kernels and library calls since */
 EXPORT void ng_moment_record(struct ng_moment *moment, const void *stream);
 EXPORT void ng_moment_forget(struct ng_moment *moment);
 EXPORT int ng_moment_is_over(const struct ng_moment *moment); /* on every card, because the host has waited for it */

@@ -203,22 +203,6 @@ DOES(cudaGetSymbolAddress(void **pointer, const void *symbol), *pointer = (void 
  * events is proportional to the kernels launched and library calls made in between, all of equal length: so a benchmark ends
  * soon and chooses the first of several candidates, and repeated runs agree. */
 #define KERNEL_MS 0.05f /* arbitrary: real ones take 5 us to 5 ms; with 1 us Triton repeats each of its benchmarks 10^5 times */
-#define MAX_CAPTURES 64 /* arbitrary: streams captured at the same time */
-static struct {
-    cudaStream_t stream;
-    unsigned long long id;
-    uint64_t began; /* ng_device_changes */
-} captures[MAX_CAPTURES];
-static int n_captures;
-static unsigned long long last_capture_id;
-static pthread_mutex_t capture_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static unsigned long long capture_id(cudaStream_t stream) { /* 0: not capturing */
-    NG_HOLD(capture_lock);
-    for (int i = n_captures - 1; i >= 0; i--)
-        if (captures[i].stream == stream) return captures[i].id;
-    return 0;
-}
 
 EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags) {
     *stream = ng_new_handle();
@@ -241,11 +225,11 @@ EXPORT cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority) {
 }
 
 DOES(cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status),
-     *status = capture_id(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone)
+     *status = ng_capture_id(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone)
 
 static void capture_info(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
                          cudaGraph_t *graph, const cudaGraphNode_t **dependencies, size_t *n_dependencies) {
-    const unsigned long long found = capture_id(stream);
+    const unsigned long long found = ng_capture_id(stream);
     *status = found ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     if (id) *id = found;
     if (graph) *graph = found ? (cudaGraph_t)found : NULL;
@@ -269,23 +253,11 @@ EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStream
 #endif
 
 EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode) {
-    NG_HOLD(capture_lock);
-    if (n_captures == MAX_CAPTURES) return last_error = cudaErrorInvalidValue;
-    captures[n_captures].stream = stream;
-    captures[n_captures].began = ng_device_changes();
-    captures[n_captures++].id = ++last_capture_id;
-    return cudaSuccess;
+    return ng_begin_capture(stream) ? cudaSuccess : (last_error = cudaErrorInvalidValue);
 }
 
 EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
-    NG_HOLD(capture_lock);
-    uint64_t nodes = 0; /* kernels, and calls of libraries */
-    for (int i = 0; i < n_captures; i++)
-        if (captures[i].stream == stream) {
-            nodes = ng_device_changes() - captures[i].began;
-            captures[i] = captures[--n_captures];
-            break;
-        }
+    const uint64_t nodes = ng_end_capture(stream);
     *graph = ng_new_handle();
     if (*graph) *(uint64_t *)*graph = nodes; /* a handle points to our memory */
     return cudaSuccess;

@@ -127,3 +127,39 @@ int ng_stream_is_over(const void *stream) {
     const int own = index_of(resolved(stream));
     return at(&streams[own].clock, own) <= at(&host, own);
 }
+
+/* ---------------------------------------------------------------------------------------- captures */
+#define MAX_CAPTURES 64 /* arbitrary: streams captured at the same time */
+static struct {
+    const void *stream;
+    uint64_t id, began; /* ng_device_changes */
+} captures[MAX_CAPTURES];
+static int n_captures;
+
+uint64_t ng_capture_id(const void *stream) {
+    NG_HOLD(lock);
+    for (int i = n_captures - 1; i >= 0; i--)
+        if (captures[i].stream == stream) return captures[i].id;
+    return 0;
+}
+
+int ng_begin_capture(const void *stream) {
+    static uint64_t last_id;
+    NG_HOLD(lock);
+    if (n_captures == MAX_CAPTURES) return 0;
+    captures[n_captures].stream = stream;
+    captures[n_captures].began = ng_device_changes();
+    captures[n_captures++].id = ++last_id;
+    return 1;
+}
+
+uint64_t ng_end_capture(const void *stream) {
+    NG_HOLD(lock);
+    for (int i = 0; i < n_captures; i++)
+        if (captures[i].stream == stream) {
+            const uint64_t nodes = ng_device_changes() - captures[i].began;
+            captures[i] = captures[--n_captures];
+            return nodes;
+        }
+    return 0;
+}
