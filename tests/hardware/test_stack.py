@@ -134,6 +134,11 @@ def test_torch_2_9_avoids_cudnn_in_3d(stack: str, avoids: bool) -> None:
     assert parse(stack).avoids_cudnn_in_3d is avoids
 
 
+def test_torch_avoids_engines_on_sm_120_since_2_14() -> None:
+    assert parse("torch==2.14.1").avoids_engines_on_sm_120
+    assert not parse("torch==2.11.0").avoids_engines_on_sm_120
+
+
 def test_torch_before_2_11_keeps_casts_in_inference_mode() -> None:
     assert parse("torch==2.10.0").keeps_casts_in_inference_mode
     assert not parse("torch==2.11.0").keeps_casts_in_inference_mode

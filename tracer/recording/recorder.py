@@ -156,12 +156,15 @@ class Recorder:
             self._profiled.drain()
             self._account.drain()
 
-    def stop(self, *, header: dict[str, Any], workspace_sizes: Iterable[int] = ()) -> Trace:
+    def stop(
+        self, *, header: dict[str, Any], workspace_sizes: Iterable[int] = (), workspaces: Iterable[int] = ()
+    ) -> Trace:  # fmt: skip
         """End recording and return the trace.
 
         Args:
             header: Facts for the trace's header; the peaks counted by the allocator are added.
             workspace_sizes: Workspace sizes passed to libraries (from the null GPU's ledger).
+            workspaces: Addresses of workspaces whose blocks may have another size.
         """
         snapshot = self._account.end()
         for handle in self._handles:
@@ -172,7 +175,8 @@ class Recorder:
         facts = {**header, "peaks": self._account.peaks(), "marks_empty_cache": True, CLASSES: self._names.classes}
         trace = trace_from_snapshot(snapshot, self._device, header=facts, earlier=self._account.earlier)
         trace = with_empty_cache(trace, self._account.emptied)
-        trace = annotate(trace, self._marks, self._step_ends(), self._tags, contexts, set(workspace_sizes))
+        handed = set(workspace_sizes), set(workspaces)
+        trace = annotate(trace, self._marks, self._step_ends(), self._tags, contexts, *handed)
         if torch.backends.cudnn.benchmark:  # a card without room releases segments in a similar way
             trace = with_searches(trace, self._account.room_bytes)
         if self._roofline is None or not isinstance(self._profiled, Profile):
@@ -340,6 +344,7 @@ def annotate(
     tags: list[tuple[int, Category, list[int]]],
     contexts: Contexts,
     workspace_sizes: set[int],
+    workspaces: Iterable[int] = (),
 ) -> Trace:
     """Return `trace` with steps, phases, operators, modules and categories.
 
@@ -349,6 +354,7 @@ def annotate(
         tags: (place in the history, category, addresses) of tensors with a known category.
         contexts: The known facts about the allocations.
         workspace_sizes: Workspace sizes passed to libraries.
+        workspaces: Addresses of those passed without the size of their block.
     """
     position = positions(trace)
     place, unmatched = _match(trace, contexts)
@@ -362,7 +368,8 @@ def annotate(
         if context.op or context.module:
             numbers[number] = table.setdefault((context.op, context.module, context.shapes, context.dtypes), len(table))
     operator = numbers[place]
-    category, strangers = _categories(trace, position, marks, tags, known, phase, workspace_sizes)
+    is_workspace = np.isin(trace.size_bytes, [*workspace_sizes]) | np.isin(trace.address, np.array([*workspaces], np.uint64))
+    category, strangers = _categories(trace, position, marks, tags, known, phase, is_workspace)
     header = {**trace.header, "strange_parameters": strangers}
     if unmatched:
         header["warnings"] = [*header.get("warnings", []), f"{unmatched} allocations have no operator in the profile"]
@@ -450,7 +457,7 @@ def _categories(
     tags: list[tuple[int, Category, list[int]]],
     known: _Known,
     phase: Any,
-    workspace_sizes: set[int],
+    is_workspace: Any,
 ) -> tuple[Any, int]:
     """Return every row's category, and the number of parameters and buffers outside all blocks of the trace."""
     n = len(trace)
@@ -466,8 +473,7 @@ def _categories(
     category = np.select(
         [~is_alloc, is_activation, is_input], [Category.UNKNOWN, Category.ACTIVATION, Category.INPUT], Category.TEMPORARY
     ).astype(np.uint8)
-    takes = known.where(lambda context: takes_workspace(context.op)) & np.isin(trace.size_bytes, list(workspace_sizes))
-    category[takes] = Category.WORKSPACE
+    category[known.where(lambda context: takes_workspace(context.op)) & is_workspace] = Category.WORKSPACE
     allocs = np.flatnonzero(is_alloc)
     allocs = allocs[np.argsort(trace.address[allocs], kind="stable")]
     addresses, number = np.unique(trace.address[allocs], return_inverse=True)

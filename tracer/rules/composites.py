@@ -14,6 +14,7 @@ import torch
 
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.torch_api import DispatchKey
+from vramcast.tracer.rules.rule_table import is_before
 from vramcast.tracer.rules.ruled_card import RuledCard
 
 aten = torch.ops.aten
@@ -27,6 +28,7 @@ _SWITCHES = {
     "math": "math_sdp_enabled",
 }  # fmt: skip
 _CUDNN_DIMENSION = 128  # spec: the largest head dimension of cuDNN's attention
+_DROPS_SIXTEENTHS = (2, 14)  # spec: `check_cudnn_dropout` of torch 2.14; measured: 2.14.1 and 2.15.0, not 2.11.0
 
 
 def register(library: torch.library.Library, card: RuledCard, key: str) -> None:
@@ -129,7 +131,7 @@ class Attention:
         is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
     ) -> torch.Tensor:  # fmt: skip
         """Return the attention's output, like the operator of this name."""
-        kernel = self.kernel(query, key, value, attn_mask)
+        kernel = self.kernel(query, key, value, attn_mask, dropout_p)
         if kernel == "none":
             raise RuntimeError("No available kernel. Aborting execution.")
         if attn_mask is not None and attn_mask.dtype == torch.bool:
@@ -159,9 +161,12 @@ class Attention:
         finally:
             self._card.masking = False
 
-    def kernel(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any) -> str:
+    def kernel(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, dropout_p: float
+    ) -> str:  # fmt: skip
         """Return cudnn, flash, efficient, math, or none if the job switched off all suitable kernels."""
-        fits = {"cudnn": self._cudnn, "flash": self._flash, "efficient": self._efficient, "math": lambda *_: True}
+        fits = {"flash": self._flash, "efficient": self._efficient, "math": lambda *_: True}
+        fits["cudnn"] = lambda *given: _cudnn_drops(dropout_p) and self._cudnn(*given)
         order = ("cudnn", "flash", "efficient", "math") if self._hopper else ("flash", "efficient", "math", "cudnn")
         of_four = query.dim() == 4 and 0 not in query.shape and 0 not in key.shape
         fused = of_four and all(t.stride(-1) == 1 for t in (query, key, value))
@@ -199,6 +204,10 @@ class Attention:
         readable = mask is None or mask.shape[-1] == 1 or mask.stride(-1) == 1
         supported = query.dtype == torch.float32 or (low and not (query.dtype == torch.bfloat16 and self._capability < (8, 0)))
         return same_heads and fitting and readable and supported
+
+
+def _cudnn_drops(probability: float) -> bool:
+    return is_before(_DROPS_SIXTEENTHS) or 16 * probability % 1 == 0
 
 
 def _additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

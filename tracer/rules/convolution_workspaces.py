@@ -41,6 +41,8 @@ _HALF_BYTES = 2  # spec: float16, bfloat16
 _INT32_LIMIT = 1 << 31  # spec: canUse32BitIndexMath
 _DEPTHWISE_CHANNELS = 32  # spec: use_cudnn_depthwise
 _DEPTHWISE_WIDTH = 7  # spec: check_cudnn_depthwise_workload_with_filter
+# spec: torch 2.14, Conv_v8.cpp, plan_errata_exception; they multiply with cuBLASLt, whose kernels fail there
+_SM_120, _AVOIDED_ON_SM_120 = (12, 0), {"forward": 58, "backward_data": 63, "backward_filter": 63}
 _NATIVE = "PyTorch's own kernels run instead of cuDNN's"
 
 
@@ -181,6 +183,8 @@ class ConvolutionWorkspaces:
     def __init__(self, device: Device, total_bytes: int, stack: Stack | None = None) -> None:
         self._stack = stack
         self._avoids_cudnn_in_3d = completed(stack).avoids_cudnn_in_3d
+        is_affected = device.compute_capability == _SM_120 and completed(stack).avoids_engines_on_sm_120
+        self._avoided = _AVOIDED_ON_SM_120 if is_affected else {}
         self._record = device.with_memory(total_bytes).cudnn_record()
         self._resources = ExitStack()
         self._oracle: CudnnOracle | None = None
@@ -229,7 +233,7 @@ class ConvolutionWorkspaces:
         graph = convolution.graph(operation)
         key = (graph, settings)
         if key not in self._known:
-            self._known[key] = self._choose(graph, convolution.dtype, settings)
+            self._known[key] = self._choose(graph, convolution.dtype, settings, self._avoided.get(operation))
         found = self._known[key]
         if isinstance(found, str):
             self._unanswered[found] += 1
@@ -256,7 +260,7 @@ class ConvolutionWorkspaces:
             entries.append(Entry.of(Entered.BOUNDED, Code.CUBLASLT_WORKSPACE, len(self._bounded), sum(self._bounded)))
         return entries
 
-    def _choose(self, graph: str, dtype: str, settings: CudnnSettings) -> Workspace | str:
+    def _choose(self, graph: str, dtype: str, settings: CudnnSettings, avoided: int | None) -> Workspace | str:
         """Return PyTorch's workspace for a graph, or the reason why it is unknown.
 
         Raises:
@@ -267,7 +271,7 @@ class ConvolutionWorkspaces:
             if oracle is None:
                 return self._silence
             try:
-                return _chosen(oracle, graph, dtype, settings)
+                return _chosen(_rules(oracle, graph, dtype, settings, avoided), settings)
             except OracleError as error:
                 said = str(error)
             if oracle.is_alive:
@@ -290,8 +294,7 @@ class ConvolutionWorkspaces:
         return self._oracle
 
 
-def _chosen(oracle: CudnnOracle, graph: str, dtype: str, settings: CudnnSettings) -> Workspace | str:
-    plans = _rules(oracle, graph, dtype, settings)
+def _chosen(plans: Iterator[PlanSize], settings: CudnnSettings) -> Workspace | str:
     first = next(plans, None)
     if first is None:
         return "cuDNN has no engine for a convolution"
@@ -300,15 +303,19 @@ def _chosen(oracle: CudnnOracle, graph: str, dtype: str, settings: CudnnSettings
     return Workspace(first.workspace_bytes, search_bytes, first.cublaslt_limit_bytes, first.withheld)
 
 
-def _rules(oracle: CudnnOracle, graph: str, dtype: str, settings: CudnnSettings) -> Iterator[PlanSize]:
-    """Yield the sizes of the plans that build, in the order in which PyTorch tries them."""
+def _rules(
+    oracle: CudnnOracle, graph: str, dtype: str, settings: CudnnSettings, avoided: int | None
+) -> Iterator[PlanSize]:  # fmt: skip
+    """Yield the sizes of the plans that build, in the order in which PyTorch tries them, without those of `avoided`."""
     for mode in (_INSTANT, _FALLBACK):
         for index, config in enumerate(oracle.heuristics(mode, graph)):
             if _is_allowed(config, dtype, settings):
                 try:
-                    yield oracle.plan(mode, index, graph)
+                    size = oracle.plan(mode, index, graph)
                 except PlanDoesNotBuild:
                     continue
+                if config.engine != avoided:
+                    yield size
 
 
 def _is_allowed(config: EngineConfig, dtype: str, settings: CudnnSettings) -> bool:

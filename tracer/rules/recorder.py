@@ -39,14 +39,15 @@ class PortableRecorder(Recorder):
         """Begin recording."""
         self._watch()
 
-    def stop(self, *, header: dict[str, Any], workspace_sizes: Iterable[int] = ()) -> Trace:
+    def stop(
+        self, *, header: dict[str, Any], workspace_sizes: Iterable[int] = (), workspaces: Iterable[int] = ()
+    ) -> Trace:  # fmt: skip
         """Stop recording and return the trace; it has no addresses, and the simulator computes `peaks`."""
         for handle in self._handles:
             handle.remove()
         trace = self._history.trace({**header, "marks_empty_cache": True})
-        trace = annotate(
-            trace, self._marks, self._step_ends(), self._tags, Contexts.of(self._history.contexts), set(workspace_sizes)
-        )
+        contexts, handed = Contexts.of(self._history.contexts), (set(workspace_sizes), set(workspaces))
+        trace = annotate(trace, self._marks, self._step_ends(), self._tags, contexts, *handed)
         trace = of_convolutions(trace, self._history.searches)
         loops = self.loops(trace, is_whole=False)  # a model's job stands for a longer one
         return dataclasses.replace(trace, address=np.zeros_like(trace.address), header={**trace.header, LOOPS: loops})

@@ -25,6 +25,11 @@ CUB_BYTES = 1279  # measured: temporary storage of a scan over less than about 5
 _LONG_BYTES = 8
 
 
+def is_before(release: tuple[int, int]) -> bool:
+    """Return whether the installed torch is older than this release; one without a version counts as new."""
+    return (release_of(torch.__version__) or release) < release
+
+
 # ------------------------------------------------------------------------------------------------ reductions
 def _accumulator_bytes(dtype: torch.dtype) -> int:
     return max(dtype.itemsize, 4) if dtype.is_floating_point else dtype.itemsize
@@ -154,9 +159,30 @@ def _hold_channel_sums(call: Call, tensor: torch.Tensor, sums: int) -> list[int]
 
 
 # ------------------------------------------------------------------------------------------------ attention
+_CUDNN_9_24 = (2, 14)  # spec: the first torch in vramcast/hardware/stack.py that was built with it
+_NUMBERS_ON_CARD = (2, 14)  # measured: null GPU; 2.14.1 and not 2.11.0
+
+
 def _cudnn_attention(call: Call) -> None:
     call.begin(6, 7, 0, 1)
-    call.free(call.ask(256 if call.device.compute_capability >= (9, 0) else 0))
+    call.free(call.ask(256 if call.device.compute_capability >= (9, 0) and _takes_workspace(call) else 0))
+
+
+def _takes_workspace(call: Call) -> bool:
+    """Return whether cuDNN's plan takes a workspace on Hopper. measured: null GPU, h100, torch 2.14.1, two lengths."""
+    if is_before(_CUDNN_9_24):
+        return True
+    mask, keeps = call.args[3:5]
+    drops, causal = call.argument("dropout_p", 0.0) > 0, call.argument("is_causal", False)
+    if keeps:
+        return bool(drops or (mask is None and not causal))
+    return not causal and (mask is None or not drops)
+
+
+def _efficient_attention(call: Call) -> None:
+    """Replay the results; with dropout, the seed and offset of the random numbers lie on the host."""
+    on_host = is_before(_NUMBERS_ON_CARD) or call.argument("dropout_p", 0.0) > 0
+    call.begin(*(() if on_host else (2, 3)), 0, 1)
 
 
 def _cudnn_attention_backward(call: Call) -> None:
@@ -377,11 +403,17 @@ def _scan_bytes(n: int, itemsize: int) -> int:
 
 _FEW_INDICES = 3072  # measured: up to this many, embedding's backward pass needs no sorting
 _ROWS_A_SEGMENT = 10  # measured
+_SORTS_ALL_BITS_BEFORE = (2, 14)  # measured: null GPU; 2.14.1 and 2.15.0 sort as many bits as the number of weights has
 
 
-def _sort_bytes(n: int) -> int:
-    """Return the bytes of CUB's radix sort of n pairs of int64: second buffers, and counters for each 3840 (measured)."""
-    return 2 * (-(-n * _LONG_BYTES // 256) * 256) + 16_895 + 1024 * -(-n // 3840)
+def _sort_bytes(n: int, n_weights: int) -> int:
+    """Return the bytes of CUB's radix sort of n pairs of int64 (measured).
+
+    These are bins for each pass over 8 bits, counters for each 3840 pairs, and second buffers from two passes.
+    """
+    passes = 8 if is_before(_SORTS_ALL_BITS_BEFORE) else -(-n_weights.bit_length() // 8)
+    buffers = 2 * (-(-n * _LONG_BYTES // 256) * 256) if passes > 1 else 0
+    return buffers + 511 + 2048 * passes + 1024 * -(-n // 3840)
 
 
 def _embedding_backward(call: Call) -> None:
@@ -394,7 +426,7 @@ def _embedding_backward(call: Call) -> None:
         return
     index_bytes = n * _LONG_BYTES
     ordered, original, counted = (call.ask(index_bytes) for _ in range(3))
-    call.free(call.ask(_sort_bytes(n)), counted)
+    call.free(call.ask(_sort_bytes(n, n_weights)), counted)
     call.begin_all()
     starts, count, unique = call.ask(index_bytes), call.ask(_LONG_BYTES), call.ask(index_bytes)
     call.free(call.ask(CUB_BYTES), unique)
@@ -463,7 +495,7 @@ RULES: dict[Any, Rule] = {
     aten._scaled_dot_product_cudnn_attention_backward: _cudnn_attention_backward,
     aten._scaled_dot_product_flash_attention: _flash_attention,
     aten._scaled_dot_product_flash_attention_backward: _flash_attention_backward,
-    aten._scaled_dot_product_efficient_attention: _begins(0, 1),  # the seed and offset of the random numbers lie on the host
+    aten._scaled_dot_product_efficient_attention: _efficient_attention,
     aten._scaled_dot_product_efficient_attention_backward: _efficient_attention_backward,
     aten._safe_softmax: _safe_softmax,
     aten.logsumexp: _logsumexp,
@@ -529,8 +561,7 @@ class Workspaces:
 
     def __init__(self, device: Device) -> None:
         self._cublas_bytes = _CUBLAS_BYTES[device.compute_capability >= _HOPPER]
-        has_own_lt = (release_of(torch.__version__) or _OWN_LT_BEFORE) < _OWN_LT_BEFORE
-        self._lt_bytes = _CUBLAS_LT_BYTES if has_own_lt else 0
+        self._lt_bytes = _CUBLAS_LT_BYTES if is_before(_OWN_LT_BEFORE) else 0
         self.sizes = {self._cublas_bytes, self._lt_bytes} - {0}
         self._taken: set[tuple[str, bool]] = set()
 
@@ -543,7 +574,8 @@ class Workspaces:
         repeated = [t for t in call.args if call.on_card(t) and t.dim() == 1 < t.numel() and t.stride(0) == 0]
         unreadable = [t for t in matrices if not _readable(t)] + (repeated if packet in _TIMES_VECTOR else [])
         copies = [call.ask(t.numel() * t.dtype.itemsize) for t in unreadable]
-        if packet is not aten._scaled_mm:
+        # measured: where cuBLASLt shares cuBLAS's workspace, fp8 products take it, and products of integers none
+        if packet is not (aten._scaled_mm if self._lt_bytes else aten._int_mm):
             self._take(call, "cublas", backward, self._cublas_bytes)
         if packet is aten._scaled_mm or (packet is aten.addmm and call.args[0].dim() == 1):  # cuBLASLt adds the bias
             self._take(call, "cublasLt", backward, self._lt_bytes)

@@ -29,7 +29,7 @@ class Release:
     cublas: str | None
 
 
-# By CUDA, cuDNN and cuBLAS; cuBLAS for 13.0 comes from cuda-toolkit 13.0.2, and may be 13.1.0.3 to 13.1.1.3 with 2.12.
+# By CUDA, cuDNN and cuBLAS; since 2.11 cuBLAS comes from cuda-toolkit, and may be 13.1.0.3 to 13.1.1.3 with 2.12.
 # spec: Requires-Dist of the wheels torch-VERSION-cp311 without a local version for Linux x86_64 on PyPI, read 2026-11
 _WHEELS: Final[dict[tuple[str, str, str | None], str]] = {
     ("11.7", "8.5.0.96", "11.10.3.66"): "2.0.0 2.0.1",
@@ -39,13 +39,16 @@ _WHEELS: Final[dict[tuple[str, str, str | None], str]] = {
     ("12.6", "9.5.1.17", "12.6.4.1"): "2.7.0 2.7.1",
     ("12.8", "9.10.2.21", "12.8.4.1"): "2.8.0 2.9.0 2.9.1 2.10.0",
     ("13.0", "9.19.0.56", "13.1.0.3"): "2.11.0",
-    ("13.0", "9.20.0.48", None): "2.12.0",
+    ("13.0", "9.20.0.48", None): "2.12.0 2.12.1",
+    ("13.0", "9.24.0.43", "13.1.1.3"): "2.14.0 2.14.1",
+    ("13.2", "9.26.0.51", "13.4.1.3"): "2.15.0",
 }
 RELEASES: Final = {torch: Release(*built_with) for built_with, of in _WHEELS.items() for torch in of.split()}
 # 2.9.0 compares the cuDNN that it was built with, 9.10 or 9.13; 2.9.1 the loaded one; 2.8.0, 2.10.0 and 2.11.0 compare none.
 _AVOIDS_IN_3D: Final = (2, 9)  # spec: `use_cudnn` in ATen/native/Convolution.cpp of torch 2.9
 _AVOIDED_IN_3D: Final = ((9, 8), (9, 15))  # spec: the same: the first cuDNN, and the first after
 _CASTS_ANEW: Final = (2, 11)  # spec: `cached_cast` in libtorch_cpu.so asks for inference mode in 2.11.0, and not in 2.10.0
+_AVOIDS_ON_SM_120: Final = (2, 14)  # spec: pytorch#190112; measured: in libtorch_cuda.so of 2.14.1 and 2.15.0, not of 2.11.0
 _WIDENS_ATTENTION: Final = (2, 5)  # spec: pytorch#128922, merged after 2.4 was cut; a switch since 2.6, pytorch#135964
 _OLDEST_CUDA, _NEWEST_CUDA = 9, 19  # arbitrary: torch was built for 11 to 13; 128 is a typing error for 12.8
 _KNOWN: Final = ("torch", "cudnn", "cuda", "transformers")
@@ -83,6 +86,11 @@ class Stack:
         torch = _numbers(self.torch)
         first, after = _AVOIDED_IN_3D
         return torch[:2] == _AVOIDS_IN_3D and (torch[2:] == (0,) or first <= _numbers(self.cudnn) < after)
+
+    @property
+    def avoids_engines_on_sm_120(self) -> bool:
+        """The choice of torch since 2.14 to pass over those of cuDNN's engines that call cuBLASLt, on sm_120."""
+        return _numbers(self.torch)[:2] >= _AVOIDS_ON_SM_120
 
     @property
     def keeps_casts_in_inference_mode(self) -> bool:

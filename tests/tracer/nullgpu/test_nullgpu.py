@@ -15,7 +15,7 @@ import pytest
 from tests.lanes import sampled
 from vramcast.core.errors import UsageError
 from vramcast.hardware.cards import DEVICES, device
-from vramcast.tracer.format.trace import Action
+from vramcast.tracer.format.trace import Action, Category
 from vramcast.tracer.nullgpu.child import program
 
 MIB = 1024**2
@@ -355,6 +355,8 @@ def test_training_holds_two_cublas_workspaces(trace: Probe, tiny_models: Any, ke
 def test_inference_holds_one_cublas_workspace(trace: Probe, tiny_models: Any) -> None:
     result = trace(target=f"{tiny_models}:mlp", batch="8x16", mode="infer")
     assert requests(result).count(WORKSPACE_BEFORE_HOPPER) == 1
+    assert result.trace is not None
+    assert set(result.trace.size_bytes[result.trace.category == Category.WORKSPACE]) >= {WORKSPACE_BEFORE_HOPPER}
 
 
 def test_operators_make_known_requests(probe: Probe) -> None:

@@ -129,6 +129,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "plain": ("plain", IMAGES, {}),
     "plain half": ("plain", IMAGES, {"precision": "fp16"}),
     "plain channels_last autocast": ("plain", IMAGES, {"channels_last": True, "precision": "amp-bf16", "device": "h100"}),
+    "plain sm_120": ("plain", IMAGES, {"device": "rtx5090"}),
     "dilated": ("dilated", "8x16x28x28", {}),
     "grouped": ("grouped", IMAGES, {"device": "t4"}),
     "grouped channels_last": ("grouped", IMAGES, {"channels_last": True, "precision": "bf16"}),

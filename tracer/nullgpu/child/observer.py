@@ -215,7 +215,7 @@ class Watched:
             header[MPS_LIMIT] = limit_bytes
         if self._prompt:
             header[PROMPT] = self._prompt
-        trace = self.recorder.stop(header=header, workspace_sizes=sizes)
+        trace = self.recorder.stop(header=header, workspace_sizes=sizes, workspaces=self._gpu.workspaces())
         is_command = self._job.command is not None
         loops = self.recorder.loops(trace, is_whole=is_whole and is_command)  # a model's job stands for a longer one
         trace = replace(trace, header={**trace.header, LOOPS: loops})

@@ -57,7 +57,7 @@ EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
                                      cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
                                      const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t workspace_bytes,
                                      cudaStream_t stream) {
-    ng_workspace(workspace_bytes);
+    ng_workspace_at(workspace);
     ng_device_changed();
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -427,6 +427,14 @@ EXPORT cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t const des
         const cudnnStatus_t status = build_plan(d);
         return status ? status : give_int64(d->workspace_bytes, wanted, count, out);
     }
+    case CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION: { /* torch 2.14 avoids engines by it, see convolution_workspaces.py */
+        const int version = 100 * ng_device()->major + 10 * ng_device()->minor;
+        char json[64];
+        const int n = snprintf(json, sizeof json, "{\"engine\":{\"smVersion\":%d}}", version);
+        *count = n;
+        if (out) memcpy(out, json, (size_t)(n < wanted ? n : wanted));
+        return CUDNN_STATUS_SUCCESS;
+    }
     case ENGINECFG_SHARED_MEMORY_USED: /* cuDNN's frontend only compares it with a limit, and PyTorch sets none */
         *count = 1;
         if (out && wanted > 0) *(int32_t *)out = 0;

@@ -48,6 +48,24 @@ void ng_workspace(uint64_t size_bytes) {
     if (i == n_workspace_sizes && i < MAX_WORKSPACE_SIZES) workspace_sizes[n_workspace_sizes++] = size_bytes;
 }
 
+#define MAX_WORKSPACES 1024 /* arbitrary: about one per thread and stream; further ones are not marked */
+static uint64_t workspaces[MAX_WORKSPACES];
+static size_t n_workspaces;
+
+void ng_workspace_at(const void *start) {
+    size_t i = 0;
+    if (!start) return;
+    NG_HOLD(ledger_lock);
+    while (i < n_workspaces && workspaces[i] != (uint64_t)start) i++;
+    if (i == n_workspaces && i < MAX_WORKSPACES) workspaces[n_workspaces++] = (uint64_t)start;
+}
+
+/* Gives the addresses passed to ng_workspace_at so far; returns their number. */
+EXPORT size_t nullgpu_workspaces(const uint64_t **starts) {
+    *starts = workspaces;
+    return n_workspaces;
+}
+
 void ng_count_launch(void) {
     __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED);
     ng_device_changed();

@@ -61,6 +61,8 @@ EXPORT void ng_hit(struct ng_counter *counter, uint64_t bytes);
 
 /* Sizes that a library was given as workspace: the trace marks blocks of these sizes as workspaces. */
 EXPORT void ng_workspace(uint64_t size_bytes);
+/* The same by address, if the size may be a part of the block's: torch 2.13 and 2.14 give cuBLASLt a part of cuBLAS's. */
+EXPORT void ng_workspace_at(const void *start);
 
 /* Passes each line of the ledger to `line`, with `to`. */
 typedef void ng_line(void *to, const char *kind, const char *name, uint64_t hits, uint64_t bytes);

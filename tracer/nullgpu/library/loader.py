@@ -88,6 +88,11 @@ class NullGpu:
         self._driver.nullgpu_taken(ctypes.byref(ever), ctypes.byref(now))
         return Taken(ever.value, now.value)
 
+    def workspaces(self) -> list[int]:
+        """Return the addresses of workspaces that were passed to libraries, of those which the ledger does not name by size."""
+        starts = ctypes.POINTER(ctypes.c_uint64)()
+        return starts[: self._driver.nullgpu_workspaces(ctypes.byref(starts))]
+
     def ledger(self) -> list[Entry]:
         """Return the calls so far that were not fully answered."""
         size = self._driver.nullgpu_report(None, 0) + 4096  # arbitrary: room for lines that appear in between
