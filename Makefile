@@ -6,14 +6,14 @@
 #   make tests-serving  vLLM itself on the null GPU: 10 GB, and a minute for each start of an engine
 #   make docs        build the site of docs/ into build/docs
 VENV       ?= .venv
-VENV_LATER ?= .venv-later
+VENV_OLDER ?= .venv-older
 VENV_SERVING ?= .venv-serving
 PYTHON     ?= python3
 BIN        := $(VENV)/bin
 # Exact versions; `make test-nightly` sets UNPINNED and installs the newest ones.
-PINNED      = $(if $(UNPINNED),,constraints/torch-2.11.txt)
-PINNED_LATER = $(if $(UNPINNED),,constraints/torch-2.13.txt)
-PINNED_SERVING = $(if $(UNPINNED),,constraints/vllm-0.22.txt)
+PINNED      = $(if $(UNPINNED),,constraints/reference.txt)
+PINNED_OLDER = $(if $(UNPINNED),,constraints/older.txt)
+PINNED_SERVING = $(if $(UNPINNED),,constraints/serving.txt)
 # Packages of benchmarks/ that are typed like the product and have tests of their own.
 RESEARCH   := cluster measured peers.authors peers.baselines peers.planners repeats serving
 # The tests of a file stay in one of these processes, because they share its fixtures. PYTEST_ARGS: more for pytest.
@@ -25,11 +25,11 @@ export PYTHONDONTWRITEBYTECODE :=
 
 # An environment serves the checkout that made it: setting up another one there would re-point its commands.
 foreign = $(filter-out $(CURDIR),$(if $(wildcard $(1)/.checkout),$(shell cat $(1)/.checkout),$(CURDIR)))
-$(foreach environment,$(VENV) $(VENV_LATER) $(VENV_SERVING),$(if $(call foreign,$(environment)),\
-    $(error $(environment) belongs to the checkout $(call foreign,$(environment)): set VENV, VENV_LATER or VENV_SERVING to another folder)))
+$(foreach environment,$(VENV) $(VENV_OLDER) $(VENV_SERVING),$(if $(call foreign,$(environment)),\
+    $(error $(environment) belongs to the checkout $(call foreign,$(environment)): set VENV, VENV_OLDER or VENV_SERVING to another folder)))
 
 .PHONY: demo demo-gate demo-ray demo-slurm setup constraints test-fast test test-all test-nightly lint typecheck docs docs-outputs \
-        unit-tests tests tests-later release-setup release-tests release-tests-later tests-serving wheel notebooks screenshots survey accuracy golden speed speed-check coverage seeded-faults clean
+        unit-tests tests tests-older release-setup release-tests release-tests-older tests-serving wheel notebooks screenshots survey accuracy golden speed speed-check coverage seeded-faults clean
 
 demo: $(VENV)/.demo
 	$(BIN)/vramcast estimate torchvision:resnet50 --batch-size 32 --on a100-40gb
@@ -46,21 +46,21 @@ demo-ray: $(VENV)/.demo
 demo-slurm: $(VENV)/.demo
 	contrib/slurm/demo/demo.sh $(BIN)/vramcast
 
-setup: $(VENV)/.test $(VENV_LATER)/.later
+setup: $(VENV)/.test $(VENV_OLDER)/.older
 
 # Each stage adds to the one before it, in the same environment.
-$(VENV)/.demo: pyproject.toml constraints/torch-2.11.txt
+$(VENV)/.demo: pyproject.toml constraints/reference.txt
 $(VENV)/.test: $(VENV)/.demo
 $(VENV)/.release: $(VENV)/.test
-$(VENV_LATER)/.later: pyproject.toml constraints/torch-2.13.txt
+$(VENV_OLDER)/.older: pyproject.toml constraints/older.txt
 $(VENV)/.demo $(VENV)/.test $(VENV)/.release:
 	@PYTHON=$(PYTHON) CONSTRAINTS=$(PINNED) .ci/setup $(VENV) $(@F:.%=%)
 	@touch $@
-$(VENV_LATER)/.later:
-	@PYTHON=$(PYTHON) CONSTRAINTS=$(PINNED_LATER) .ci/setup $(VENV_LATER) later
+$(VENV_OLDER)/.older:
+	@PYTHON=$(PYTHON) CONSTRAINTS=$(PINNED_OLDER) .ci/setup $(VENV_OLDER) older
 	@touch $@
 
-$(VENV_SERVING)/.serving: pyproject.toml constraints/vllm-0.22.txt
+$(VENV_SERVING)/.serving: pyproject.toml constraints/serving.txt
 	@PYTHON=$(PYTHON) CONSTRAINTS=$(PINNED_SERVING) .ci/setup $(VENV_SERVING) serving
 	@touch $@
 
@@ -73,16 +73,16 @@ constraints: $(VENV)/.test
 test-fast: $(VENV)/.test
 	@.ci/steps unit-tests
 
-test: $(VENV)/.test $(VENV_LATER)/.later
-	@.ci/steps lint typecheck docs tests tests-later
+test: $(VENV)/.test $(VENV_OLDER)/.older
+	@.ci/steps lint typecheck docs tests tests-older
 
 # The packages of a release come after the steps of `make test`: with them, a package that `make test` lacks would not be missed.
-test-all: $(VENV)/.test $(VENV_LATER)/.later
-	@.ci/steps lint typecheck docs tests tests-later release-setup release-tests release-tests-later seeded-faults
+test-all: $(VENV)/.test $(VENV_OLDER)/.older
+	@.ci/steps lint typecheck docs tests tests-older release-setup release-tests release-tests-older seeded-faults
 
 # What `make test-all` says with today's newest releases of all that it installs; answers and speed as before.
 test-nightly:
-	@$(MAKE) --no-print-directory test-all golden speed-check UNPINNED=yes VENV=.venv-nightly VENV_LATER=.venv-nightly-later
+	@$(MAKE) --no-print-directory test-all golden speed-check UNPINNED=yes VENV=.venv-nightly VENV_OLDER=.venv-nightly-older
 	@$(MAKE) --no-print-directory tests-serving
 
 # -- steps --------------------------------------------------------------------------------------------------------------
@@ -106,17 +106,17 @@ unit-tests: $(VENV)/.test
 tests: $(VENV)/.test
 	@$(BIN)/python $(PYTEST) -m "not release"
 
-# What depends on torch, with a later release of it.
-tests-later: $(VENV_LATER)/.later
-	@$(VENV_LATER)/bin/python $(PYTEST) -m "torch and not release"
+# What depends on torch, with an older release of it.
+tests-older: $(VENV_OLDER)/.older
+	@$(VENV_OLDER)/bin/python $(PYTEST) -m "torch and not release"
 
 release-setup: $(VENV)/.release
 
 release-tests: $(VENV)/.release
 	@$(BIN)/python $(PYTEST) -m release
 
-release-tests-later: $(VENV_LATER)/.later
-	@$(VENV_LATER)/bin/python $(PYTEST) -m "torch and release"
+release-tests-older: $(VENV_OLDER)/.older
+	@$(VENV_OLDER)/bin/python $(PYTEST) -m "torch and release"
 
 # vLLM itself on the null GPU, in an environment of its own: 10 GB, and a minute for each start of an engine.
 tests-serving: $(VENV_SERVING)/.serving
@@ -181,4 +181,4 @@ speed-check: $(VENV)/.test
 	$(BIN)/python -m benchmarks.speed.command_line --check
 
 clean:
-	rm -rf build .venv .venv-later .venv-serving *.egg-info
+	rm -rf build .venv .venv-older .venv-serving *.egg-info

@@ -21,9 +21,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-import vramcast
 from benchmarks.simulator import allocator_driver
 from benchmarks.simulator.allocator_driver import RawResult, Request
+from vramcast.cli.verbs.doctor import failure_of
 from vramcast.core.errors import SimulatedOutOfMemory, UsageError, VramcastError
 from vramcast.hardware.cards import device
 from vramcast.simulator import rules as numbers
@@ -230,13 +230,9 @@ def _addresses(allocator: CachingAllocator, sequence: list[Request]) -> list[int
 
 def _tracers() -> Iterator[str]:
     """Yield the tracers that fail on one layer: the portable ones name operators that an older torch may lack."""
-    import torch
-
     for tracer in ("nullgpu", "fake", "cpu"):
-        try:
-            vramcast.estimate(torch.nn.Linear(64, 64), torch.zeros(8, 64), device="a100-40gb", tracer=tracer)
-        except VramcastError as error:
-            yield f"{tracer}: {str(error).splitlines()[0]}"
+        if failure := failure_of(tracer):
+            yield f"{tracer}: {failure}"
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ _SINCE: Final[dict[str, tuple[int, int]]] = {
     "pinned_max_round_threshold_mb": (2, 13),
 }  # throw_on_cudamalloc_oom (2.13) and expandable_segments_reserve (2.15) change allocations, and are not simulated
 _OLDEST_FIRST: Final = (2, 14)  # measured: random requests on the null GPU under 2.11.0 and 2.14.1 (test_against_torch.py)
+_SNAPSHOTS_SINCE_2_14: Final = "max_cached_size"  # measured: a setting in snapshots of 2.14.1 and 2.15.0, and not of 2.11.0
 _LIMITED_BY_RANGE: Final = (2, 15)  # measured: likewise, under 2.15.0
 _SPLIT_AT_LARGE: Final = (2, 10)  # measured: "must be > 20" under 2.6 and 2.9, 20 is accepted by 2.10 and later
 
@@ -63,8 +64,11 @@ class AllocatorRules:
 
     @classmethod
     def of_trace(cls, trace: Trace) -> AllocatorRules:
-        """Return the rules of the release that the trace names; for none, those of torch 2.11."""
-        return cls.of(str(trace.header.get("torch") or ""))
+        """Return the rules of the release that the trace names; for a snapshot, which names none, those of 2.14 or 2.11."""
+        torch, settings = trace.header.get("torch"), trace.header.get("allocator_settings")
+        if not torch and isinstance(settings, dict) and _SNAPSHOTS_SINCE_2_14 in settings:
+            return cls(_OLDEST_FIRST)
+        return cls.of(str(torch or ""))
 
     def knows(self, key: str) -> bool:
         """Return whether this release accepts a setting that some releases accept."""

@@ -39,7 +39,7 @@ from vramcast.tracer.protocol.job_result import Result
 from vramcast.tracer.protocol.run_options import RunOptions
 
 pytest_plugins = ["tests.lanes"]
-# The linters are not installed for the lane with a later torch.
+# The linters are not installed for the lane with an older torch.
 collect_ignore = [] if importlib.util.find_spec("proselint") else ["test_prose.py"]
 T = TypeVar("T")
 ROOT = Path(__file__).parents[1]

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from vramcast.core.releases import REFERENCE
+
 ROOT = Path(__file__).parents[1]
 CONSTRAINTS = sorted((ROOT / "constraints").glob("*.txt"))
 DEVELOPMENT = {"pytest", "ruff", "mypy", "sphinx", "hypothesis", "playwright", "pre-commit", "uv"}
@@ -38,10 +40,14 @@ def test_constraints_are_exact_versions_without_an_index(path: Path) -> None:
 
 
 def test_every_requirement_has_an_exact_version() -> None:
-    files = [path for path in CONSTRAINTS if path.stem in ("torch-2.11", "vllm-0.22")]
+    files = [path for path in CONSTRAINTS if path.stem in ("reference", "serving")]
     pinned = {name for path in files for name in re.findall(r"^(\S+)==", path.read_text(), re.MULTILINE)}
     wanted = {name_of(one) for kind in project().values() for listed in kind.values() for one in listed} - {"vramcast"}
     assert wanted - pinned == set()
+
+
+def test_reference_is_the_installed_release() -> None:
+    assert f"torch=={REFERENCE}" in project()["groups"]["torch"]
 
 
 def test_extras_are_only_for_users() -> None:

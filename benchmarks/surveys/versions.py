@@ -1,6 +1,6 @@
 """The null GPU with several torch versions: one small job each, in separate virtual environments.
 
-    python -m benchmarks.surveys.versions [VERSION ...]        default: 2.6.0 2.9.1 2.11.0 2.15.0
+    python -m benchmarks.surveys.versions [VERSION ...]        default: 2.6.0 2.9.1 2.11.0 2.14.1 2.15.0
 
 Installs missing versions under build/versions/VERSION (5 GB and some minutes each). Prints reserved and allocated bytes of a
 perceptron, whose peaks hardly depend on the version, and of a small convolution net.
@@ -20,7 +20,7 @@ from benchmarks import tables
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "versions"
-VERSIONS = ("2.6.0", "2.9.1", "2.11.0", "2.15.0")  # oldest accepted, CUDA 12, pinned, newest in 2026-11
+VERSIONS = ("2.6.0", "2.9.1", "2.11.0", "2.14.1", "2.15.0")  # oldest accepted, CUDA 12, older, pinned, newest in 2026-11
 MODELS = """
 import torch
 def mlp():

@@ -216,7 +216,16 @@ def test_pages_released_before_growth_made_room(grown: Action) -> None:
     assert [kind for kind, *_ in asked(trace_of(*rows, header={}))] == [Kind.MALLOC, Kind.MALLOC]
 
 
-@pytest.mark.parametrize(("torch", "oldest_first"), [("2.13.0", False), ("2.14.1+cu130", True), (None, False)])
-def test_names_rule_of_traces_torch(torch: str | None, oldest_first: bool) -> None:
-    trace = trace_of((Action.ALLOC, 512, 0), header={} if torch is None else {"torch": torch})
+@pytest.mark.parametrize(
+    ("header", "oldest_first"),
+    [
+        ({"torch": "2.13.0"}, False),
+        ({"torch": "2.14.1+cu130"}, True),
+        ({}, False),
+        ({"allocator_settings": {"max_split_size": -1}}, False),
+        ({"allocator_settings": {"max_split_size": -1, "max_cached_size": -1}}, True),
+    ],
+)
+def test_names_rules_of_traces_torch(header: dict[str, Any], oldest_first: bool) -> None:
+    trace = trace_of((Action.ALLOC, 512, 0), header=header)
     assert Requests.of(trace).rules.oldest_first is oldest_first

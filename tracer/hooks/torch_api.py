@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from vramcast.core.errors import NullGpuError
+from vramcast.core.releases import INSTALL, SEEN
 
 if TYPE_CHECKING:  # names with useful types; the rest is Any, from `__getattr__`
     from torch._prims_common import suggest_memory_format as suggest_memory_format
@@ -27,9 +28,6 @@ if TYPE_CHECKING:  # names with useful types; the rest is Any, from `__getattr__
     from torch.utils._pytree import tree_map as tree_map
     from torch.utils._pytree import tree_map_only as tree_map_only
     from torch.utils._pytree import tree_unflatten as tree_unflatten
-
-# measured: `python -m benchmarks.new_torch` under each; 2.13 is a CPU-only build.
-SEEN: Final = ((2, 6), (2, 9), (2, 10), (2, 11), (2, 13), (2, 15))
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +254,7 @@ def __getattr__(ours: str) -> Any:
     where = entry.paths[0].replace(":", ".").rstrip(".")
     raise NullGpuError(
         f"torch {torch.__version__} has no {where}, which is needed for {entry.needed_by}. "
-        f"It was seen from torch {_text(entry.since)} to {_text(SEEN[-1])}: install one of these (pip install torch==2.11.0)."
+        f"It was seen from torch {_text(entry.since)} to {_text(SEEN[-1])}: install one of these ({INSTALL})."
     )
 
 

@@ -81,7 +81,13 @@ class NullGpuTracer:
         # torch looks for another back end while it is imported: it must not see a job's settings.
         neutral = self._environment()
         alloc_conf.forget(neutral)
-        neutral["NULLGPU_WATCHER"] = str(build_watcher(torch) or "")
+        self.why_profiled = ""
+        try:
+            neutral["NULLGPU_WATCHER"] = str(build_watcher(torch))
+        except CompilerError as error:
+            neutral["NULLGPU_WATCHER"] = ""
+            first = " ".join(str(error).splitlines()[:2])
+            self.why_profiled = f"PyTorch's profiler observes the job, several times slower than vramcast's library: {first}"
         with _explaining_errors():
             self._worker = WarmWorker(command, neutral, wait=wait)
 
@@ -155,8 +161,8 @@ class NullGpuTracer:
         result = self.trace(job, options, timeout_s=timeout_s)
         is_silent = any(entry.code is Code.NO_ORACLE for entry in result.ledger)
         why = self.cudnn_answer(options.stack_of_plans(job.stack)) if is_silent else ""
-        notes = (f"convolution workspaces count as 0: {why}",) if is_silent else ()
-        return Observation.of(result, self.name, notes=notes)
+        notes = (f"convolution workspaces count as 0: {why}" if is_silent else "", self.why_profiled)
+        return Observation.of(result, self.name, notes=tuple(filter(None, notes)))
 
     def _run(self, job: Job, options: RunOptions, deadline: Deadline) -> Result:
         """Run `job` once, or again if the oracle ended meanwhile: without it cuDNN's answers count as 0.

@@ -55,7 +55,7 @@ def build_model(job: Job) -> torch.nn.Module:
         if job.training.precision in ("bf16", "fp16"):
             model = model.to(torch.bfloat16 if job.training.precision == "bf16" else torch.float16)
         if job.training.channels_last:
-            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            model = model.to(memory_format=torch.channels_last)
         if job.adapter is not None and job.adapter.is_quantized:
             model = adapters.quantized(model, job.training.precision)
         if job.training.checkpointing:
@@ -393,7 +393,7 @@ def _train(
     scaler = None
     if job.training.precision == "amp-fp16":
         # arbitrary: a scale of 1, so that no step is skipped because of overflow; the scale's value moves no memory
-        scaler = torch.amp.GradScaler(device.type, init_scale=1.0)  # type: ignore[attr-defined]
+        scaler = torch.amp.GradScaler(device.type, init_scale=1.0)
     loss_of: Callable[[Any, Any], torch.Tensor] = functools.partial(default_loss, stated=labels_stated)
     if job.loss is not None:
         loss_of = meta_model.loads(job.loss)

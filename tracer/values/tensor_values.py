@@ -79,7 +79,7 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
 def is_dense_from_start(tensor: torch.Tensor) -> bool:
     """Return whether a tensor fills its storage from the start: all of it, or the part that `unique` has used."""
     is_whole = _storage(tensor).nbytes() == tensor.nbytes
-    return is_whole or (tensor.storage_offset() == 0 and tensor.is_contiguous())
+    return bool(is_whole or (tensor.storage_offset() == 0 and tensor.is_contiguous()))
 
 
 def _end_bytes(tensor: torch.Tensor) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from vramcast.core import prebuilt
-from vramcast.core.cache import kept
+from vramcast.core.cache import find, kept
 from vramcast.core.errors import CompilerError
 
 FLAGS: Final = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
@@ -47,33 +49,54 @@ def run_compiler(compiler: Sequence[str], arguments: Sequence[str]) -> None:
     """Run the compiler.
 
     Raises:
-        CompilerError: The compiler failed; the message includes its output.
+        CompilerError: The compiler failed; the message includes its output from the first error on.
     """
     run = subprocess.run([*compiler, *arguments], capture_output=True, text=True)
     if run.returncode:
-        raise CompilerError(f"vramcast's C code does not compile here ({shlex.join(compiler)}):\n{run.stderr.strip()[-2000:]}")
+        first = re.search(r"^.*\berror: .*", run.stderr, re.MULTILINE)
+        said = run.stderr[first.start() :] if first else run.stderr
+        raise CompilerError(f"vramcast's C code does not compile here ({shlex.join(compiler)}):\n{said.strip()[:2000]}")
 
 
-def compiled(name: str, make: Callable[[Path], object]) -> Path:
+def compiled(name: str, make: Callable[[Path], object], *, once: bool = False) -> Path:
     """Return the library or folder of this name: from the wheel or the cache if possible, else compiled.
 
     Args:
         name: Path within the cache; it must encode everything that determines the content.
         make: Function that compiles it to a given path in an empty folder.
+        once: Whether the same compiler tries only once: its failure is stored, and raised from then on.
     Raises:
         CompilerError: There is no compiler, or the cache folder cannot be written; says also why the wheel's is not used.
         CacheError: Other users can write to the cache.
     """
     if (carried := prebuilt.find(name)) is not None:
         return carried
+    failure = f"{name}-{_identity()}.failed"
+    if once and (stored := find(failure)) is not None:
+        raise CompilerError(f"{stored.read_text()} To try again, delete {stored}.")
     try:
         return kept(name, make)
     except CompilerError as error:
         end = "\n" if "\n" in str(error) else " "  # the compiler's own lines
-        raise CompilerError(f"{error}{end}vramcast compiles here because {prebuilt.lack(name)}.") from None
+        text = f"{error}{end}vramcast compiles here because {prebuilt.lack(name)}."
+        if once:
+            with contextlib.suppress(CompilerError):
+                kept(failure, lambda target: target.write_text(text))
+        raise CompilerError(text) from None
 
 
-def shared_library(source: Path, *, sanitize: bool = False, version: str = "", options: Sequence[str] = ()) -> Path:
+def _identity() -> str:
+    """Return a text that another compiler, or an upgraded one, changes."""
+    try:
+        path = Path(shutil.which(find_compiler()[0]) or "").resolve()
+        return hashlib.sha256(f"{path} {path.stat().st_mtime_ns}".encode()).hexdigest()[:12]
+    except (CompilerError, OSError):
+        return "none"
+
+
+def shared_library(
+    source: Path, *, sanitize: bool = False, version: str = "", options: Sequence[str] = (), once: bool = False
+) -> Path:
     """Return the library compiled from one file, in C or, by its name, in C++; see `compiled`.
 
     Args:
@@ -81,6 +104,7 @@ def shared_library(source: Path, *, sanitize: bool = False, version: str = "", o
         sanitize: Compile with address and undefined-behaviour sanitizers (for CI).
         version: The version of other headers and libraries.
         options: More options of the compiler, which lead to them.
+        once: See `compiled`.
     Raises:
         CompilerError: There is no compiler, or the cache folder cannot be written.
         CacheError: Other users can write to the cache.
@@ -92,4 +116,4 @@ def shared_library(source: Path, *, sanitize: bool = False, version: str = "", o
     def make(target: Path) -> None:
         run_compiler(find_compiler(), [*flags, "-shared", "-o", str(target), str(source), *options])
 
-    return compiled(f"{source.stem}-{digest}.so", make)
+    return compiled(f"{source.stem}-{digest}.so", make, once=once)

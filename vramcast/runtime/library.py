@@ -16,6 +16,7 @@ import numpy as np
 
 from vramcast.core.compiler import cpp_standard, shared_library
 from vramcast.core.errors import CompilerError, OtherAllocator
+from vramcast.core.releases import INSTALL, REFERENCE
 from vramcast.runtime.plan_file import PlannedPool, RankPlan
 
 _SOURCE: Final = Path(__file__).parent / "csrc" / "follow.cpp"
@@ -59,12 +60,12 @@ def load() -> ctypes.CDLL:
     if torch.version.cuda is None:
         raise OtherAllocator(
             f"A plan needs a CUDA build of PyTorch, and torch {torch.__version__} is a CPU-only one: install a CUDA build "
-            "(pip install torch==2.11.0 on Linux), or follow the plan where there is one."
+            f"({INSTALL} on Linux), or follow the plan where there is one."
         )
     if unknown := virtuals(Path(torch.__file__).parent / "include") - forwarded() - _INHERITED:
         raise CompilerError(
             f"torch {torch.__version__} has allocator functions that vramcast does not forward ({', '.join(sorted(unknown))}): "
-            "use an older torch (2.14 works), or a newer vramcast."
+            f"use torch {REFERENCE}, or a newer vramcast."
         )
     library = ctypes.CDLL(str(shared_library(_SOURCE, version=torch.__version__, options=options())))
     library.follow_start.restype = ctypes.c_char_p

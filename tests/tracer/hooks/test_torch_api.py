@@ -17,8 +17,9 @@ import torch  # noqa: F401  # its import takes seconds, which no test should be 
 import vramcast
 from benchmarks.new_torch import FIELDS, missing
 from vramcast.core.errors import NullGpuError
+from vramcast.core.releases import SEEN
 from vramcast.tracer.hooks import torch_api
-from vramcast.tracer.hooks.torch_api import NAMES, REPLACED, SEEN, Name
+from vramcast.tracer.hooks.torch_api import NAMES, REPLACED, Name
 
 ROOT = Path(vramcast.__file__).resolve().parents[1]
 PRODUCT = ("vramcast", "tracer", "simulator", "learner", "datasets", "models")

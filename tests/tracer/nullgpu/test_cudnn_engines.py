@@ -25,10 +25,10 @@ from vramcast.tracer.nullgpu.cudnn.stand_ins import oracle_libraries
 # include them without a card, but in no INSTANT list, and neither do the lists of Ampere and Blackwell contain any.
 REFUSED = {("forward", 72, 90), ("backward_filter", 70, 90), ("backward_data", 78, 90)}
 # Engines that took none of the benchmark's requests, and are refused without a reason on some architecture. They are the same
-# in 9.15, 9.19 and 9.20, and a few take 8-bit integers; nothing else is known about them.
+# in 9.15, 9.19 and 9.20, and a few take 8-bit integers; 9.24 has three more. Nothing else is known about them.
 SILENT = {
     "forward": {15, 26, 29, 32, 33, 43, 44, 59, 60, 68, 69, 72},
-    "backward_filter": {4, 5, 8, 11, 41, 59, 60},
+    "backward_filter": {4, 5, 8, 11, 14, 35, 36, 41, 59, 60},
     "backward_data": {10, 11, 20, 32, 33, 35, 36, 52, 55, 61},
 }
 POINTWISE = engines.Question("1x1", "forward", engines.convolution_graph("1x1", "forward", "fp32", False))

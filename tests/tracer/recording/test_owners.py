@@ -80,7 +80,7 @@ def test_gathered_blocks_are_parameters_and_buckets_gradients() -> None:
 def test_averaged_weights_and_foreign_states_are_recognized(probe: Callable[..., tuple[Any, Result]]) -> None:
     _, result = probe(
         """
-        torch.set_default_device("cuda")  # Adam's count of steps is on the card then
+        torch.set_default_device("cuda")
         model = torch.nn.Linear(1024, 1024, bias=False)
         average = [p.detach().clone() for p in model.parameters()]
         kept = []
@@ -88,7 +88,7 @@ def test_averaged_weights_and_foreign_states_are_recognized(probe: Callable[...,
             def step(self, closure=None):
                 super().step(closure)
                 if not kept: kept.append(torch.zeros(3 << 20, dtype=torch.uint8))
-        optimizer = Elsewhere(model.parameters())
+        optimizer = Elsewhere(model.parameters(), fused=True)
         for _ in range(3):
             model(torch.ones(8, 1024)).sum().backward()
             optimizer.step()

@@ -20,6 +20,7 @@ from pathlib import Path
 from vramcast.core.compiler import FLAGS, SANITIZERS, compiled, cpp_standard, find_compiler, run_compiler, shared_library
 from vramcast.core.errors import CompilerError, NullGpuError
 from vramcast.core.files import digest
+from vramcast.core.releases import INSTALL
 from vramcast.tracer.nullgpu.library import entry_points
 from vramcast.tracer.nullgpu.library.entry_points import CSRC, Symbol
 
@@ -67,13 +68,13 @@ def find_torch() -> TorchBuild:
     """
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
-        raise NullGpuError("torch is not installed here: run pip install torch==2.11.0.")
+        raise NullGpuError(f"torch is not installed here: run {INSTALL}.")
     package = Path(spec.origin).parent
     build = _build_at(package, (package / "version.py").stat().st_mtime_ns)
     if build.cuda is None or not (build.lib / "libtorch_cuda.so").exists():
         raise NullGpuError(
             f"torch {build.version} at {package} is a CPU-only build, it has no CUDA code to run: "
-            "install a CUDA build (pip install torch==2.11.0 on Linux)."
+            f"install a CUDA build ({INSTALL} on Linux)."
         )
     return build
 
@@ -167,16 +168,19 @@ def build(torch: TorchBuild | None = None, *, sanitize: bool = False) -> Path:
         raise NullGpuError(f"The null GPU is compiled once for each torch build: {error}") from None
 
 
-def build_watcher(torch: TorchBuild) -> Path | None:
-    """Return the library that observes a job's ranges; None without a C++ compiler: PyTorch's profiler stands in for it."""
+def build_watcher(torch: TorchBuild) -> Path:
+    """Return the library that observes a job's ranges.
+
+    Raises:
+        CompilerError: It does not compile here: PyTorch's profiler stands in for it, several times slower.
+        CacheError: Others can write to the cache.
+    """
     folders = [torch.lib.parent / name for name in ("include", "include/torch/csrc/api/include")]
     headers = [part for folder in folders for part in ("-isystem", str(folder))]
     libraries = [f"-L{torch.lib}", "-ltorch_cpu", "-lc10", "-lstdc++"]
-    try:
-        options = [cpp_standard(torch.version), *headers, *libraries]
-        return shared_library(WATCHER, version=torch.version, options=options)
-    except CompilerError:
-        return None
+    return shared_library(
+        WATCHER, version=torch.version, options=[cpp_standard(torch.version), *headers, *libraries], once=True
+    )
 
 
 def _build_all(torch: TorchBuild, work: Path, extra: Sequence[str]) -> None:

@@ -22,6 +22,7 @@ from vramcast.core.cache import cache_folder
 from vramcast.core.compiler import shared_library
 from vramcast.core.errors import NullGpuError, UsageError, VramcastError
 from vramcast.core.extras import installed
+from vramcast.core.releases import INSTALL
 from vramcast.estimates.bounds.learned import NONE, SHIPPED, VARIABLE, chosen, load, shipped
 from vramcast.hardware.cards import SITE_VARIABLE, site_file
 from vramcast.simulator import compiled
@@ -75,8 +76,8 @@ def report() -> dict[str, Any]:
         "cudnn": _try(_cudnns),
         "tracers": {
             "nullgpu": _nullgpu(),
-            "fake": _portable("fake tensors, any build of torch"),
-            "cpu": _portable("runs the step for real: the job must fit into this machine's memory"),
+            "fake": _portable("fake", "fake tensors, any build of torch"),
+            "cpu": _portable("cpu", "runs the step for real: the job must fit into this machine's memory"),
         },
         "simulator": _simulator(),
         "artifact": _try(_artifact),
@@ -120,11 +121,14 @@ def _nullgpu() -> dict[str, Any]:
     try:
         torch = find_torch()
         worker = NullGpuTracer.shared()
+        if failure := failure_of(worker.name):
+            return {"works": False, "why": failure}
         return {
             "works": True,
             "why": f"torch {worker.torch_version} (CUDA {torch.cuda}) runs on the stand-ins",
             "stand_ins": prebuilt.origin(f"nullgpu/{build(torch).name}"),
             "torch_build": _tested(torch),
+            "recording": worker.why_profiled or "by vramcast's library",
             "cudnn_workspaces": worker.cudnn_answer(),
         }
     except VramcastError as error:
@@ -139,10 +143,25 @@ def _tested(torch: TorchBuild) -> str:
     return f"was tested on {found.tested}: {'; '.join(found.deviations) or 'no differences'}"
 
 
-def _portable(why: str) -> dict[str, Any]:
+def _portable(tracer: str, why: str) -> dict[str, Any]:
     if importlib.util.find_spec("torch") is None:
-        return {"works": False, "why": "torch is not installed here: run pip install torch"}
+        return {"works": False, "why": f"torch is not installed here: run {INSTALL}"}
+    if failure := failure_of(tracer):
+        return {"works": False, "why": failure}
     return {"works": True, "why": why, "cudnn_workspaces": _cudnn()}
+
+
+def failure_of(tracer: str) -> str:
+    """Return the first line of a tracer's error with one layer and its optimizer; "" if it answers."""
+    import torch
+
+    import vramcast
+
+    try:
+        vramcast.estimate(torch.nn.Linear(64, 64), torch.zeros(8, 64), device="a100-40gb", tracer=tracer)
+    except VramcastError as error:
+        return str(error).splitlines()[0]
+    return ""
 
 
 def _cudnn() -> str:
@@ -211,6 +230,8 @@ def main(options: argparse.Namespace) -> int:
                 answer(f"{'':<9} stand-ins: {tracer['stand_ins']}")
             if tracer.get("torch_build"):
                 answer(f"{'':<9} this torch build {tracer['torch_build']}")
+            if tracer.get("recording"):
+                answer(f"{'':<9} recording: {tracer['recording']}")
             if tracer.get("cudnn_workspaces"):
                 answer(f"{'':<9} cuDNN workspaces: {tracer['cudnn_workspaces']}")
         answer(f"cuDNN: {_words(facts['cudnn'])}")
