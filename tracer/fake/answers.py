@@ -67,6 +67,6 @@ ANSWERS: dict[Any, Answer] = {
         ),
         _like_input,
     ),
-    **dict.fromkeys((aten._fused_sgd_.default, aten._fused_sgd_.tensor_lr), _in_place),
+    **{getattr(packet, name): _in_place for packet in (aten._fused_sgd_, aten._fused_adagrad_) for name in packet.overloads()},
     aten._grouped_mm.default: _grouped_mm,
 }

@@ -550,18 +550,21 @@ _HOPPER = (9, 0)  # spec: compute capability
 # spec: torch's getCurrentCUDABlasHandle, 32 MiB on Hopper and later, 2 x 4 MiB + 8 x 16 KiB before
 _CUBLAS_BYTES = {True: 33_554_432, False: 8_519_680}
 _CUBLAS_LT_BYTES = 1 << 20  # measured: a100-40gb, h100, t4
-_OWN_LT_BEFORE = (
-    2,
-    13,
-)  # measured: null GPU; cuBLASLt has its own workspace in 2.9 and 2.11, and shares cuBLAS's in 2.13 and 2.15
+# measured: null GPU. cuBLASLt has its own workspace in 2.9 and 2.11, and shares cuBLAS's in 2.13 and 2.14. In 2.15 each product
+# requests one workspace after its result, and frees it.
+_OWN_LT_BEFORE, _FOR_EACH_CALL = (2, 13), (2, 15)
 
 
 class Workspaces:
-    """Workspaces that cuBLAS takes and keeps at a thread's first matrix product, after its result and copies of operands."""
+    """Workspaces of matrix products, requested after the result and copies of operands.
+
+    cuBLAS takes them at a thread's first product and keeps them, or, since torch 2.15, for each product.
+    """
 
     def __init__(self, device: Device) -> None:
         self._cublas_bytes = _CUBLAS_BYTES[device.compute_capability >= _HOPPER]
-        self._lt_bytes = _CUBLAS_LT_BYTES if is_before(_OWN_LT_BEFORE) else 0
+        self._keeps = is_before(_FOR_EACH_CALL)
+        self._lt_bytes = _CUBLAS_LT_BYTES if is_before(_OWN_LT_BEFORE) or not self._keeps else 0
         self.sizes = {self._cublas_bytes, self._lt_bytes} - {0}
         self._taken: set[tuple[str, bool]] = set()
 
@@ -574,14 +577,17 @@ class Workspaces:
         repeated = [t for t in call.args if call.on_card(t) and t.dim() == 1 < t.numel() and t.stride(0) == 0]
         unreadable = [t for t in matrices if not _readable(t)] + (repeated if packet in _TIMES_VECTOR else [])
         copies = [call.ask(t.numel() * t.dtype.itemsize) for t in unreadable]
+        of_lt = packet is aten._scaled_mm or (packet is aten.addmm and call.args[0].dim() == 1)  # cuBLASLt adds the bias
         # measured: where cuBLASLt shares cuBLAS's workspace, fp8 products take it, and products of integers none
-        if packet is not (aten._scaled_mm if self._lt_bytes else aten._int_mm):
+        if not (of_lt and not self._keeps) and packet is not (aten._scaled_mm if self._lt_bytes else aten._int_mm):
             self._take(call, "cublas", backward, self._cublas_bytes)
-        if packet is aten._scaled_mm or (packet is aten.addmm and call.args[0].dim() == 1):  # cuBLASLt adds the bias
+        if of_lt:
             self._take(call, "cublasLt", backward, self._lt_bytes)
         call.free(*reversed(copies))
 
     def _take(self, call: Call, library: str, backward: bool, size_bytes: int) -> None:
-        if (library, backward) not in self._taken:
+        if not self._keeps:
+            call.free(call.ask(size_bytes))
+        elif (library, backward) not in self._taken:
             self._taken.add((library, backward))
             call.ask(size_bytes)
