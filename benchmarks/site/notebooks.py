@@ -27,7 +27,8 @@ FOLDER: Final = ROOT / "notebooks"
 CACHE: Final = ROOT / "build" / "notebooks-cache"  # not the developer's cache, which may hold a cuDNN that others do not have
 TIMEOUT_S: Final = 300  # arbitrary: for a cell; ten times the duration of a whole notebook on two idle cores
 _ORDER: Final = {"stdout": 0, "stderr": 1}  # of a cell's outputs; its value comes last
-_PROGRESS: Final = re.compile(r"^vramcast: .* \.\.\. \d+ s\n", re.MULTILINE)  # a line every 10 s: a slow machine writes more
+# What differs from run to run: a line every 10 s, of which a slow machine writes more, and torch's warnings with their time.
+_PASSING: Final = re.compile(r"^(vramcast: .* \.\.\. \d+ s|\[W\d{4} [\d:.]+ .*)\n+", re.MULTILINE)
 _MADE_WITH: Final = "vramcast"  # metadata key of the versions that made the outputs
 
 
@@ -63,7 +64,7 @@ def execute(notebook: NotebookNode) -> NotebookNode:
             cell.get("outputs", []).sort(key=lambda output: _ORDER.get(output.get("name", ""), len(_ORDER)))
         for output in outputs(notebook):
             if output.get("name") == "stderr":
-                output["text"] = _PROGRESS.sub("", output["text"])
+                output["text"] = _PASSING.sub("", output["text"])
         shown = "".join(map(str, outputs(notebook)))
         for name in (folder, str(ROOT), sys.prefix):
             at = shown.find(name)

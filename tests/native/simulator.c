@@ -42,6 +42,9 @@ int main(void) {
         c.expandable = number();
         c.policy = number();
         c.waits = number();
+        c.oldest_first = number();
+        c.pools_capture = number();
+        c.refuses_beyond_range = number();
         c.stop_at_oom = number();
         uint8_t *kind = column(r.n, sizeof *kind);
         int64_t *size = column(r.n, sizeof *size), *block = column(r.n, sizeof *block);
