@@ -27,7 +27,7 @@ from vramcast.core.units import torch_size
 from vramcast.simulator.blocks import DEFAULT_POOL, Block, Pool, PoolId, PoolPair, Range, join
 from vramcast.simulator.card import Card
 from vramcast.simulator.outcome import Statistics
-from vramcast.simulator.rules import MIN_BLOCK_BYTES, SMALL_BYTES, SMALL_SEGMENT_BYTES, AllocatorRules
+from vramcast.simulator.rules import MIN_BLOCK_BYTES, RULES, SMALL_BYTES, SMALL_SEGMENT_BYTES, AllocatorRules
 from vramcast.simulator.settings import NO_LIMIT, Settings
 from vramcast.tracer.format.trace import Action
 
@@ -67,15 +67,15 @@ class CachingAllocator:
         *,
         listener: Listener | None = None,
         waits: bool = False,
-        rules: AllocatorRules | None = None,
+        rules: AllocatorRules = RULES,
     ) -> None:
         self.settings = settings or Settings()
         self.card = card or Card()
         self.statistics = Statistics()
         self._listener = listener
         self._waits = waits
-        self._rules = rules or AllocatorRules()
-        self._orders = itertools.count(1) if self._rules.oldest_first else itertools.repeat(0)
+        self._rules = rules
+        self._orders = itertools.count(1) if rules.oldest_first else itertools.repeat(0)
         self._small = Pool(DEFAULT_POOL, is_small=True)
         self._large = Pool(DEFAULT_POOL, is_small=False)
         self._pairs: dict[PoolId, PoolPair] = {DEFAULT_POOL: PoolPair(self._small, self._large)}  # by owner

@@ -26,7 +26,7 @@ _COLUMNS: Final = {
     "address": "address", "block_size": "block_bytes", "allocated": "allocated_bytes", "active": "active_bytes",
     "reserved": "reserved_bytes",
 }  # fmt: skip
-RULES: Final = ("oldest_first", "pools_capture", "refuses_beyond_range")  # of `AllocatorRules`
+RULE_NAMES: Final = ("oldest_first", "pools_capture", "refuses_beyond_range")  # of `AllocatorRules`
 
 
 class _Config(ctypes.Structure):
@@ -35,7 +35,7 @@ class _Config(ctypes.Structure):
         *((name, _int64) for name in ("total", "capacity", "context")),
         ("divisions", _int64 * N_INTERVALS),
         ("gc_threshold", ctypes.c_double),
-        *((name, _int64) for name in ("expandable", "policy", "waits", *RULES, "stop_at_oom")),
+        *((name, _int64) for name in ("expandable", "policy", "waits", *RULE_NAMES, "stop_at_oom")),
     )
 
 
@@ -109,7 +109,7 @@ def play(
         expandable=settings.expandable_segments,
         policy=get_args(AddressPolicy).index(card.policy),
         waits=requests.waits,
-        **{name: getattr(requests.rules, name) for name in RULES},
+        **{name: getattr(requests.rules, name) for name in RULE_NAMES},
         stop_at_oom=stop_at_oom,
     )
     given = _Requests(n, requests.n_pools, kind.ctypes.data, size.ctypes.data, stream.ctypes.data, block.ctypes.data)

@@ -176,6 +176,6 @@ def main() -> None:
 if __name__ == "__main__":
     os.environ.update(job_environment())
     os.environ |= {"NULLGPU_CUDNN_SOCKET": "", "KINETO_LOG_LEVEL": "99"}
-    os.environ["NULLGPU_WATCHER"] = str(build_watcher(find_torch()) or "")
+    os.environ["NULLGPU_WATCHER"] = str(build_watcher(find_torch()))
     _GPU: Final = NullGpu(Path(build(find_torch())))  # before torch
     main()

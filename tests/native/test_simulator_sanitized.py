@@ -16,7 +16,7 @@ from hypothesis import settings as hypothesis_settings
 
 from vramcast.core.compiler import FLAGS, SANITIZERS
 from vramcast.simulator.card import AddressPolicy, Card
-from vramcast.simulator.compiled import RULES, SOURCE
+from vramcast.simulator.compiled import RULE_NAMES, SOURCE
 from vramcast.simulator.engine import play
 from vramcast.simulator.requests import Requests
 from vramcast.simulator.rules import MIB
@@ -132,7 +132,7 @@ def as_text(case: Case) -> str:
         int(settings.expandable_segments),
         get_args(AddressPolicy).index(card.policy),
         int(requests.waits),
-        *(int(getattr(requests.rules, name)) for name in RULES),
+        *(int(getattr(requests.rules, name)) for name in RULE_NAMES),
         0,
     )
     rows = np.stack([requests.kind, requests.size_bytes, requests.stream, requests.block], axis=1).tolist()

@@ -22,7 +22,7 @@ from vramcast.simulator.caching import CachingAllocator
 from vramcast.simulator.card import Card
 from vramcast.simulator.engine import play
 from vramcast.simulator.outcome import Outcome, Statistics
-from vramcast.simulator.rules import MIB, AllocatorRules
+from vramcast.simulator.rules import MIB, RULES, AllocatorRules
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.format.trace import Action
 
@@ -62,7 +62,7 @@ def in_torchs_words(statistics: Statistics) -> dict[str, int]:
 class Replayed:
     """Sequences through one `CachingAllocator`, with all the facts that torch reports about its own."""
 
-    def __init__(self, settings: Settings, card: Card, rules: AllocatorRules | None = None) -> None:
+    def __init__(self, settings: Settings, card: Card, rules: AllocatorRules = RULES) -> None:
         self.allocator = CachingAllocator(settings, card, listener=self._listen, rules=rules)
         self._events: list[tuple[str, int, int]] = []
         self._n_pools = 0

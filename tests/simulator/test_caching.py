@@ -8,7 +8,7 @@ from vramcast.core.errors import SimulatedOutOfMemory
 from vramcast.simulator.blocks import Block
 from vramcast.simulator.caching import CachingAllocator
 from vramcast.simulator.card import UNLIMITED_BYTES, Card
-from vramcast.simulator.rules import MIB, AllocatorRules
+from vramcast.simulator.rules import MIB, RULES, AllocatorRules
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.format.trace import Action
 
@@ -27,7 +27,7 @@ class Scene:
         context_mib: int = 0,
         limited: bool = True,
         waits: bool = False,
-        rules: AllocatorRules | None = None,
+        rules: AllocatorRules = RULES,
     ) -> None:
         total_bytes = UNLIMITED_BYTES if total_mib is None else total_mib * MIB
         card = Card(total_bytes, context_mib * MIB, limited=limited, policy="windows")  # addresses from 0 on

@@ -71,15 +71,15 @@ def compiled(name: str, make: Callable[[Path], object], *, once: bool = False) -
     """
     if (carried := prebuilt.find(name)) is not None:
         return carried
-    failure = f"{name}-{_identity()}.failed"
-    if once and (stored := find(failure)) is not None:
+    failure = f"{name}-{_identity()}.failed" if once and find(name) is None else ""
+    if failure and (stored := find(failure)) is not None:
         raise CompilerError(f"{stored.read_text()} To try again, delete {stored}.")
     try:
         return kept(name, make)
     except CompilerError as error:
         end = "\n" if "\n" in str(error) else " "  # the compiler's own lines
         text = f"{error}{end}vramcast compiles here because {prebuilt.lack(name)}."
-        if once:
+        if failure:
             with contextlib.suppress(CompilerError):
                 kept(failure, lambda target: target.write_text(text))
         raise CompilerError(text) from None
