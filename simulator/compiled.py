@@ -14,7 +14,7 @@ from vramcast.core.errors import CompilerError
 from vramcast.simulator.card import AddressPolicy, Card
 from vramcast.simulator.outcome import COUNTS, EVENT, LEVELS, Outcome, Statistics
 from vramcast.simulator.requests import Requests
-from vramcast.simulator.rules import N_INTERVALS
+from vramcast.simulator.rules import N_INTERVALS, SERVING
 from vramcast.simulator.settings import NO_LIMIT, Settings
 
 SOURCE: Final = Path(__file__).parent / "csrc" / "caching.c"
@@ -26,7 +26,6 @@ _COLUMNS: Final = {
     "address": "address", "block_size": "block_bytes", "allocated": "allocated_bytes", "active": "active_bytes",
     "reserved": "reserved_bytes",
 }  # fmt: skip
-RULE_NAMES: Final = ("oldest_first", "pools_capture", "refuses_beyond_range")  # of `AllocatorRules`
 
 
 class _Config(ctypes.Structure):
@@ -35,7 +34,7 @@ class _Config(ctypes.Structure):
         *((name, _int64) for name in ("total", "capacity", "context")),
         ("divisions", _int64 * N_INTERVALS),
         ("gc_threshold", ctypes.c_double),
-        *((name, _int64) for name in ("expandable", "policy", "waits", *RULE_NAMES, "stop_at_oom")),
+        *((name, _int64) for name in ("expandable", "policy", "waits", *SERVING, "stop_at_oom")),
     )
 
 
@@ -109,7 +108,7 @@ def play(
         expandable=settings.expandable_segments,
         policy=get_args(AddressPolicy).index(card.policy),
         waits=requests.waits,
-        **{name: getattr(requests.rules, name) for name in RULE_NAMES},
+        **{name: getattr(requests.rules, name) for name in SERVING},
         stop_at_oom=stop_at_oom,
     )
     given = _Requests(n, requests.n_pools, kind.ctypes.data, size.ctypes.data, stream.ctypes.data, block.ctypes.data)

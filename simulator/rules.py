@@ -96,6 +96,10 @@ class AllocatorRules:
         """Return whether a request larger than an expandable segment's addresses fails before these are reserved."""
         return self.release >= _LIMITED_BY_RANGE
 
+    def serves_like(self, other: AllocatorRules) -> bool:
+        """Return whether the allocators of both releases give the same requests the same places."""
+        return all(getattr(self, name) == getattr(other, name) for name in SERVING)
+
     @property
     def large_segment_bytes(self) -> int:
         """Return the default of large_segment_size_mb."""
@@ -106,4 +110,5 @@ class AllocatorRules:
         return "torch " + ".".join(map(str, self.release))
 
 
+SERVING: Final = ("oldest_first", "pools_capture", "refuses_beyond_range")  # spec: the order in csrc/caching.c
 RULES: Final = AllocatorRules()  # for an unknown torch

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import golden
+from vramcast.core.releases import REFERENCE
 
 SAMPLE = ("resnet18", "replay-resnet18", "gpt2-checkpointing", "lstm", "oom-mlp", "no-kernels", "fake-moe", "script-branches")
 
@@ -30,8 +31,8 @@ def test_names_difference_by_path() -> None:
 def test_sample_equals_stored_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, need: Any) -> None:
     for package in ("torchvision", "transformers"):
         need(package)
-    if not need("torch").__version__.startswith("2.11.0"):
-        pytest.skip("the golden results are from torch 2.11.0")
+    if not need("torch").__version__.startswith(REFERENCE):
+        pytest.skip(f"the golden results are from torch {REFERENCE}")
     monkeypatch.chdir(golden.ROOT)
     stored = json.loads(golden.RESULTS.read_text())
     for name in SAMPLE:

@@ -26,6 +26,7 @@ from unittest import mock
 
 from vramcast.core.brief import every_field
 from vramcast.core.errors import VramcastError
+from vramcast.estimates.run_on_card import observed_on_card
 from vramcast.jobs.job import Job
 from vramcast.learner.workspaces import settled_reserved
 from vramcast.tracer.nullgpu.client import NullGpuTracer
@@ -147,16 +148,13 @@ def _tracer(variant: Variant) -> Iterator[NullGpuTracer]:
 def _ask(tracer: NullGpuTracer, case: Case) -> Answer:
     started = time.perf_counter()
     try:
-        result = tracer.trace(case.job, case.options, timeout_s=TIMEOUT_S)
+        found = observed_on_card(tracer, case.job, case.options, timeout_s=TIMEOUT_S)
     except VramcastError as error:
         return Answer("failed", seconds=time.perf_counter() - started, message=f"{type(error).__name__}: {error}"[:500])
-    assert result.trace is not None
-    peaks = result.trace.header["peaks"]
-    calls = sum(entry.hits for entry in result.ledger if entry.name.lower().startswith("cudnn"))
-    return Answer(
-        result.status, peaks["reserved"], settled_reserved(result.trace), peaks["allocated"], peaks["retries"], calls,
-        time.perf_counter() - started, result.message[:500],
-    )  # fmt: skip
+    calls = sum(entry.hits for entry in found.seen.ledger if entry.name.lower().startswith("cudnn"))
+    retries, seconds = found.seen.trace.header["peaks"]["retries"], time.perf_counter() - started
+    status, message = ("oom", found.out_of_memory[:500]) if found.out_of_memory else ("ok", "")
+    return Answer(status, found.reserved, settled_reserved(found.trace), found.allocated, retries, calls, seconds, message)
 
 
 def run_cases(cases: Sequence[Case], variant: Variant, *, fresh: bool = False) -> list[Answer]:

@@ -12,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from vramcast import Estimate, estimate  # noqa: E402
+from vramcast import Estimate, estimate, estimate_command  # noqa: E402
 from vramcast.core.cache import cache_folder  # noqa: E402
 from vramcast.core.errors import CannotEstimate, NullGpuError, UsageError  # noqa: E402
 from vramcast.datasets.run import Measurement, Passport, Run, Workload  # noqa: E402
@@ -173,3 +173,27 @@ def test_rejects_variable_unknown_to_stack(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     with pytest.raises(UsageError, match=r"PYTORCH_ALLOC_CONF has no effect in torch 2\.8\.0"):
         linear(stack="torch==2.8.0", alloc_conf=None)
+
+
+HOLES = """
+import torch
+def mib(n):
+    return torch.empty(n << 20, dtype=torch.uint8, device="cuda")
+older, newer = ([mib(4), mib(4), mib(12)] for _ in range(2))  # the newer segment has the lower address
+older[0] = newer[0] = None
+hole = mib(4)  # takes the place of one of the two
+older.clear()
+whole = mib(20)
+"""
+
+
+@pytest.mark.parametrize(("stack", "reserved_mib"), [("torch==2.11.0", 40), ("torch==2.14.1", 60)])
+@pytest.mark.parametrize("memory", [None, "560MiB"])  # with the context, too small for 60 MiB
+def test_allocator_of_stack_serves_requests(
+    needs_null_gpu: None, tmp_path: Path, stack: str, reserved_mib: int, memory: str | None
+) -> None:
+    (tmp_path / "holes.py").write_text(HOLES)
+    options: dict[str, Any] = {"device": "a100-40gb", "until": "end", "stack": stack, "memory": memory}
+    found = estimate_command(["python", str(tmp_path / "holes.py")], **options)
+    assert found.reserved == reserved_mib << 20
+    assert any("does not fit" in text for text in found.warnings) == (memory is not None and reserved_mib == 60)

@@ -16,10 +16,10 @@ from hypothesis import settings as hypothesis_settings
 
 from vramcast.core.compiler import FLAGS, SANITIZERS
 from vramcast.simulator.card import AddressPolicy, Card
-from vramcast.simulator.compiled import RULE_NAMES, SOURCE
+from vramcast.simulator.compiled import SOURCE
 from vramcast.simulator.engine import play
 from vramcast.simulator.requests import Requests
-from vramcast.simulator.rules import MIB
+from vramcast.simulator.rules import MIB, SERVING
 from vramcast.simulator.settings import NO_LIMIT, Settings
 
 from ..simulator.sequences import settings as any_settings
@@ -132,7 +132,7 @@ def as_text(case: Case) -> str:
         int(settings.expandable_segments),
         get_args(AddressPolicy).index(card.policy),
         int(requests.waits),
-        *(int(getattr(requests.rules, name)) for name in RULE_NAMES),
+        *(int(getattr(requests.rules, name)) for name in SERVING),
         0,
     )
     rows = np.stack([requests.kind, requests.size_bytes, requests.stream, requests.block], axis=1).tolist()

@@ -36,7 +36,7 @@ class CudaRoutes:
         self._library = torch.library.Library("aten", "IMPL")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # replacing a kernel is intended
-            composites.register(self._library, self._card, "AutogradCPU")
+            composites.register(self._library, self._card, "AutogradCPU", self._stack)
             for name, kernel in _KERNELS.items():
                 self._library.impl(name, kernel, "CPU")
         self._autocast = Autocast(self._stack, "cpu")

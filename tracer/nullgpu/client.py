@@ -174,7 +174,7 @@ class NullGpuTracer:
         device, stack = job.device.with_memory(job.total_bytes), options.stack_of_plans(job.stack)
         for _ in range(2):
             oracle = self._oracle_for(stack)
-            result = self._ask_job(job, self._cudnn_environment(device, oracle), deadline, options)
+            result = self._ask_job(job, self._cudnn_environment(device, oracle, job.stack), deadline, options)
             if oracle is None or oracle.is_alive or not any(entry.code is Code.NO_ORACLE for entry in result.ledger):
                 break
         else:
@@ -279,10 +279,15 @@ class NullGpuTracer:
         return None
 
     @staticmethod
-    def _cudnn_environment(device: Device, oracle: CudnnOracle | None) -> dict[str, str]:
-        """Return the environment variables that give the null cuDNN its oracle and its card."""
+    def _cudnn_environment(device: Device, oracle: CudnnOracle | None, stack: Stack | None = None) -> dict[str, str]:
+        """Return the environment variables of the null cuDNN's oracle and card, and of the kernels that the stack prefers."""
         record = json.dumps(device.cudnn_record(), separators=(",", ":"))
-        return {"NULLGPU_CUDNN_SOCKET": str(oracle.socket_path) if oracle else "", "NULLGPU_CUDNN_DEVICE": record}
+        found = {"NULLGPU_CUDNN_SOCKET": str(oracle.socket_path) if oracle else "", "NULLGPU_CUDNN_DEVICE": record}
+        if not completed(stack).avoids_engines_on_sm_120:
+            found["NULLGPU_TAKES_ALL_ENGINES"] = "1"
+        if not completed(stack).prefers_cudnn_attention:
+            found["TORCH_CUDNN_SDPA_DEPRIORITIZED"] = "1"
+        return found
 
     @classmethod
     @contextlib.contextmanager

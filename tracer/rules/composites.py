@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from vramcast.hardware.stack import Stack
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.torch_api import DispatchKey
 from vramcast.tracer.rules.rule_table import is_before
@@ -27,13 +28,14 @@ _SWITCHES = {
     "cudnn": "cudnn_sdp_enabled", "flash": "flash_sdp_enabled", "efficient": "mem_efficient_sdp_enabled",
     "math": "math_sdp_enabled",
 }  # fmt: skip
+_CUDNN_FIRST = ((9, 0), (10, 0))  # spec: `check_prefer_cudnn_attention`
 _CUDNN_DIMENSION = 128  # spec: the largest head dimension of cuDNN's attention
 _DROPS_SIXTEENTHS = (2, 14)  # spec: `check_cudnn_dropout` of torch 2.14; measured: 2.14.1 and 2.15.0, not 2.11.0
 
 
-def register(library: torch.library.Library, card: RuledCard, key: str) -> None:
+def register(library: torch.library.Library, card: RuledCard, key: str, stack: Stack) -> None:
     """Replace the decompositions for tensors with autograd's dispatch key `key`, for the lifetime of the library."""
-    attention = Attention(card)
+    attention = Attention(card, stack)
     for name, function in (
         ("dropout", _dropout),
         ("batch_norm", _batch_norm),
@@ -122,9 +124,10 @@ def _rms_norm(input: torch.Tensor, normalized_shape: Any, weight: Any = None, ep
 class Attention:
     """`scaled_dot_product_attention` on a card."""
 
-    def __init__(self, card: RuledCard) -> None:
+    def __init__(self, card: RuledCard, stack: Stack) -> None:
         self._card = card
         self._capability = card.device.compute_capability
+        self._prefers_cudnn = stack.prefers_cudnn_attention and self._capability in _CUDNN_FIRST
 
     def __call__(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
@@ -167,7 +170,7 @@ class Attention:
         """Return cudnn, flash, efficient, math, or none if the job switched off all suitable kernels."""
         fits = {"flash": self._flash, "efficient": self._efficient, "math": lambda *_: True}
         fits["cudnn"] = lambda *given: _cudnn_drops(dropout_p) and self._cudnn(*given)
-        order = ("cudnn", "flash", "efficient", "math") if self._hopper else ("flash", "efficient", "math", "cudnn")
+        order = ("cudnn", "flash", "efficient", "math") if self._prefers_cudnn else ("flash", "efficient", "math", "cudnn")
         of_four = query.dim() == 4 and 0 not in query.shape and 0 not in key.shape
         fused = of_four and all(t.stride(-1) == 1 for t in (query, key, value))
         return next(
@@ -179,10 +182,6 @@ class Attention:
             ),
             "none",
         )
-
-    @property
-    def _hopper(self) -> bool:
-        return self._capability in ((9, 0), (10, 0))
 
     def _cudnn(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any) -> bool:
         width = query.shape[-1]

@@ -6,12 +6,5 @@ from typing import Final
 
 REFERENCE: Final = "2.14.1"  # arbitrary: that of the group `torch` in pyproject.toml; a test compares the two
 INSTALL: Final = f"pip install torch=={REFERENCE}"
-SEEN: Final = (
-    (2, 6),
-    (2, 9),
-    (2, 10),
-    (2, 11),
-    (2, 13),
-    (2, 14),
-    (2, 15),
-)  # measured: `python -m benchmarks.new_torch` under each
+# measured: `python -m benchmarks.new_torch` under each
+SEEN: Final = ((2, 6), (2, 9), (2, 10), (2, 11), (2, 13), (2, 14), (2, 15))

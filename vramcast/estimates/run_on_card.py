@@ -128,14 +128,16 @@ def observed_on_card(tracer: Tracer, job: Job, options: RunOptions, *, timeout_s
         if seen.is_answered:
             options = replace(options, expandable=seen.was_expandable)
             seen = tracer.observe(job, replace(options, limited=False), timeout_s=deadline.left_s())
-        found = _answered(job, seen, cuda_major, limited=False)
+            if not _has_own_allocator(seen, found.stack):
+                out_of_memory = _answered(job, seen, cuda_major, limited=True).out_of_memory
+        found = _answered(job, seen, cuda_major, limited=out_of_memory is None)
         if found.out_of_memory is not None:
             raise DoesNotFit(_never_fits(found.out_of_memory))
         needed = context(seen.libraries).bytes
         if seen.is_answered and needed < options.context_bytes:  # it does not use all assumed libraries
             again = tracer.observe(job, replace(options, context_bytes=needed), timeout_s=deadline.left_s())
-            if not again.out_of_memory:
-                found, out_of_memory = _answered(job, again, cuda_major, limited=True), None
+            if (nearer := _answered(job, again, cuda_major, limited=True)).out_of_memory is None:
+                found, out_of_memory = nearer, None
         traced_s = time.perf_counter() - started
     seconds = {"trace": traced_s, "simulate": time.perf_counter() - started - traced_s}
     beside = found.seen.beside
@@ -162,15 +164,21 @@ def _answered(job: Job, seen: Observation, cuda_major: int, *, limited: bool) ->
     stack = stack_of(job, seen.torch)
     context = context_of_process(job.device, cuda_major, stack.torch, seen.libraries, seen.trace, seen.outside_bytes)
     trace = _with_context(seen, job.device, cuda_major, stack, context)
-    if seen.is_answered:
+    trace = replace(trace, header={**trace.header, "torch": stack.torch})  # its allocator serves the requests
+    if _has_own_allocator(seen, stack):
         peaks = trace.header["peaks"]
         allocated, reserved, full = peaks["allocated"], peaks["reserved"], seen.out_of_memory or None
     else:
         played = simulate(trace, _settings(seen, stack), Card(job.total_bytes) if limited else Card())
-        trace, allocated, reserved, full = played.replayed(), played.allocated, played.reserved, None
+        trace, allocated, reserved, full = played.replayed(), played.allocated, played.reserved, seen.out_of_memory or None
         if (end := played.out_of_memory) is not None:
             full = f"CUDA out of memory. Tried to allocate {torch_size(end.size_bytes)} in {end.place}."
     return OnCard(seen, stack, trace, allocated, reserved, None, None, context, cuda_major, full, {})
+
+
+def _has_own_allocator(seen: Observation, stack: Stack) -> bool:
+    """Return whether the allocator of the stack's torch, or one like it, answered the requests."""
+    return seen.is_answered and AllocatorRules.of(stack.torch).serves_like(AllocatorRules.of(seen.torch))
 
 
 def _settings(seen: Observation, stack: Stack) -> Settings:

@@ -49,6 +49,7 @@ _AVOIDS_IN_3D: Final = (2, 9)  # spec: `use_cudnn` in ATen/native/Convolution.cp
 _AVOIDED_IN_3D: Final = ((9, 8), (9, 15))  # spec: the same: the first cuDNN, and the first after
 _CASTS_ANEW: Final = (2, 11)  # spec: `cached_cast` in libtorch_cpu.so asks for inference mode in 2.11.0, and not in 2.10.0
 _AVOIDS_ON_SM_120: Final = (2, 14)  # spec: pytorch#190112; measured: in libtorch_cuda.so of 2.14.1 and 2.15.0, not of 2.11.0
+_PREFERS_CUDNN: Final = (2, 10), (9, 15, 1)  # spec: `check_prefer_cudnn_attention` in sdp_utils.cpp of 2.10; pytorch#169849
 _WIDENS_ATTENTION: Final = (2, 5)  # spec: pytorch#128922, merged after 2.4 was cut; a switch since 2.6, pytorch#135964
 _OLDEST_CUDA, _NEWEST_CUDA = 9, 19  # arbitrary: torch was built for 11 to 13; 128 is a typing error for 12.8
 _KNOWN: Final = ("torch", "cudnn", "cuda", "transformers")
@@ -96,6 +97,12 @@ class Stack:
     def keeps_casts_in_inference_mode(self) -> bool:
         """The habit of torch before 2.11 to keep autocast's casts of weights in inference mode too, until autocast ends."""
         return _numbers(self.torch)[:2] < _CASTS_ANEW
+
+    @property
+    def prefers_cudnn_attention(self) -> bool:
+        """The choice of torch since 2.10, with cuDNN since 9.15.1, to take cuDNN's attention first on sm_90 and sm_100."""
+        torch, cudnn = _PREFERS_CUDNN
+        return _numbers(self.torch)[:2] >= torch and _numbers(self.cudnn) >= cudnn
 
     @property
     def keeps_attention_narrow(self) -> bool:

@@ -1,4 +1,4 @@
-"""Habits of older torch: casts of weights kept in inference mode before 2.11, attention in 16 bits before 2.5."""
+"""Habits of older torch: kept casts, attention in 16 bits, and the choice among kernels of attention and of cuDNN."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from vramcast.hardware.stack import parse
+from vramcast.tracer.nullgpu.cudnn.libraries import installed_stack
 
 Probe = Callable[..., Any]
 WEIGHTS_BYTES = 4 * 1024 * 1024 * 2  # of four layers, in 16 bits
@@ -63,3 +64,36 @@ def test_torch_before_2_5_computes_attention_in_16_bits(probe: Probe, stack: str
     said, _ = probe(ATTENTION, stack=parse(stack))
     assert 2 * width * SCORES_BYTES <= said["half"] < 3 * width * SCORES_BYTES
     assert 8 * SCORES_BYTES <= said["single"] < 12 * SCORES_BYTES
+
+
+CHOSEN = """
+from torch.utils._python_dispatch import TorchDispatchMode
+chosen = []
+
+class Seen(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if "attention" in str(func):
+            chosen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+x = torch.empty(1, 4, 1024, 64, device="cuda", dtype=torch.bfloat16)
+with Seen():
+    torch.nn.functional.scaled_dot_product_attention(x, x, x)
+note(chosen=chosen)
+"""
+FLASH, CUDNN = (f"aten._scaled_dot_product_{name}_attention.default" for name in ("flash", "cudnn"))
+PREFERS = installed_stack().prefers_cudnn_attention  # an older torch cannot be asked to
+
+
+@pytest.mark.parametrize(
+    ("card", "stack", "first"),
+    [
+        ("h100", "torch==2.10.0", FLASH),
+        ("h100", "torch==2.10.0,cudnn==9.15.1", CUDNN if PREFERS else FLASH),
+        ("h100", "torch==2.11.0", CUDNN if PREFERS else FLASH),
+        ("a100-40gb", "torch==2.11.0", FLASH),
+    ],
+)
+def test_torch_prefers_cudnn_attention_by_stack(probe: Probe, card: str, stack: str, first: str) -> None:
+    said, _ = probe(CHOSEN, device=card, stack=parse(stack))
+    assert said["chosen"] == [first]

@@ -28,7 +28,7 @@ from vramcast.tracer.format.trace import Action, Category, Trace
 from vramcast.tracer.nullgpu.cudnn import libraries as cudnn_libraries
 from vramcast.tracer.nullgpu.cudnn.backend import EngineConfig, PlanSize
 from vramcast.tracer.nullgpu.cudnn.client import OracleError, PlanDoesNotBuild
-from vramcast.tracer.nullgpu.cudnn.libraries import choose
+from vramcast.tracer.nullgpu.cudnn.libraries import choose, installed_stack
 from vramcast.tracer.portable_tracers import FAKE
 from vramcast.tracer.protocol.job_result import Result
 from vramcast.tracer.rules.convolution_workspaces import Convolution, ConvolutionWorkspaces, CudnnSettings, Workspace
@@ -130,6 +130,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "plain half": ("plain", IMAGES, {"precision": "fp16"}),
     "plain channels_last autocast": ("plain", IMAGES, {"channels_last": True, "precision": "amp-bf16", "device": "h100"}),
     "plain sm_120": ("plain", IMAGES, {"device": "rtx5090"}),
+    "plain sm_120, engines that torch 2.14 avoids": ("plain", IMAGES, {"device": "rtx5090", "stack": "torch==2.11.0,cudnn=="}),
     "dilated": ("dilated", "8x16x28x28", {}),
     "grouped": ("grouped", IMAGES, {"device": "t4"}),
     "grouped channels_last": ("grouped", IMAGES, {"channels_last": True, "precision": "bf16"}),
@@ -152,12 +153,15 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_convolution_matches_null_gpu(name: str, trace: Callable[..., Any], models: Path) -> None:
     factory, batch, options = CASES[name]
+    options = dict(options)
+    if stack := options.pop("stack", None):
+        options["stack"] = parse(stack + (installed_stack().cudnn or ""))
     target, specification = f"{models}:{factory}", TensorSpec.parse(batch)
     there = trace(target=target, batch=specification, steps=2, limited=False, **options).trace
     asked = questions()
     card = device(options.get("device", A100.key))
-    training = Training(steps=2, **{name: value for name, value in options.items() if name != "device"})
-    job = Job(card, target, batch=specification, training=training, search_path=tuple(sys.path))
+    training = Training(steps=2, **{name: value for name, value in options.items() if name not in ("device", "stack")})
+    job = Job(card, target, batch=specification, training=training, search_path=tuple(sys.path), stack=options.get("stack"))
     here = FAKE.trace(job, timeout_s=120)
     assert here.trace is not None
     sizes, theirs = history(here.trace), history(there)
