@@ -1,12 +1,14 @@
 """Peaks that projects published for their own training scripts, compared with `vramcast run` of the same scripts.
 
     python -m benchmarks.accuracy.published_peaks --nanovlm NANOVLM.git --packages build/transformers-4.51
-    python -m benchmarks.accuracy.published_peaks --fsdp-qlora FSDP_QLORA.git --packages FOLDER  # transformers 4.40, ...
+    python -m benchmarks.accuracy.published_peaks --fsdp-qlora FSDP_QLORA.git --packages FOLDER
     python -m benchmarks.accuracy.published_peaks --ms-swift --packages FOLDER
 
 The scripts come from git directories, at the commit that published the numbers, and run unchanged. Offline replacements for the
 hub's files are a tokenizer of the same vocabulary, weights of the same shapes, and pictures of one colour. Nothing of the
 projects is in this repository. ms-swift's table has no script; its rows of Yi 6B are rebuilt from the settings that it names.
+For fsdp_qlora, FOLDER has transformers 4.40.2, tokenizers 0.19.1, huggingface_hub 0.23.4, peft 0.10.0, accelerate 0.30.1,
+datasets 2.19.2 and fastcore 1.5.54.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import tempfile
 import venv
@@ -125,8 +126,10 @@ def cell(version: str, feature: str) -> str:
             check=False,
         )
     last = ((run.stderr if run.returncode else run.stdout) or run.stdout).strip().splitlines()[-1:]
-    if "--json" not in words:
-        return "works" if not run.returncode else f"differs: {''.join(last)[:300]}"
+    if found := re.search(r"serves differently: (.*)", run.stdout):
+        return "equal" if found[1] == "none" else f"differ: {found[1]}"
+    if "--json" not in words and not run.returncode:
+        return "works"
     if not run.stdout.startswith("{") or "peaks" not in (said := json.loads(run.stdout)):
         return f"refused: {''.join(last)[:300]}"
     one = said["ranks"][0] if said.get("ranks") else said

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from vramcast.core.units import gib
 from vramcast.estimates.phases import course_of
 from vramcast.estimates.run_on_card import OnCard
-from vramcast.hardware.stack import same_minor
+from vramcast.hardware.stack import release_of, same_minor
 from vramcast.jobs import other_packages
 from vramcast.jobs.job import Job
 from vramcast.jobs.targets import is_denoiser
@@ -68,6 +69,12 @@ def remarks(job: Job, on_card: OnCard) -> Iterator[str]:
     yield from seen.notes
 
 
+_FREES_WORKSPACES: Final = (2, 15)  # measured: benchmarks.surveys.versions; two of 32 MiB on Hopper, less elsewhere
+# measured: xMem's runs (torch 2.6), traced under 2.11.0 and 2.14.1 (benchmarks.surveys.moved, 2026-11): nine of
+# ten, and the farthest; with cuDNN 222 runs, without 123
+_BETWEEN_RELEASES: Final = {True: ("with cuDNN", "2.6 % (at most 6.1 %)"), False: ("without cuDNN", "0.1 %")}
+
+
 def _of_course(job: Job, on_card: OnCard) -> Iterator[str]:
     course, steps = course_of(on_card.trace), on_card.seen.steps
     if course.ended:
@@ -89,10 +96,12 @@ def _of_course(job: Job, on_card: OnCard) -> Iterator[str]:
 def _of_stack(job: Job, on_card: OnCard, *, is_another: bool) -> Iterator[str]:
     stack, torch = on_card.stack, on_card.seen.torch
     if stack.torch is not None and not same_minor(stack.torch, torch):
-        # measured: docs/accuracy.md, 2026-11
+        frees = {(release_of(one) or _FREES_WORKSPACES) >= _FREES_WORKSPACES for one in (stack.torch, torch)}
+        like_it, far = _BETWEEN_RELEASES["cudnn" in on_card.seen.libraries]
         yield (
-            f"the job was traced with the installed torch {torch}, but its stack has {stack.torch}: versions differ by up to "
-            "7 % on the same job"
+            f"the job was traced with the installed torch {torch}, but its stack has {stack.torch}: for jobs like it "
+            f"{like_it}, releases differ by up to {far}"
+            + (", and by 64 MiB of workspaces since 2.15" if len(frees) == 2 else "")
         )
     yield from other_packages.remarks(job.stack)
     if "cudnn" in on_card.seen.libraries:

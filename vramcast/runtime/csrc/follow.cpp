@@ -331,17 +331,20 @@ class Follower final : public Native {
     if (given.may_be_peak) note(device);
     return given.place;
   }
-  // The native allocator is about to take new memory. Beyond what the plan needs, the arena gives back as much.
+  // The native allocator is about to take new memory. Beyond what the plan needs, the arena gives back as much; if it has no
+  // free pages, and the job would take more than ever, the native allocator gives back its idle segments.
   void make_room(size_t bytes, int64_t planned) {
-    const int64_t native = native_->getDeviceStats(device_).reserved_bytes[0].current + segment(bytes);
     if (pools_ > 0) return;  // the device cannot be waited for
-    int64_t too_much = 0;
-    {
+    const auto native = [&] { return native_->getDeviceStats(device_).reserved_bytes[0].current + segment(bytes); };
+    const auto taken = [&](int64_t natively) {
       std::lock_guard<std::mutex> guard(lock_);
-      if (!has_steps_) outside_ = native;
-      too_much = native - outside_ + pages_.held() - arena_.height() / 100 * (100 + kSparePercent);
-    }
-    give_back(too_much, planned, rounded(bytes));
+      if (!has_steps_) outside_ = natively;
+      return natively - outside_ + pages_.held();
+    };
+    const int64_t now = taken(native()), too_much = now - arena_.height() / 100 * (100 + kSparePercent);
+    if (too_much <= 0 || give_back(too_much, planned, rounded(bytes)) || now <= most_) return;
+    native_->emptyCache();
+    most_ = std::max(most_, taken(native()));
   }
   // Gives back at least so many bytes, as far as there are free pages: those of a planned place first, which others have taken.
   bool give_back(int64_t bytes, int64_t planned, int64_t size) {
@@ -433,6 +436,7 @@ class Follower final : public Native {
   vramcast::Meter meter_;
   int64_t planned_ = 0, holes_ = 0, strays_ = 0, lost_ = 0;
   int64_t outside_ = 0;     // native memory from before the first step
+  int64_t most_ = 0;        // memory taken since, after its idle segments were given back
   bool has_steps_ = false;  // something was served that a step frees
   std::once_flag begun_;
   std::atomic<bool> is_over_{false};

@@ -9,6 +9,8 @@
 
 namespace vramcast {
 using Stats = c10::CachingDeviceAllocator::DeviceStats;
+using Stat = decltype(Stats::segment)::value_type;
+constexpr size_t kAggregate = 0, kLargePool = 2;  // spec: StatType; its namespace has another name since torch 2.8
 
 class Meter {
  public:
@@ -58,12 +60,11 @@ class Meter {
   static constexpr int kKinds = 7, kPools = 2, kStats = kKinds * kPools;
 
   // The same of all blocks, and of those in large segments: the arena is one.
-  static c10::CachingAllocator::Stat& of(Stats& stats, int k) {
+  static Stat& of(Stats& stats, int k) {
     auto* const kind =
         std::array{&stats.allocation,   &stats.active,         &stats.segment,        &stats.allocated_bytes,
                    &stats.active_bytes, &stats.reserved_bytes, &stats.requested_bytes}[k % kKinds];
-    return (*kind)[static_cast<size_t>(k < kKinds ? c10::CachingAllocator::StatType::AGGREGATE
-                                                  : c10::CachingAllocator::StatType::LARGE_POOL)];
+    return (*kind)[k < kKinds ? kAggregate : kLargePool];
   }
   void add(const std::array<int64_t, kKinds>& change) {
     for (int k = 0; k < kKinds; ++k) {
