@@ -84,8 +84,7 @@ class CachingAllocator:
         self.pending: list[Block] = []  # freed, but possibly still in use by another stream
         self._active: set[Block] = set()
         self._segments_bytes = 0
-        fraction = self.settings.memory_fraction
-        self._allowed_bytes = int(fraction * self.card.total_bytes) if fraction < 1 else None
+        self._allowed_bytes = rules.allowed_bytes(self.settings.memory_fraction, self.card.total_bytes)
 
     # ---------------------------------------------------------------------------------------- requests
     def malloc(self, requested_bytes: int, stream: int = 0) -> Block:

@@ -95,11 +95,12 @@ def play(
     size = np.ascontiguousarray(requests.size_bytes, np.int64)
     stream = np.ascontiguousarray(requests.stream, np.int32)
     block = np.ascontiguousarray(requests.block, np.int64)
+    allowed = requests.rules.allowed_bytes(settings.memory_fraction, card.total_bytes)
     config = _Config(
         max_split=2**63 - 1 if settings.max_split_bytes == NO_LIMIT else settings.max_split_bytes,
         max_non_split_rounding=settings.oversize_bytes,
         large_segment=settings.large_segment_bytes,
-        allowed=int(settings.memory_fraction * card.total_bytes) if settings.memory_fraction < 1 else -1,
+        allowed=-1 if allowed is None else allowed,
         total=card.total_bytes,
         capacity=card.capacity_bytes,
         context=card.context_bytes,

@@ -42,6 +42,7 @@ _SINCE: Final[dict[str, tuple[int, int]]] = {
 }  # throw_on_cudamalloc_oom (2.13) and expandable_segments_reserve (2.15) change allocations, and are not simulated
 _OLDEST_FIRST: Final = (2, 14)  # measured: random requests on the null GPU under 2.11.0 and 2.14.1 (test_against_torch.py)
 _SNAPSHOTS_SINCE_2_14: Final = "max_cached_size"  # measured: a setting in snapshots of 2.14.1 and 2.15.0, and not of 2.11.0
+_ROUNDS_FRACTION: Final = (2, 14)  # measured: null GPU; 2.14.1 and 2.15.0 round the share of the card to the nearest byte
 _LIMITED_BY_RANGE: Final = (2, 15)  # measured: likewise, under 2.15.0
 _SPLIT_AT_LARGE: Final = (2, 10)  # measured: "must be > 20" under 2.6 and 2.9, 20 is accepted by 2.10 and later
 
@@ -95,6 +96,12 @@ class AllocatorRules:
     def refuses_beyond_range(self) -> bool:
         """Return whether a request larger than an expandable segment's addresses fails before these are reserved."""
         return self.release >= _LIMITED_BY_RANGE
+
+    def allowed_bytes(self, fraction: float, total_bytes: int) -> int | None:
+        """Return how many bytes all segments may take of a card, by the memory fraction; None: no limit but the card's own."""
+        if fraction >= 1:
+            return None
+        return int(fraction * total_bytes + (0.5 if self.release >= _ROUNDS_FRACTION else 0))
 
     def serves_like(self, other: AllocatorRules) -> bool:
         """Return whether the allocators of both releases give the same requests the same places."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec, Training
 from vramcast.simulator.engine import play
 from vramcast.simulator.requests import Kind, Requests
-from vramcast.simulator.rules import AllocatorRules
 from vramcast.tracer.format.trace import Action, Trace
 
 Need = Callable[[str], Any]
@@ -47,17 +45,11 @@ def _jobs(folder: Path, need: Need) -> dict[str, Job]:
     }
 
 
-# Since torch 2.14 the job fails by garbage collection exactly at its threshold, and the simulator serves it; cause unknown.
-KNOWN_FAULT = ("vgg11, adam", "1 byte less")
-
-
 @pytest.mark.release
 @pytest.mark.usefixtures("needs_null_gpu")
 def test_simulates_four_jobs_to_the_byte(tmp_path: Path, need: Need) -> None:
     rows = [row for name, job in _jobs(tmp_path, need).items() for row in simulator_jobs.compare(name, job)]
     assert len(rows) == 4 * 6 * 3
-    if AllocatorRules.of(importlib.metadata.version("torch")).oldest_first:
-        rows = [row for row in rows if (row.job, row.card) != KNOWN_FAULT or "garbage_collection" not in row.settings]
     assert simulator_jobs.differences(rows) == []
     assert [row for row in rows if not row.own_is_equal] == []
     # Autocast frees its copies of the weights in the order of a hash table, which differs between runs.

@@ -206,6 +206,17 @@ def served_as_by_torch(
         assert of_compiled(outcome, span) == our.addresses
 
 
+@pytest.mark.usefixtures("needs_null_gpu")
+@pytest.mark.parametrize("whole_mib", [240, 254, 226])  # 0.95 of the card is 0.5, 0.45, 0.55 bytes short of it
+def test_memory_fraction_is_rounded_as_by_torch(whole_mib: int) -> None:
+    rules, total_bytes = AllocatorRules.of(importlib.metadata.version("torch")), int(whole_mib * MIB / 0.95)
+    card, text = device("a100-40gb").with_memory(total_bytes), "per_process_memory_fraction:0.95"
+    [found] = allocator_driver.play([[("malloc", 0, whole_mib * MIB, 0)]], card, text)
+    allowed_bytes = rules.allowed_bytes(0.95, total_bytes)
+    assert allowed_bytes is not None
+    assert (found.addresses == [None]) == (allowed_bytes < whole_mib * MIB)
+
+
 def test_random_requests_cover_all_cases() -> None:
     """The comparison above would prove little if memory never ran out, or no segment was ever released."""
     seen: Counter[str] = Counter()
