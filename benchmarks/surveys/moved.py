@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
+from benchmarks.accuracy.figures import summarize
 from benchmarks.tables import table
 from vramcast.learner import examples
 from vramcast.learner.examples import Example
@@ -60,12 +59,13 @@ def _percent(value: float | None) -> str:
 
 
 def _row(kind: str, moved: Sequence[Moved]) -> list[object]:
-    by = np.abs([one.by for one in moved])
-    errors = [[abs(e) for one in side if (e := _error(one)) is not None]
-              for side in ([one.before for one in moved], [one.after for one in moved])]  # fmt: skip
-    medians = [_percent(float(np.median(one)) if one else None) for one in errors]
-    quantiles = [_percent(float(np.quantile(by, level))) for level in (0.5, 0.9, 1)]
-    return [kind, len(moved), f"{100 * float(np.mean(by == 0)):.0f} %", *quantiles, *medians]
+    by = summarize((one.after.reserved, one.before.reserved) for one in moved)
+    unchanged = sum(one.by == 0 for one in moved) / len(moved)
+    errors = [
+        summarize((one.reserved, one.measured_reserved) for one in side if one.measured_reserved and not one.censored)
+        for side in ([one.before for one in moved], [one.after for one in moved])
+    ]
+    return [kind, len(moved), f"{100 * unchanged:.0f} %", *by.cells()[1:4], *(one.cells()[1] for one in errors)]
 
 
 def main() -> None:

@@ -139,6 +139,20 @@ def test_torch_avoids_engines_on_sm_120_since_2_14() -> None:
     assert not parse("torch==2.11.0").avoids_engines_on_sm_120
 
 
+@pytest.mark.parametrize(
+    ("stack", "prefers"),
+    [
+        (Stack(), True),
+        (parse("torch==2.9.1,cudnn==9.19.0"), False),
+        (parse("torch==2.10.0"), False),
+        (parse("torch==2.10.0,cudnn==9.15.1"), True),
+        (parse("torch==2.11.0"), True),
+    ],
+)
+def test_torch_prefers_cudnn_attention_since_cudnn_9_15_1(stack: Stack, *, prefers: bool) -> None:
+    assert stack.prefers_cudnn_attention is prefers
+
+
 def test_torch_before_2_11_keeps_casts_in_inference_mode() -> None:
     assert parse("torch==2.10.0").keeps_casts_in_inference_mode
     assert not parse("torch==2.11.0").keeps_casts_in_inference_mode

@@ -283,9 +283,10 @@ class NullGpuTracer:
         """Return the environment variables of the null cuDNN's oracle and card, and of the kernels that the stack prefers."""
         record = json.dumps(device.cudnn_record(), separators=(",", ":"))
         found = {"NULLGPU_CUDNN_SOCKET": str(oracle.socket_path) if oracle else "", "NULLGPU_CUDNN_DEVICE": record}
-        if not completed(stack).avoids_engines_on_sm_120:
+        stack = completed(stack)
+        if not stack.avoids_engines_on_sm_120:
             found["NULLGPU_TAKES_ALL_ENGINES"] = "1"
-        if not completed(stack).prefers_cudnn_attention:
+        if not stack.prefers_cudnn_attention:
             found["TORCH_CUDNN_SDPA_DEPRIORITIZED"] = "1"
         return found
 

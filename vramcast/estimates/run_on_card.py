@@ -169,7 +169,7 @@ def _answered(job: Job, seen: Observation, cuda_major: int, *, limited: bool) ->
         peaks = trace.header["peaks"]
         allocated, reserved, full = peaks["allocated"], peaks["reserved"], seen.out_of_memory or None
     else:
-        played = simulate(trace, _settings(seen, stack), Card(job.total_bytes) if limited else Card())
+        played = simulate(trace, _settings(seen, stack, trace), Card(job.total_bytes) if limited else Card())
         trace, allocated, reserved, full = played.replayed(), played.allocated, played.reserved, seen.out_of_memory or None
         if (end := played.out_of_memory) is not None:
             full = f"CUDA out of memory. Tried to allocate {torch_size(end.size_bytes)} in {end.place}."
@@ -181,8 +181,10 @@ def _has_own_allocator(seen: Observation, stack: Stack) -> bool:
     return seen.is_answered and AllocatorRules.of(stack.torch).serves_like(AllocatorRules.of(seen.torch))
 
 
-def _settings(seen: Observation, stack: Stack) -> Settings:
-    """Return the allocator's settings of an observation without an allocator, by the rules of the job's torch."""
+def _settings(seen: Observation, stack: Stack, trace: Trace) -> Settings:
+    """Return the allocator's settings: those recorded, or without an allocator the job's, by the rules of its torch."""
+    if seen.is_answered:
+        return recorded_settings(trace)
     return Settings.parse(seen.alloc_conf.value, AllocatorRules.of(stack.torch))
 
 
@@ -192,7 +194,7 @@ def settings_of(found: OnCard) -> Settings:
     Raises:
         UsageError: The settings are unknown, for example those of a newer torch.
     """
-    return recorded_settings(found.trace) if found.seen.is_answered else _settings(found.seen, found.stack)
+    return _settings(found.seen, found.stack, found.trace)
 
 
 def _smallest(found: OnCard) -> int | None:

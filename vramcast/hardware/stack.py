@@ -100,9 +100,12 @@ class Stack:
 
     @property
     def prefers_cudnn_attention(self) -> bool:
-        """The choice of torch since 2.10, with cuDNN since 9.15.1, to take cuDNN's attention first on sm_90 and sm_100."""
+        """The choice of torch since 2.10, with cuDNN since 9.15.1, to take cuDNN's attention first on sm_90 and sm_100.
+
+        Unknown versions, as beside a CPU-only torch, count as new ones.
+        """
         torch, cudnn = _PREFERS_CUDNN
-        return _numbers(self.torch)[:2] >= torch and _numbers(self.cudnn) >= cudnn
+        return (_numbers(self.torch)[:2] or torch) >= torch and (_numbers(self.cudnn) or cudnn) >= cudnn
 
     @property
     def keeps_attention_narrow(self) -> bool:
