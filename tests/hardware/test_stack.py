@@ -153,6 +153,15 @@ def test_torch_prefers_cudnn_attention_since_cudnn_9_15_1(stack: Stack, *, prefe
     assert stack.prefers_cudnn_attention is prefers
 
 
+def test_an_unknown_torch_counts_as_the_reference() -> None:
+    unknown = Stack()
+    assert unknown.prefers_cudnn_attention
+    assert unknown.avoids_engines_on_sm_120
+    assert not unknown.keeps_casts_in_inference_mode
+    assert not unknown.keeps_attention_narrow
+    assert not unknown.avoids_cudnn_in_3d
+
+
 def test_torch_before_2_11_keeps_casts_in_inference_mode() -> None:
     assert parse("torch==2.10.0").keeps_casts_in_inference_mode
     assert not parse("torch==2.11.0").keeps_casts_in_inference_mode

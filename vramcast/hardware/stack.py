@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from vramcast.core.errors import UsageError
+from vramcast.core.releases import REFERENCE
 
 INSTALLED: Final = "installed"
 WHEEL: Final = "torch's wheel metadata"
@@ -82,35 +83,37 @@ class Stack:
         return int(self.cuda.partition(".")[0]) if self.cuda is not None else None
 
     @property
+    def _series(self) -> tuple[int, ...]:
+        """Torch's major and minor version; an unknown one, as beside a CPU-only torch, counts as the reference."""
+        return _numbers(self.torch or REFERENCE)[:2]
+
+    @property
     def avoids_cudnn_in_3d(self) -> bool:
         """The choice of torch 2.9 to compute 16-bit 3-D convolutions itself, in columns that take several times the memory."""
-        torch = _numbers(self.torch)
         first, after = _AVOIDED_IN_3D
-        return torch[:2] == _AVOIDS_IN_3D and (torch[2:] == (0,) or first <= _numbers(self.cudnn) < after)
+        of_cudnn = _numbers(self.torch)[2:] == (0,) or first <= _numbers(self.cudnn) < after
+        return self._series == _AVOIDS_IN_3D and of_cudnn
 
     @property
     def avoids_engines_on_sm_120(self) -> bool:
         """The choice of torch since 2.14 to pass over those of cuDNN's engines that call cuBLASLt, on sm_120."""
-        return _numbers(self.torch)[:2] >= _AVOIDS_ON_SM_120
+        return self._series >= _AVOIDS_ON_SM_120
 
     @property
     def keeps_casts_in_inference_mode(self) -> bool:
         """The habit of torch before 2.11 to keep autocast's casts of weights in inference mode too, until autocast ends."""
-        return _numbers(self.torch)[:2] < _CASTS_ANEW
+        return self._series < _CASTS_ANEW
 
     @property
     def prefers_cudnn_attention(self) -> bool:
-        """The choice of torch since 2.10, with cuDNN since 9.15.1, to take cuDNN's attention first on sm_90 and sm_100.
-
-        Unknown versions, as beside a CPU-only torch, count as new ones.
-        """
+        """The choice of torch since 2.10, with cuDNN since 9.15.1, to take cuDNN's attention first on sm_90 and sm_100."""
         torch, cudnn = _PREFERS_CUDNN
-        return (_numbers(self.torch)[:2] or torch) >= torch and (_numbers(self.cudnn) or cudnn) >= cudnn
+        return self._series >= torch and (_numbers(self.cudnn) or cudnn) >= cudnn
 
     @property
     def keeps_attention_narrow(self) -> bool:
         """The habit of torch before 2.5 to compute attention without a fused kernel in 16 bits, where later ones take 32."""
-        return _numbers(self.torch)[:2] < _WIDENS_ATTENTION
+        return self._series < _WIDENS_ATTENTION
 
     def over(self, installed: Stack) -> Stack:
         """Return this stack completed from this machine, with a corresponding `source`."""
