@@ -23,7 +23,7 @@ from vramcast.datasets.run import Run
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedRow:
     """A row that could not be read: its place (`FILE:LINE`), the reason, its beginning, and the reason without its values."""
 
     where: str
@@ -33,11 +33,11 @@ class Rejected:
 
 
 @dataclass(slots=True)
-class Reading:
+class JournalContent:
     """The content of a file: runs, rejected rows, and remarks that a reader of the numbers needs."""
 
     runs: list[Run] = field(default_factory=list)
-    rejected: list[Rejected] = field(default_factory=list)
+    rejected: list[RejectedRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -46,7 +46,7 @@ _REASON_CHARACTERS = 200  # arbitrary
 _PLACES = 3  # arbitrary: rows of each reason that are named
 
 
-def rejected_places(rejected: Iterable[Rejected]) -> dict[str, list[str]]:
+def rejected_places(rejected: Iterable[RejectedRow]) -> dict[str, list[str]]:
     """Return the places of rejected rows by kind of reason, the most frequent first."""
     places: dict[str, list[str]] = {}
     for one in rejected:
@@ -54,12 +54,12 @@ def rejected_places(rejected: Iterable[Rejected]) -> dict[str, list[str]]:
     return dict(sorted(places.items(), key=lambda item: -len(item[1])))
 
 
-def counted_reasons(rejected: Iterable[Rejected]) -> Counter[str]:
+def counted_reasons(rejected: Iterable[RejectedRow]) -> Counter[str]:
     """Return the number of rejected rows by kind of reason."""
     return Counter({kind: len(places) for kind, places in rejected_places(rejected).items()})
 
 
-def shown_reasons(rejected: Iterable[Rejected]) -> dict[str, str]:
+def shown_reasons(rejected: Iterable[RejectedRow]) -> dict[str, str]:
     """Return the first places of each kind of reason: `jobs.csv:4, 9, 12, ...`."""
     return {kind: _first(places) for kind, places in rejected_places(rejected).items()}
 
@@ -158,29 +158,29 @@ def read_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, Any]]:
 def _parsed(raw: bytes, where: str) -> Any:
     shown = raw[:_SHOWN_CHARACTERS].decode(errors="replace").strip()
     if not raw.endswith(b"\n"):
-        return Rejected(where, "torn: the writer was stopped in this line", shown)
+        return RejectedRow(where, "torn: the writer was stopped in this line", shown)
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
-        return Rejected(where, "not JSON: torn, or not from this file", shown)
+        return RejectedRow(where, "not JSON: torn, or not from this file", shown)
 
 
-def read_runs(path: str | os.PathLike[str]) -> Reading:
+def read_runs(path: str | os.PathLike[str]) -> JournalContent:
     """Return the runs of a journal; damaged lines are rejected, and of equal ids the last line counts.
 
     Raises:
         DatasetError: The file cannot be read at all.
     """
     found: dict[str, Run] = {}
-    reading = Reading()
+    reading = JournalContent()
     for where, values in read_lines(path):
-        if isinstance(values, Rejected):
+        if isinstance(values, RejectedRow):
             reading.rejected.append(values)
             continue
         try:
             run = Run.from_dict(values)
         except DatasetError as error:
-            reading.rejected.append(Rejected(where, str(error), encodable(str(values)[:_SHOWN_CHARACTERS])))
+            reading.rejected.append(RejectedRow(where, str(error), encodable(str(values)[:_SHOWN_CHARACTERS])))
         else:
             found[run.id] = run
     reading.runs = list(found.values())

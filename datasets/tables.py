@@ -19,7 +19,7 @@ from vramcast.core.errors import DatasetError
 from vramcast.core.extras import needed
 from vramcast.core.files import atomic_write
 from vramcast.core.plain import to_plain
-from vramcast.datasets.journal import Reading, Rejected
+from vramcast.datasets.journal import JournalContent, RejectedRow
 from vramcast.datasets.run import SCHEMA, Run
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _cells(run: Run) -> Iterator[tuple[str, Any]]:
             yield f"{group}.{name}", value
 
 
-def read_runs(path: str | os.PathLike[str]) -> Reading:
+def read_runs(path: str | os.PathLike[str]) -> JournalContent:
     """Return the runs of a Parquet file; rows that are not runs are rejected with the reason.
 
     Raises:
@@ -115,12 +115,12 @@ def read_runs(path: str | os.PathLike[str]) -> Reading:
     version = (table.schema.metadata or {}).get(_VERSION_KEY, b"")
     if not version.isdigit():
         raise DatasetError(f"'{path}' is a Parquet file, but not of vramcast's runs: see datasets/DATASHEET.md.")
-    reading = Reading()
+    reading = JournalContent()
     for number, row in enumerate(rows):
         try:
             reading.runs.append(Run.from_dict(_run_values(row, int(version))))
         except DatasetError as error:
-            reading.rejected.append(Rejected(f"{path.name}:{number}", str(error), str(row.get("id"))[:200]))
+            reading.rejected.append(RejectedRow(f"{path.name}:{number}", str(error), str(row.get("id"))[:200]))
     return reading
 
 
@@ -143,7 +143,7 @@ def _plain_cell(name: str, cell: Any) -> Any:
     return cell
 
 
-def read_set(path: str | os.PathLike[str]) -> Reading:
+def read_set(path: str | os.PathLike[str]) -> JournalContent:
     """Return the runs of a `.parquet` file, of a `.jsonl` or `.jsonl.gz` journal, or of a folder's `runs.*`.
 
     Raises:

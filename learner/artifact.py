@@ -30,8 +30,8 @@ from vramcast.learner import gains, trees
 from vramcast.learner.conformal import MOST_RESIDUAL, Array, Calibration
 from vramcast.learner.features import NAMES
 from vramcast.learner.forest import Forest
-from vramcast.learner.model import MATMUL, PROCESS_NAMES, Head, Learned, Scope
-from vramcast.learner.residual_tree import ALL_RUNS, Group, Rows, names_of_parts
+from vramcast.learner.model import MATMUL, PROCESS_NAMES, Head, LearnedModel, Scope
+from vramcast.learner.residual_tree import ALL_RUNS, ResidualGroup, Rows, names_of_parts
 from vramcast.learner.stacks import StackContext
 from vramcast.learner.traits import CONVOLUTION
 
@@ -62,7 +62,7 @@ class _Deciding:
     by_class: Mapping[str, Mapping[str, tuple[str, _Residual, _Residual]]]
 
 
-def save(learned: Learned, folder: str | os.PathLike[str], card_text: str = "") -> None:
+def save(learned: LearnedModel, folder: str | os.PathLike[str], card_text: str = "") -> None:
     """Write an artifact; the folder appears complete or stays unchanged.
 
     Args:
@@ -154,7 +154,7 @@ class _File:
     card: dict[str, Any]
 
 
-def _file_of(learned: Learned) -> _File:
+def _file_of(learned: LearnedModel) -> _File:
     heads = {name: _head_of(head) for name, head in learned.heads.items()}
     return _File(FORMAT, SCHEMA, heads, learned.contexts, learned.ranges, learned.n_models, learned.card)
 
@@ -180,7 +180,7 @@ def _head_of(head: Head) -> _Head:
     )
 
 
-def _cut_of(group: Group) -> _Cut | None:
+def _cut_of(group: ResidualGroup) -> _Cut | None:
     if group.yes is None or group.no is None:
         return None
     return _Cut(group.trait, group.value, _cut_of(group.yes), _cut_of(group.no))
@@ -190,7 +190,7 @@ def _rounded(values: Array) -> list[float]:
     return [round(value, _DIGITS) for value in values.tolist()]
 
 
-def load(folder: str | os.PathLike[str]) -> Learned:
+def load(folder: str | os.PathLike[str]) -> LearnedModel:
     """Return the correction in a folder that `save` wrote.
 
     Raises:
@@ -235,7 +235,7 @@ def _read(path: Path) -> bytes:
         raise ArtifactError(f"'{path}' cannot be read ({error.strerror}): give a folder written by vramcast train.") from None
 
 
-def _learned(file: _File, folder: Path) -> Learned:
+def _learned(file: _File, folder: Path) -> LearnedModel:
     if not {"reserved"} <= set(file.heads) <= {"reserved", "process"}:
         raise ValueError(f"heads are {sorted(file.heads)}")
     heads = {name: _head(one, folder / f"{name}.json") for name, one in file.heads.items()}
@@ -244,7 +244,7 @@ def _learned(file: _File, folder: Path) -> Learned:
     if wrong := [name for name, (low, high) in ranges.items() if low > high]:
         raise ValueError(f"the lower end of the range of {wrong[0]} exceeds its upper end")
     _check_card(file.card)
-    return Learned(heads["reserved"], heads.get("process"), file.contexts, ranges, file.n_models, file.card)
+    return LearnedModel(heads["reserved"], heads.get("process"), file.contexts, ranges, file.n_models, file.card)
 
 
 def _check_card(card: Mapping[str, Any]) -> None:
@@ -294,18 +294,18 @@ def _calibration(head: _Head) -> Calibration:
     return Calibration(head.levels, np.stack(columns, axis=1), models, groups, np.stack(reached, axis=1))
 
 
-def _group(cut: _Cut | None, name: str, of_run: Rows, models: Rows, leaves: Iterator[int], depth: int) -> Group:
-    """Return a group with its parts; leaves are numbered in the order of `Group.leaves`."""
+def _group(cut: _Cut | None, name: str, of_run: Rows, models: Rows, leaves: Iterator[int], depth: int) -> ResidualGroup:
+    """Return a group with its parts; leaves are numbered in the order of `ResidualGroup.leaves`."""
     if cut is None:
         rows = np.flatnonzero(of_run == next(leaves))
-        return Group(name, rows, len(np.unique(models[rows])))
+        return ResidualGroup(name, rows, len(np.unique(models[rows])))
     if depth == _MOST_DEPTH:
         raise ValueError(f"groups are nested more than {_MOST_DEPTH} levels deep")
     of_yes, of_no = names_of_parts(name, cut.trait, cut.value)
     yes = _group(cut.yes, of_yes, of_run, models, leaves, depth + 1)
     no = _group(cut.no, of_no, of_run, models, leaves, depth + 1)
     rows = np.sort(np.concatenate([yes.rows, no.rows]))
-    return Group(name, rows, len(np.unique(models[rows])), cut.trait, cut.value, yes, no)
+    return ResidualGroup(name, rows, len(np.unique(models[rows])), cut.trait, cut.value, yes, no)
 
 
 def _learner(parameters: Mapping[str, Any], model: Path, n_features: int, levels: tuple[float, ...]) -> Forest:

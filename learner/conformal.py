@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from vramcast.core.brief import brief
 from vramcast.core.errors import UsageError
-from vramcast.learner.residual_tree import ALL_RUNS, Group, Rows, grown, in_words, model_weights
+from vramcast.learner.residual_tree import ALL_RUNS, ResidualGroup, Rows, grown, in_words, model_weights
 from vramcast.learner.traits import Traits
 
 LEVELS: Final = (0.1, 0.5, 0.75, 0.9, 0.95, 0.99)  # arbitrary: dense where bounds are needed; 0.1 places censored rows
@@ -173,7 +173,7 @@ class Calibration:
     levels: tuple[float, ...]
     scores: Array
     models: Rows
-    groups: Group
+    groups: ResidualGroup
     reached: Array
     _known: dict[tuple[int, str], Distribution] = field(default_factory=dict, repr=False, compare=False)
     _scores: dict[tuple[bool, int, str], Scores] = field(default_factory=dict, repr=False, compare=False)
@@ -183,7 +183,7 @@ class Calibration:
     def empty(cls, levels: Sequence[float] = (0.5,)) -> Calibration:
         """Return the calibration of no runs: every correction is 0, without a guarantee."""
         none, rows = np.zeros((0, len(levels))), np.zeros(0, np.int64)
-        return cls(tuple(levels), none, rows, Group(ALL_RUNS, rows, 0), none)
+        return cls(tuple(levels), none, rows, ResidualGroup(ALL_RUNS, rows, 0), none)
 
     def promises(self, level: float, traits: Traits) -> bool:
         """Return whether a job's class has enough models for a guarantee at `level`."""
@@ -204,7 +204,7 @@ class Calibration:
                 self._corrections[level, path[-1].name] = self._correction(level, traits, path)
         return [self._corrections[level, path[-1].name] for level in levels]
 
-    def _correction(self, level: float, traits: Traits, path: Sequence[Group]) -> Correction:
+    def _correction(self, level: float, traits: Traits, path: Sequence[ResidualGroup]) -> Correction:
         column = min(bisect.bisect_left(self.levels, level), len(self.levels) - 1)
         predicted, is_promised = self.distribution(column, path), self.promises(level, traits)
         value = predicted.at(level)
@@ -218,14 +218,14 @@ class Calibration:
             value, is_promised = float(self.scores[:, column].max(initial=0.0)), False
         return Correction(column, value, in_words(path[-1].name), path[-1].n_models, is_promised)
 
-    def _own(self, values: Array, column: int, group: Group) -> Scores:
+    def _own(self, values: Array, column: int, group: ResidualGroup) -> Scores:
         """Return the scores, or the levels reached, of a group's runs; one bound asks for many levels."""
         key = (values is self.reached, column, group.name)
         if key not in self._scores:
             self._scores[key] = Scores.of(values[group.rows, column], self.models[group.rows])
         return self._scores[key]
 
-    def distribution(self, column: int, path: Sequence[Group]) -> Distribution:
+    def distribution(self, column: int, path: Sequence[ResidualGroup]) -> Distribution:
         """Return the predicted distribution of the score of a job in these groups."""
         key = (column, path[-1].name)
         if key not in self._known:
@@ -256,7 +256,7 @@ def calibrate(
             continue
         known = np.flatnonzero(~new)
         found = grown(deciding[known], numbers[known], [traits[row] for row in known.tolist()])
-        by_leaf: dict[str, tuple[tuple[Group, ...], list[int]]] = {}
+        by_leaf: dict[str, tuple[tuple[ResidualGroup, ...], list[int]]] = {}
         for row in np.flatnonzero(new).tolist():
             path = found.path(traits[row])
             by_leaf.setdefault(path[-1].name, (path, []))[1].append(row)
@@ -267,12 +267,12 @@ def calibrate(
     return Calibration(tuple(levels), scores, numbers, groups, reached)
 
 
-def _along(path: Sequence[Group], scores: Array, models: Rows) -> Distribution:
+def _along(path: Sequence[ResidualGroup], scores: Array, models: Rows) -> Distribution:
     return Distribution.along([Scores.of(scores[group.rows], models[group.rows]) for group in path])
 
 
 @dataclass(slots=True)
-class Adaptive:
+class AdaptiveConformal:
     """Adaptive conformal inference: maintains the coverage of a stream of runs under any change of its distribution.
 
     After each run the requested level moves: up by `rate` x level after a miss, down by `rate` x (1 - level) after a hit.

@@ -12,7 +12,7 @@ from vramcast.core.units import GIB
 from vramcast.learner import stacks
 from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.learner.examples import Example
-from vramcast.learner.model import BoundAtLevel, Learned
+from vramcast.learner.model import BoundAtLevel, LearnedModel
 from vramcast.learner.stacks import StackContext
 from vramcast.learner.table import subject_of
 from vramcast.learner.training import train
@@ -23,7 +23,7 @@ OUTER_FOLDS: Final = 5  # arbitrary
 
 def scored_of(
     example: Example,
-    learned: Learned | None,
+    learned: LearnedModel | None,
     levels: Sequence[float] = LEVELS,
     *,
     contexts: Mapping[str, StackContext] | None = None,

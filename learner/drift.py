@@ -9,13 +9,13 @@ import numpy as np
 
 from vramcast.learner import cross_validation, stacks
 from vramcast.learner.examples import Example
-from vramcast.learner.model import Learned
+from vramcast.learner.model import LearnedModel
 from vramcast.learner.table import subject_of
 
 LEVELS: Final = (0.9, 0.95, 0.99)  # spec: the bounds of an estimate's JSON
 
 
-def drift(learned: Learned, examples: Sequence[Example]) -> dict[str, dict[str, Any]]:
+def drift(learned: LearnedModel, examples: Sequence[Example]) -> dict[str, dict[str, Any]]:
     """Return by family, and for "all", the performance of an artifact on these runs.
 
     Args:
@@ -50,7 +50,7 @@ def _summary(rows: Sequence[tuple[float, bool, Mapping[float, bool]]]) -> dict[s
     }
 
 
-def context_changes(old: Learned, new: Learned) -> dict[str, tuple[int | None, int]]:
+def context_changes(old: LearnedModel, new: LearnedModel) -> dict[str, tuple[int | None, int]]:
     """Return the old and the new context in bytes for each stack of `new`, where they differ."""
     found: dict[str, tuple[int | None, int]] = {}
     for stack, context in new.contexts.items():

@@ -12,7 +12,7 @@ from typing import Any
 
 from vramcast.core.errors import DatasetError
 from vramcast.core.plain import from_plain, to_plain
-from vramcast.datasets.journal import Journal, Rejected, read_lines
+from vramcast.datasets.journal import Journal, RejectedRow, read_lines
 from vramcast.learner.features import NAMES
 
 SCHEMA = 1
@@ -102,16 +102,16 @@ def append(examples: Iterable[Example], path: str | os.PathLike[str]) -> None:
         lines.append_all(to_plain(example) for example in examples)
 
 
-def read(path: str | os.PathLike[str]) -> tuple[list[Example], list[Rejected]]:
+def read(path: str | os.PathLike[str]) -> tuple[list[Example], list[RejectedRow]]:
     """Return the examples of a file, of equal ids the last, and the rows that are damaged or have other features.
 
     Raises:
         DatasetError: The file cannot be read.
     """
     found: dict[str, Example] = {}
-    rejected: list[Rejected] = []
+    rejected: list[RejectedRow] = []
     for where, values in read_lines(path):
-        if isinstance(values, Rejected):
+        if isinstance(values, RejectedRow):
             rejected.append(values)
             continue
         try:
@@ -122,7 +122,7 @@ def read(path: str | os.PathLike[str]) -> tuple[list[Example], list[Rejected]]:
                     f"'{other[0][:60]}'): make the example again."
                 )
         except DatasetError as error:
-            rejected.append(Rejected(where, str(error)))
+            rejected.append(RejectedRow(where, str(error)))
         else:
             found[example.id] = example
     return list(found.values()), rejected

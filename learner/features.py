@@ -20,13 +20,13 @@ from vramcast.learner.workspaces import without_workspaces
 from vramcast.simulator.card import Card
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.simulation import simulate
-from vramcast.tracer.format.operators import ACTIVATIONS, Kind, Library
+from vramcast.tracer.format.operators import ACTIVATIONS, OperatorKind, OperatorLibrary
 from vramcast.tracer.format.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
 
 _LARGE_BYTES: Final = MIB  # spec: the size from which the allocator uses its large pool
 # Parts of cuDNN other than convolutions: cuDNN 9 is several libraries, each loaded at first use, and their kernels take
 # memory of their own.
-_PARTS: Final = (Library.CUDNN_NORMALIZATION, Library.CUDNN_RECURRENT, Library.CUDNN_ATTENTION)
+_PARTS: Final = (OperatorLibrary.CUDNN_NORMALIZATION, OperatorLibrary.CUDNN_RECURRENT, OperatorLibrary.CUDNN_ATTENTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def family_of(known: Mapping[str, float]) -> str:
         known: Result of `features`.
     """
 
-    kinds = {kind for kind in Kind if kind is not Kind.OTHER and known[f"count_{kind.name.lower()}"] > 0}
+    kinds = {kind for kind in OperatorKind if kind is not OperatorKind.OTHER and known[f"count_{kind.name.lower()}"] > 0}
     return CONVOLUTION if known["workspace_count"] > 0 else kind_of(kinds, known["count_softmax"])
 
 
@@ -157,11 +157,11 @@ def _operators(trace: Trace) -> dict[str, float]:
     """Return, for each kind of operator, its number of blocks per step and its share of their bytes; and GPUMemNet's angle."""
     step = min(1, int(trace.step.max(initial=0)))
     rows = np.flatnonzero((trace.action == Action.ALLOC) & (trace.step == step))
-    kinds = np.array([*(operator.kind for operator in trace.operators), Kind.OTHER])[trace.operator[rows]]
+    kinds = np.array([*(operator.kind for operator in trace.operators), OperatorKind.OTHER])[trace.operator[rows]]
     total = float(trace.size_bytes[rows].sum()) or 1.0
     found: dict[str, float] = {}
-    for kind in Kind:
-        if kind is not Kind.OTHER:
+    for kind in OperatorKind:
+        if kind is not OperatorKind.OTHER:
             chosen = rows[kinds == kind]
             found[f"count_{kind.name.lower()}"] = float(len(chosen))
             found[f"bytes_{kind.name.lower()}"] = float(trace.size_bytes[chosen].sum()) / total

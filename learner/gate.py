@@ -18,7 +18,7 @@ from vramcast.learner.conformal import LEVELS, Array, calibrate
 from vramcast.learner.gains import Gain
 from vramcast.learner.model import Scope
 from vramcast.learner.scale import peak_of, residual_of
-from vramcast.learner.table import Folds, Table
+from vramcast.learner.table import ExampleTable, Folds
 
 if TYPE_CHECKING:
     from vramcast.learner.residual import ResidualQuantiles
@@ -43,7 +43,7 @@ class Losses:
         are_points: The losses are errors of points: their median must not rise either, because most points are nearly exact.
     """
 
-    table: Table
+    table: ExampleTable
     plain: Array
     learned: Array
     are_points: bool = False
@@ -77,20 +77,20 @@ def scope_of(gains: Mapping[str, Gain]) -> Scope:
     return Scope(frozenset(name for name, gain in gains.items() if gain.is_used))
 
 
-def point_losses(table: Table, medians: Array) -> Losses:
+def point_losses(table: ExampleTable, medians: Array) -> Losses:
     """Return the relative errors of points: as simulated, and with the learned median."""
     simulated, base = _peaks(table)
     learned = peak_of(medians, base, table.offset)
     return Losses(table, np.abs(simulated / table.measured - 1), np.abs(learned / table.measured - 1), are_points=True)
 
 
-def _peaks(table: Table) -> tuple[Array, Array]:
+def _peaks(table: ExampleTable) -> tuple[Array, Array]:
     """Return the simulated peak of each run, and the one from which its bound starts."""
     reserved, base = (np.array([getattr(one, name) for one in table.subjects], np.float64) for name in ("reserved", "base"))
     return reserved + table.contexts, base + table.contexts
 
 
-def bound_losses(table: Table, quantiles: Array, folds: Folds) -> Losses:
+def bound_losses(table: ExampleTable, quantiles: Array, folds: Folds) -> Losses:
     """Return the pinball losses of bounds, without and with these quantiles, both calibrated on runs of other folds.
 
     Args:
@@ -101,7 +101,7 @@ def bound_losses(table: Table, quantiles: Array, folds: Folds) -> Losses:
     return Losses(table, _pinballs(table, np.zeros_like(quantiles), folds), _pinballs(table, quantiles, folds))
 
 
-def _pinballs(table: Table, quantiles: Array, folds: Folds) -> Array:
+def _pinballs(table: ExampleTable, quantiles: Array, folds: Folds) -> Array:
     """Return the pinball loss of each run's calibrated bounds, the mean over `JUDGED`; a bound is not below the point."""
     reserved, base = _peaks(table)
     points = np.asarray(residual_of(reserved, base, table.offset))
@@ -127,7 +127,7 @@ def pinball(above: Array, level: float) -> Array:
 
 
 def importances(
-    table: Table, learners: Mapping[int, ResidualQuantiles], folds: Folds, family: str, *, seed: int = 0
+    table: ExampleTable, learners: Mapping[int, ResidualQuantiles], folds: Folds, family: str, *, seed: int = 0
 ) -> dict[str, float]:
     """Return the features whose permutation on unseen models costs most, with the growth of the loss as a share.
 

@@ -233,7 +233,7 @@ class Part:
 
 @brief
 @dataclass(slots=True)
-class Learned:
+class LearnedModel:
     """A trained correction.
 
     Attributes:

@@ -9,13 +9,13 @@ from typing import Any, Final
 from vramcast.core.units import MIB
 from vramcast.learner import gains
 from vramcast.learner.gains import Gains
-from vramcast.learner.model import Learned, family_name
+from vramcast.learner.model import LearnedModel, family_name
 from vramcast.learner.residual_tree import in_words
 
 _LEVELS: Final = ("0.9", "0.95", "0.98")
 
 
-def card_text(learned: Learned, name: str, facts: Mapping[str, Any]) -> str:
+def card_text(learned: LearnedModel, name: str, facts: Mapping[str, Any]) -> str:
     """Return the card as Markdown.
 
     Args:

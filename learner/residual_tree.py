@@ -42,7 +42,7 @@ Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ResidualGroup:
     """Runs that are calibrated together, and the two parts into which they are cut.
 
     Attributes:
@@ -58,10 +58,10 @@ class Group:
     n_models: int
     trait: str = ""
     value: str = ""
-    yes: Group | None = None
-    no: Group | None = None
+    yes: ResidualGroup | None = None
+    no: ResidualGroup | None = None
 
-    def path(self, traits: Traits) -> tuple[Group, ...]:
+    def path(self, traits: Traits) -> tuple[ResidualGroup, ...]:
         """Return the groups of a job with these traits, from all runs to the finest."""
         part = self.yes if traits.get(self.trait, "") == self.value else self.no
         return (self,) if part is None else (self, *part.path(traits))
@@ -71,22 +71,22 @@ class Group:
         """Return whether its cut is by a known cause of residuals."""
         return (self.trait, self.value) in CAUSES + _FORMER
 
-    def of_class(self, traits: Traits) -> Group:
+    def of_class(self, traits: Traits) -> ResidualGroup:
         """Return the group of all jobs with the same causes: the finest one above the cuts found in the data."""
         return next(group for group in self.path(traits) if not group.is_cut_by_cause)
 
-    def classes(self) -> tuple[Group, ...]:
+    def classes(self) -> tuple[ResidualGroup, ...]:
         """Return the groups that `of_class` returns."""
         if self.yes is None or self.no is None or not self.is_cut_by_cause:
             return (self,)
         return (*self.yes.classes(), *self.no.classes())
 
-    def leaves(self) -> tuple[Group, ...]:
+    def leaves(self) -> tuple[ResidualGroup, ...]:
         """Return the finest groups."""
         return (self,) if self.yes is None or self.no is None else (*self.yes.leaves(), *self.no.leaves())
 
 
-def grown(residuals: Array, models: Rows, traits: Sequence[Traits]) -> Group:
+def grown(residuals: Array, models: Rows, traits: Sequence[Traits]) -> ResidualGroup:
     """Return the tree of these runs.
 
     Args:
@@ -153,7 +153,7 @@ def _columns(traits: Sequence[Traits]) -> dict[tuple[str, str], npt.NDArray[np.b
     return {(trait, value): np.array([own.get(trait, "") == value for own in traits]) for trait, value in pairs}
 
 
-def _grow(table: _Table, order: Rows, rows: Rows, name: str, found: int, causes: Sequence[tuple[str, str]]) -> Group:
+def _grow(table: _Table, order: Rows, rows: Rows, name: str, found: int, causes: Sequence[tuple[str, str]]) -> ResidualGroup:
     """Return the group of these rows; `found` counts the cuts above it found in the data, `causes` are not tried yet."""
     own = np.sort(order[rows])
     n_models = table.n_models(rows)
@@ -164,13 +164,13 @@ def _grow(table: _Table, order: Rows, rows: Rows, name: str, found: int, causes:
     else:
         cut, causes, found = _best_cut(table, rows) if found < MOST_CUTS else None, (), found + 1
     if cut is None:
-        return Group(name, own, n_models)
+        return ResidualGroup(name, own, n_models)
     trait, value = cut
     has = table.columns[cut][rows]
     of_yes, of_no = names_of_parts(name, trait, value)
     yes = _grow(table, order, rows[has], of_yes, found, causes)
     no = _grow(table, order, rows[~has], of_no, found, causes)
-    return Group(name, own, n_models, trait, value, yes, no)
+    return ResidualGroup(name, own, n_models, trait, value, yes, no)
 
 
 def _best_cut(table: _Table, rows: Rows) -> tuple[str, str] | None:

@@ -8,14 +8,14 @@ import numpy as np
 import optuna
 
 from vramcast.learner import gate
-from vramcast.learner.table import Table
+from vramcast.learner.table import ExampleTable
 from vramcast.learner.training import cross_fitted
 
 _FOLDS: Final = 3  # arbitrary: candidates are evaluated less precisely than a shipped artifact
 STUDY: Final = "vramcast"
 
 
-def search(table: Table, trials: int, *, seed: int = 0, storage: str | None = None, n_jobs: int = 1) -> dict[str, Any]:
+def search(table: ExampleTable, trials: int, *, seed: int = 0, storage: str | None = None, n_jobs: int = 1) -> dict[str, Any]:
     """Return the best of `trials` sets of parameters for `ResidualQuantiles`.
 
     Args:

@@ -29,7 +29,7 @@ FEWEST: Final = 30  # arbitrary: models that are needed to learn about process p
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class ExampleTable:
     """Examples of one peak as arrays; `scale` defines a row's residual, and `intervals` where one lies between two ends.
 
     X is zero in the rows without features: they can calibrate, but not train, a correction.
@@ -67,7 +67,7 @@ def subject_of(example: Example, contexts: Mapping[str, StackContext]) -> Subjec
     return replace(subject, context=known.size_bytes, beside=beside, is_measured=True)
 
 
-def table_of(examples: Sequence[Example], contexts: Mapping[str, StackContext], offset: int = OFFSET_BYTES) -> Table:
+def table_of(examples: Sequence[Example], contexts: Mapping[str, StackContext], offset: int = OFFSET_BYTES) -> ExampleTable:
     """Return the examples whose reserved peak is known, or follows from the process peak; each group has the same weight.
 
     Args:
@@ -92,7 +92,7 @@ def table_of(examples: Sequence[Example], contexts: Mapping[str, StackContext], 
 
 def process_table_of(
     examples: Sequence[Example], contexts: Mapping[str, StackContext], offset: int = OFFSET_BYTES
-) -> Table | None:
+) -> ExampleTable | None:
     """Return the examples whose process peak was measured on a stack with a known context; None: there are too few."""
     usable = [
         (example, example.measured_process, context)
@@ -105,7 +105,7 @@ def process_table_of(
 
 def _table(
     usable: Sequence[tuple[Example, int, int]], contexts: Mapping[str, StackContext], names: tuple[str, ...], offset: int
-) -> Table:
+) -> ExampleTable:
     """Return the table of (example, measured, context); residuals are relative to the base plus the context."""
     chosen = tuple(example for example, _, _ in usable)
     subjects = tuple(subject_of(example, contexts) for example in chosen)
@@ -117,7 +117,7 @@ def _table(
     is_open = np.array([one.censored and one.at_most is None for one in chosen])
     low = np.asarray(residual_of(measured, base, offset))
     high = np.where(is_open, math.inf, np.maximum(np.where(np.isinf(most), low, residual_of(most, base, offset)), low))
-    return Table(
+    return ExampleTable(
         chosen,
         subjects,
         names,
@@ -146,7 +146,7 @@ def _placed(low: Array, high: Array, weights: Array, traits: Sequence[Traits]) -
     return found
 
 
-def folds_of(table: Table, folds: int, seed: int) -> Folds:
+def folds_of(table: ExampleTable, folds: int, seed: int) -> Folds:
     """Return (learn, test) rows; groups are assigned by size, in an order that the seed shuffles."""
     n_groups = len(set(table.groups.tolist()))
     if n_groups < 2:
@@ -155,7 +155,7 @@ def folds_of(table: Table, folds: int, seed: int) -> Folds:
     return list(splitter.split(table.X, table.y, table.groups))
 
 
-def n_models_by_trait(table: Table) -> dict[str, dict[str, int]]:
+def n_models_by_trait(table: ExampleTable) -> dict[str, dict[str, int]]:
     """Return by trait and value the number of models that have a run with it."""
     seen: dict[str, dict[str, set[str]]] = {}
     for subject, group in zip(table.subjects, table.groups.tolist(), strict=True):

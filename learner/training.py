@@ -15,9 +15,9 @@ from vramcast.learner.conformal import LEVELS, Array, Calibration, calibrate
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
 from vramcast.learner.gains import Gains
-from vramcast.learner.model import Head, Learned, Scope
+from vramcast.learner.model import Head, LearnedModel, Scope
 from vramcast.learner.residual import ResidualQuantiles
-from vramcast.learner.table import Folds, Table, folds_of, n_models_by_trait, process_table_of, table_of
+from vramcast.learner.table import ExampleTable, Folds, folds_of, n_models_by_trait, process_table_of, table_of
 
 FOLDS: Final = 5  # arbitrary: more folds make each learner slightly better, and training proportionally longer
 DECIDED: Final = (0.9, 0.95, 0.98)  # arbitrary: levels that people say
@@ -25,7 +25,7 @@ _MEDIAN: Final = LEVELS.index(0.5)
 
 
 @dataclass(frozen=True, slots=True)
-class CrossFitted:
+class CrossFittedQuantiles:
     """Quantiles of runs, each by a learner that has not seen the run's model.
 
     Attributes:
@@ -39,7 +39,9 @@ class CrossFitted:
     learners: Mapping[int, ResidualQuantiles]
 
 
-def cross_fitted(table: Table, parameters: Mapping[str, Any], *, folds: int = FOLDS, seed: int = 0) -> CrossFitted:
+def cross_fitted(
+    table: ExampleTable, parameters: Mapping[str, Any], *, folds: int = FOLDS, seed: int = 0
+) -> CrossFittedQuantiles:
     """Return the quantiles of each row by a learner that has not seen the row's group."""
     can_learn = len(set(table.groups[table.can_teach & ~table.censored].tolist())) > folds
     rows = folds_of(table, folds, seed) if can_learn else []
@@ -48,10 +50,10 @@ def cross_fitted(table: Table, parameters: Mapping[str, Any], *, folds: int = FO
     for fold, (_, new) in enumerate(rows):
         quantiles[new] = learners[fold].predict_quantiles(table.X[new])
     quantiles[~table.has_features] = 0.0
-    return CrossFitted(quantiles, rows, learners)
+    return CrossFittedQuantiles(quantiles, rows, learners)
 
 
-def fitted(table: Table, rows: Any, parameters: Mapping[str, Any], seed: int) -> ResidualQuantiles:
+def fitted(table: ExampleTable, rows: Any, parameters: Mapping[str, Any], seed: int) -> ResidualQuantiles:
     """Return a learner trained on those of these rows that have features and no second end.
 
     The ends of a residual depend on the size of the card, so that trees would learn from them how cards were chosen.
@@ -63,7 +65,7 @@ def fitted(table: Table, rows: Any, parameters: Mapping[str, Any], seed: int) ->
 
 def train(
     examples: Sequence[Example], parameters: Mapping[str, Any] | None = None, *, folds: int = FOLDS, seed: int = 0
-) -> Learned:
+) -> LearnedModel:
     """Return the correction learned from these examples.
 
     Args:
@@ -97,7 +99,7 @@ def train(
         "decide": {peak: _deciding(one, trained[peak].head.calibration) for peak, one in tables.items()},
     }
     heads = {peak: one.head for peak, one in trained.items()}
-    return Learned(heads["reserved"], heads.get("process"), contexts, ranges, n_models_by_trait(table), card)
+    return LearnedModel(heads["reserved"], heads.get("process"), contexts, ranges, n_models_by_trait(table), card)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ class _Trained:
     gains: Gains
 
 
-def _head(table: Table, parameters: Mapping[str, Any], folds: int, seed: int) -> _Trained:
+def _head(table: ExampleTable, parameters: Mapping[str, Any], folds: int, seed: int) -> _Trained:
     fit = cross_fitted(table, parameters, folds=folds, seed=seed)
     points = gate.point_losses(table, fit.quantiles[:, _MEDIAN])
     bounded = corrected = Scope()
@@ -130,7 +132,7 @@ def _head(table: Table, parameters: Mapping[str, Any], folds: int, seed: int) ->
     return _Trained(Head(learner, calibration, bounded, corrected, table.names, table.offset), errors, gains)
 
 
-def _deciding(table: Table, calibration: Calibration) -> dict[str, dict[str, list[Any]]]:
+def _deciding(table: ExampleTable, calibration: Calibration) -> dict[str, dict[str, list[Any]]]:
     """Return, by class and level, the run that alone sets the bound, its residual, and the bound's."""
     found: dict[str, dict[str, list[Any]]] = {}
     for group in calibration.groups.classes():
@@ -141,11 +143,11 @@ def _deciding(table: Table, calibration: Calibration) -> dict[str, dict[str, lis
     return found
 
 
-def _calibrated(table: Table, levels: Sequence[float], quantiles: Array) -> Calibration:
+def _calibrated(table: ExampleTable, levels: Sequence[float], quantiles: Array) -> Calibration:
     return calibrate(levels, quantiles, table.y, table.groups.tolist(), [subject.traits for subject in table.subjects])
 
 
-def recalibrated(learned: Learned, examples: Sequence[Example]) -> Learned:
+def recalibrated(learned: LearnedModel, examples: Sequence[Example]) -> LearnedModel:
     """Return the same trees, calibrated on other runs: a shipped correction on a site's own history.
 
     Args:
@@ -174,14 +176,14 @@ def recalibrated(learned: Learned, examples: Sequence[Example]) -> Learned:
     return replace(learned, reserved_head=reserved, process_head=process, contexts=contexts, n_models=n_models, card=card)
 
 
-def _again(head: Head, table: Table) -> tuple[Head, Array]:
+def _again(head: Head, table: ExampleTable) -> tuple[Head, Array]:
     """Return the head calibrated on a table, and the error of each run's point there."""
     calibration = _calibrated(table, head.calibration.levels, head.residuals(table.subjects))
     points = head.points_of(table.subjects, table.contexts.tolist())
     return replace(head, calibration=calibration), np.abs(points / table.measured - 1)
 
 
-def _errors_by(table: Table, corrected: Array) -> dict[str, dict[str, dict[str, float]]]:
+def _errors_by(table: ExampleTable, corrected: Array) -> dict[str, dict[str, dict[str, float]]]:
     """Return by group its runs and the errors of the peak, simulated and corrected, on unseen models."""
     groupings = {
         "segment": table.segments.tolist(),

@@ -18,9 +18,9 @@ import numpy as np
 
 from vramcast.core.units import GIB, MIB
 from vramcast.hardware.stack import Stack, same_minor
-from vramcast.tracer.format.ledger import Entered
+from vramcast.tracer.format.ledger import CallHandling
 from vramcast.tracer.format.loops import loops_of
-from vramcast.tracer.format.operators import Kind
+from vramcast.tracer.format.operators import OperatorKind
 from vramcast.tracer.format.trace import CIRCUMSTANCES, Action, Category, Phase, Trace
 
 Traits: TypeAlias = Mapping[str, str]
@@ -30,14 +30,14 @@ MEANINGS: Final[dict[str, str]] = _TABLE["meanings"]
 NO_WORSE: Final = {(trait, value): other for trait, pairs in _TABLE["no_worse"].items() for value, other in pairs.items()}
 CONVOLUTION: Final = "convolution"
 ALONE: Final = "alone"
-_CONVOLUTIONS: Final = (Kind.CONVOLUTION, Kind.CONVOLUTION_BACKWARD)
+_CONVOLUTIONS: Final = (OperatorKind.CONVOLUTION, OperatorKind.CONVOLUTION_BACKWARD)
 _LITTLE: Final = 0.05  # arbitrary: the patch embedding of a vision transformer is below, every network of convolutions above
 _SOFTMAXES_OF_A_LOSS: Final = 2  # spec: torch 2.11, cross_entropy: log_softmax, and its gradient
 _SMALL_SHARE: Final = 0.02  # arbitrary: share of the reserved peak
 _SIZES: Final = ((256 * MIB, "below 256 MiB"), (GIB, "below 1 GiB"), (4 * GIB, "below 4 GiB"))  # arbitrary
 _DISTANCES: Final = ((0.01, "alike"), (0.1, "near"))  # arbitrary: of the reserved peaks under two cuDNNs
 _ALIKE: Final = 0.01  # arbitrary: allowed difference between the forward passes of equal batches in the memory that they keep
-_DRAWN: Final = frozenset({Entered.LARGEST, Entered.BRANCH, Entered.OPEN})
+_DRAWN: Final = frozenset({CallHandling.LARGEST, CallHandling.BRANCH, CallHandling.OPEN})
 
 
 def traits_of(
@@ -76,7 +76,7 @@ def traits_of(
         is_old: The stack's cuDNN cannot be queried.
     """
     kinds, share = _operators(trace)
-    operators = kind_of(kinds.keys(), kinds.get(Kind.SOFTMAX, 0))
+    operators = kind_of(kinds.keys(), kinds.get(OperatorKind.SOFTMAX, 0))
     convolutions = _convolutions(trace) if operators == CONVOLUTION else "none"
     ledger, seen = trace.ledger, trace.header.get(CIRCUMSTANCES, {})
     retries = trace.header.get("peaks", {}).get("retries", 0)
@@ -92,7 +92,7 @@ def traits_of(
         "values": "drawn" if any(entry.kind in _DRAWN for entry in ledger) else "known",
         "batches": "vary" if batches_vary or _steps_vary(trace) else "alike",
         "ranks": "one" if ranks == 1 else "several",
-        "speed": "decides" if any(entry.kind is Entered.SPEED for entry in ledger) else "any",
+        "speed": "decides" if any(entry.kind is CallHandling.SPEED for entry in ledger) else "any",
         "torch": "same" if stack.torch is None or same_minor(stack.torch, torch) else "other",
         "unknown": "some" if any(entry.is_unknown for entry in ledger) else "none",
         "card": "full" if is_full or retries else "free",
@@ -129,13 +129,13 @@ def of_plans(reserved: int, without_workspaces: int | None, larger: int | None) 
     return {"workspaces": workspaces, "cudnns": distance}
 
 
-def kind_of(kinds: Collection[Kind], softmaxes: float) -> str:
+def kind_of(kinds: Collection[OperatorKind], softmaxes: float) -> str:
     """Return the kind of model of a job, by its operators: the first of `MEANINGS["operators"]` that holds."""
-    if not {Kind.CONVOLUTION, Kind.CONVOLUTION_BACKWARD}.isdisjoint(kinds):
+    if not {OperatorKind.CONVOLUTION, OperatorKind.CONVOLUTION_BACKWARD}.isdisjoint(kinds):
         return CONVOLUTION
-    if Kind.RECURRENT in kinds:
+    if OperatorKind.RECURRENT in kinds:
         return "recurrent"
-    return "attention" if Kind.ATTENTION in kinds or softmaxes > _SOFTMAXES_OF_A_LOSS else "dense"
+    return "attention" if OperatorKind.ATTENTION in kinds or softmaxes > _SOFTMAXES_OF_A_LOSS else "dense"
 
 
 def of_convolutions(convolutions: str, share: float, *, is_old: bool) -> dict[str, str]:
@@ -152,16 +152,16 @@ def of_convolutions(convolutions: str, share: float, *, is_old: bool) -> dict[st
     }
 
 
-def _operators(trace: Trace) -> tuple[dict[Kind, int], float]:
+def _operators(trace: Trace) -> tuple[dict[OperatorKind, int], float]:
     """Return the blocks of each kind in the second step, or the only one, and the share of convolutions in their bytes."""
     step = min(1, int(trace.step.max(initial=0)))
     rows = np.flatnonzero((trace.action == Action.ALLOC) & (trace.step == step))
-    kinds = np.array([*(operator.kind for operator in trace.operators), Kind.OTHER])[trace.operator[rows]]
+    kinds = np.array([*(operator.kind for operator in trace.operators), OperatorKind.OTHER])[trace.operator[rows]]
     found, counts = np.unique(kinds[trace.operator[rows] >= 0], return_counts=True)
     of_them = np.isin(kinds, _CONVOLUTIONS)
     total = float(trace.size_bytes[rows].sum()) or 1.0
     share = float(trace.size_bytes[rows[of_them]].sum()) / total
-    return dict(zip(map(Kind, found.tolist()), counts.tolist(), strict=True)), share
+    return dict(zip(map(OperatorKind, found.tolist()), counts.tolist(), strict=True)), share
 
 
 def _convolutions(trace: Trace) -> str:

@@ -50,7 +50,7 @@ class Peak:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class BlockGroup:
     """The live blocks of one category allocated by one operator in one module; "" is unknown."""
 
     module: str
@@ -61,7 +61,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class RowSpan:
     """Rows `first` up to but not including `end`, all of one step (-1: before the first) and one phase."""
 
     first: int
@@ -122,7 +122,7 @@ def _moment(trace: Trace, row: int) -> Peak:
     return Peak(row, context, reserved, trace.by_category_at(row))
 
 
-def groups_at(trace: Trace, row: int) -> list[Group]:
+def groups_at(trace: Trace, row: int) -> list[BlockGroup]:
     """Return the blocks that live right after event `row`, by (module, operator, category), in order of appearance."""
     live = trace.live_at(row)
     n_ops, n_categories = len(trace.ops) + 1, len(Category)
@@ -138,10 +138,10 @@ def groups_at(trace: Trace, row: int) -> list[Group]:
         key = (trace.modules[module] if module >= 0 else "", trace.ops[op] if op >= 0 else "", Category(category))
         size_bytes, n_blocks = merged.get(key, (0, 0))
         merged[key] = (size_bytes + int(sizes[index]), n_blocks + int(counts[index]))
-    return [Group(*key, size_bytes, n_blocks) for key, (size_bytes, n_blocks) in merged.items()]
+    return [BlockGroup(*key, size_bytes, n_blocks) for key, (size_bytes, n_blocks) in merged.items()]
 
 
-def top_groups(trace: Trace, row: int, n: int) -> list[Group]:
+def top_groups(trace: Trace, row: int, n: int) -> list[BlockGroup]:
     """Return the `n` largest of `groups_at`, largest first."""
     return sorted(groups_at(trace, row), key=lambda group: -group.size_bytes)[:n]
 
@@ -154,13 +154,13 @@ def bytes_by_module(trace: Trace, row: int) -> dict[str, int]:
     return dict(sorted(totals.items(), key=lambda item: -item[1]))
 
 
-def spans(trace: Trace) -> list[Span]:
+def spans(trace: Trace) -> list[RowSpan]:
     """Return the stretches of equal step and phase, in order; together they cover all rows."""
     if not len(trace):
         return []
     new = (trace.step[1:] != trace.step[:-1]) | (trace.phase[1:] != trace.phase[:-1])
     edges = [0, *(np.flatnonzero(new) + 1).tolist(), len(trace)]
-    return [Span(first, end, int(trace.step[first]), Phase(trace.phase[first])) for first, end in pairwise(edges)]
+    return [RowSpan(first, end, int(trace.step[first]), Phase(trace.phase[first])) for first, end in pairwise(edges)]
 
 
 def steps(trace: Trace) -> list[tuple[int, int, int]]:

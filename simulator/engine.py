@@ -13,7 +13,7 @@ from vramcast.simulator.blocks import Block
 from vramcast.simulator.caching import CachingAllocator
 from vramcast.simulator.card import Card
 from vramcast.simulator.outcome import EVENT, Outcome
-from vramcast.simulator.requests import Kind, Requests
+from vramcast.simulator.requests import RequestKind, Requests
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.format.trace import Action
 
@@ -71,30 +71,30 @@ def _play_in_python(requests: Requests, settings: Settings, card: Card, *, stop_
     stopped_at: int | None = None
     columns = (requests.kind.tolist(), requests.size_bytes.tolist(), requests.stream.tolist(), requests.block.tolist())
     for row, (kind, size_bytes, stream, name) in enumerate(zip(*columns, strict=True)):
-        if kind in (Kind.MALLOC, Kind.TRY, Kind.TAKE):
+        if kind in (RequestKind.MALLOC, RequestKind.TRY, RequestKind.TAKE):
             try:
-                if kind == Kind.TAKE:
+                if kind == RequestKind.TAKE:
                     allocator.take(size_bytes)
                 else:
                     block = live[row] = allocator.malloc(size_bytes, stream)
                     address[row], block_bytes[row] = block.address, block.size_bytes
             except SimulatedOutOfMemory:
                 block_bytes[row] = 0
-                if kind != Kind.TRY:
+                if kind != RequestKind.TRY:
                     stopped_at = row if stopped_at is None else stopped_at
                     if stop_at_oom:
                         break
         elif name in live:
             _about_live(allocator, live, retired, kind, name, stream)
-        elif kind == Kind.COMPLETE and name in retired:
+        elif kind == RequestKind.COMPLETE and name in retired:
             allocator.complete(retired.pop(name))
-        elif kind == Kind.EMPTY:
+        elif kind == RequestKind.EMPTY:
             allocator.empty_cache()
-        elif kind == Kind.BEGIN_POOL:
+        elif kind == RequestKind.BEGIN_POOL:
             allocator.begin_pool(size_bytes)
-        elif kind == Kind.END_POOL:
+        elif kind == RequestKind.END_POOL:
             allocator.end_pool(size_bytes)
-        elif kind == Kind.RELEASE_POOL:
+        elif kind == RequestKind.RELEASE_POOL:
             allocator.release_pool(size_bytes)
         if retired and not allocator.pending:  # emptying the cache has completed them all
             retired.clear()
@@ -116,11 +116,11 @@ def _about_live(
     allocator: CachingAllocator, live: dict[int, Block], retired: dict[int, Block], kind: int, name: int, stream: int
 ) -> None:
     block = live[name]
-    if kind == Kind.RECORD:
+    if kind == RequestKind.RECORD:
         allocator.record_stream(block, stream)
         return
     del live[name]
-    if kind == Kind.RETIRE:
+    if kind == RequestKind.RETIRE:
         allocator.record_stream(block, ANOTHER_STREAM)
     allocator.free(block)
     if block in allocator.pending:

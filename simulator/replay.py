@@ -177,7 +177,7 @@ class RecordedAllocator(CachingAllocator):
 
 
 @dataclass(slots=True)
-class Peak:
+class PeakPair:
     """A recorded and a predicted peak, in bytes."""
 
     recorded: int = 0
@@ -210,7 +210,7 @@ class Replay:
     segments_predicted: int = 0
     segments_matched: int = 0
     final_layout_equal: bool | None = None
-    peaks: dict[str, Peak] = field(default_factory=lambda: {"allocated": Peak(), "reserved": Peak()})
+    peaks: dict[str, PeakPair] = field(default_factory=lambda: {"allocated": PeakPair(), "reserved": PeakPair()})
     starts_cold: bool = True
     settings: str = "default"
     mismatches: tuple[str, ...] = ()

@@ -27,7 +27,7 @@ _MAX_STREAMS: Final = 1 << 16  # arbitrary: more than any process has; a pool ke
 _MAX_POOLS: Final = 1 << 16  # arbitrary: more than any process has
 
 
-class Kind(IntEnum):
+class RequestKind(IntEnum):
     """The kind of a request; `block` holds the row of the MALLOC that it refers to."""
 
     MALLOC = 0
@@ -49,7 +49,7 @@ class Requests:
     """Columns of equal length, int64 except `kind` (uint8) and `stream` (int32).
 
     Attributes:
-        kind: `Kind` of each row.
+        kind: `RequestKind` of each row.
         size_bytes: Bytes of a MALLOC, the number of a pool.
         stream: From 0, the default stream.
         block: Row of the MALLOC that the row refers to, -1 for none.
@@ -69,11 +69,11 @@ class Requests:
     def __post_init__(self) -> None:
         # The compiled engine does not repeat these checks.
         kind, rows = self.kind, np.arange(len(self.kind))
-        asks = (kind == Kind.MALLOC) | (kind == Kind.TRY)
-        about = np.isin(kind, (Kind.FREE, Kind.RETIRE, Kind.COMPLETE, Kind.RECORD))
+        asks = (kind == RequestKind.MALLOC) | (kind == RequestKind.TRY)
+        about = np.isin(kind, (RequestKind.FREE, RequestKind.RETIRE, RequestKind.COMPLETE, RequestKind.RECORD))
         named = np.where(about & (self.block >= 0) & (self.block < rows), self.block, 0)
         for wrong, what in (
-            (kind > max(Kind), "has an unknown kind"),
+            (kind > max(RequestKind), "has an unknown kind"),
             (self.size_bytes < 0, "has a negative size"),
             ((self.stream < 0) | (self.stream >= _MAX_STREAMS), f"has a stream outside of 0 to {_MAX_STREAMS - 1}"),
             (about & ((self.block < 0) | (self.block >= rows)), "refers to no earlier request"),
@@ -87,14 +87,14 @@ class Requests:
     def _check_pools(self) -> None:
         users: dict[int, int] = {}
         recording: list[int] = []
-        for row in np.flatnonzero((self.kind >= Kind.BEGIN_POOL) & (self.kind <= Kind.RELEASE_POOL)).tolist():
+        for row in np.flatnonzero((self.kind >= RequestKind.BEGIN_POOL) & (self.kind <= RequestKind.RELEASE_POOL)).tolist():
             kind, pool = self.kind[row], int(self.size_bytes[row])
-            if kind == Kind.BEGIN_POOL and 0 < pool <= _MAX_POOLS and pool not in recording:
+            if kind == RequestKind.BEGIN_POOL and 0 < pool <= _MAX_POOLS and pool not in recording:
                 users[pool] = users.get(pool, 0) + 1
                 recording.append(pool)
-            elif kind == Kind.END_POOL and pool in recording:
+            elif kind == RequestKind.END_POOL and pool in recording:
                 recording.remove(pool)
-            elif kind == Kind.RELEASE_POOL and users.get(pool, 0) > 0:
+            elif kind == RequestKind.RELEASE_POOL and users.get(pool, 0) > 0:
                 users[pool] -= 1
             else:
                 raise UsageError(f"Request {row} begins, ends or releases pool {pool} out of turn: begin, end, release.")
@@ -105,7 +105,10 @@ class Requests:
     @property
     def n_pools(self) -> int:
         """Return the largest number of a private pool plus one."""
-        return int(self.size_bytes[(self.kind >= Kind.BEGIN_POOL) & (self.kind <= Kind.RELEASE_POOL)].max(initial=0)) + 1
+        return (
+            int(self.size_bytes[(self.kind >= RequestKind.BEGIN_POOL) & (self.kind <= RequestKind.RELEASE_POOL)].max(initial=0))
+            + 1
+        )
 
     @classmethod
     def of(cls, trace: Trace) -> Requests:
@@ -143,13 +146,13 @@ class Requests:
 
         kind = np.full(n, 255, np.uint8)
         for mask, value in (
-            (is_malloc, Kind.MALLOC),
-            (is_malloc & trace.is_convolution_workspace(), Kind.TRY),
-            (at_once | alone, Kind.FREE),
-            (retired, Kind.RETIRE),
-            (late, Kind.COMPLETE),
-            (is_empty, Kind.EMPTY),
-            (action == Action.CONTEXT, Kind.TAKE),
+            (is_malloc, RequestKind.MALLOC),
+            (is_malloc & trace.is_convolution_workspace(), RequestKind.TRY),
+            (at_once | alone, RequestKind.FREE),
+            (retired, RequestKind.RETIRE),
+            (late, RequestKind.COMPLETE),
+            (is_empty, RequestKind.EMPTY),
+            (action == Action.CONTEXT, RequestKind.TAKE),
         ):
             kind[mask] = value
         kept = np.flatnonzero(kind != 255)
@@ -160,7 +163,7 @@ class Requests:
         place[kept] = n_older + np.arange(len(kept))
         blocks = np.where(is_malloc[kept] | (block[kept] < 0), -1, place[block[kept]])
         requests = cls(
-            kind=np.concatenate([np.full(n_older, Kind.MALLOC, np.uint8), kind[kept]]),
+            kind=np.concatenate([np.full(n_older, RequestKind.MALLOC, np.uint8), kind[kept]]),
             size_bytes=np.concatenate([older_bytes, np.where(has_size[kept], trace.size_bytes[kept], 0)]),
             stream=np.concatenate([older_streams, trace.stream[kept]]).astype(np.int32),
             block=np.concatenate([np.full(n_older, -1), blocks]),
@@ -178,7 +181,7 @@ class Requests:
         blocks = [frees[row] + int(order[frees[row]]) for row in rows]
         return replace(
             self,
-            kind=np.insert(self.kind, places, Kind.FREE),
+            kind=np.insert(self.kind, places, RequestKind.FREE),
             size_bytes=np.insert(self.size_bytes, places, 0),
             stream=np.insert(self.stream, places, [self.stream[frees[row]] for row in rows]),
             block=np.insert(moved, places, blocks),

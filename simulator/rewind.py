@@ -18,7 +18,7 @@ from vramcast.tracer.format.trace import Action, BlockState, Trace
 
 
 @dataclass(slots=True)
-class Span:
+class AddressSpan:
     """A segment, or a mapped range of an expandable one."""
 
     size_bytes: int
@@ -43,7 +43,7 @@ class Layout:
     `lowest_mapped`: the lowest mapped address of each expandable range, by (stream, whether of a large pool).
     """
 
-    spans: dict[int, Span]
+    spans: dict[int, AddressSpan]
     blocks: dict[int, LiveBlock]
     lowest_mapped: dict[tuple[int, bool], int] = field(default_factory=dict)
 
@@ -53,7 +53,7 @@ class Layout:
         layout = cls({}, {})
         if trace.segments is None or trace.blocks is None:
             return layout
-        layout.spans.update((address, Span(*values)) for address, *values in trace.segments.rows())
+        layout.spans.update((address, AddressSpan(*values)) for address, *values in trace.segments.rows())
         for _, address, size_bytes, requested_bytes, state in trace.blocks.rows():
             if state != BlockState.INACTIVE:
                 layout.blocks[address] = LiveBlock(size_bytes, requested_bytes, state == BlockState.ACTIVE_PENDING_FREE)
@@ -70,7 +70,7 @@ class Layout:
             layout._undo(Action(action), address, size_bytes, stream, settings, pools)
         return layout
 
-    def rows(self) -> Iterator[tuple[int, Span, list[tuple[int, LiveBlock]]]]:
+    def rows(self) -> Iterator[tuple[int, AddressSpan, list[tuple[int, LiveBlock]]]]:
         """Yield every span with its address and its live blocks, by address."""
         addresses = sorted(self.blocks)
         for address, span in sorted(self.spans.items()):
@@ -88,7 +88,7 @@ class Layout:
         elif action is Action.SEGMENT_ALLOC:
             self.spans.pop(address, None)
         elif action is Action.SEGMENT_FREE:
-            self.spans[address] = Span(size_bytes, stream, size_bytes > SMALL_SEGMENT_BYTES, is_expandable=False)
+            self.spans[address] = AddressSpan(size_bytes, stream, size_bytes > SMALL_SEGMENT_BYTES, is_expandable=False)
         elif action is Action.SEGMENT_MAP:
             self._unmap(address, address + size_bytes)
         elif action is Action.SEGMENT_UNMAP:
@@ -113,7 +113,7 @@ class Layout:
         if before is not None:
             self.spans[before].size_bytes += size_bytes
         else:
-            self.spans[address] = Span(size_bytes, stream, is_large, is_expandable=True)
+            self.spans[address] = AddressSpan(size_bytes, stream, is_large, is_expandable=True)
 
     def _unmap(self, start: int, end: int) -> None:
         address = max((at for at in self.spans if at <= start), default=None)
@@ -121,9 +121,9 @@ class Layout:
             return
         span = self.spans.pop(address)
         if address < start:
-            self.spans[address] = Span(start - address, span.stream, span.is_large, is_expandable=True)
+            self.spans[address] = AddressSpan(start - address, span.stream, span.is_large, is_expandable=True)
         if end < address + span.size_bytes:
-            self.spans[end] = Span(address + span.size_bytes - end, span.stream, span.is_large, is_expandable=True)
+            self.spans[end] = AddressSpan(address + span.size_bytes - end, span.stream, span.is_large, is_expandable=True)
 
 
 class _Pools:

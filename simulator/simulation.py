@@ -18,7 +18,7 @@ from vramcast.core.brief import brief
 from vramcast.simulator.card import Card
 from vramcast.simulator.engine import Engine, play
 from vramcast.simulator.outcome import Outcome
-from vramcast.simulator.requests import Kind, Requests
+from vramcast.simulator.requests import RequestKind, Requests
 from vramcast.simulator.rules import SMALL_BYTES
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.format.trace import (
@@ -35,13 +35,13 @@ from vramcast.tracer.format.trace import (
 )
 
 _ACTIONS = {
-    Kind.MALLOC: Action.ALLOC,
-    Kind.TRY: Action.ALLOC,
-    Kind.FREE: Action.FREE_REQUESTED,
-    Kind.RETIRE: Action.FREE_REQUESTED,
-    Kind.COMPLETE: Action.FREE_COMPLETED,
-    Kind.EMPTY: Action.EMPTY_CACHE,
-    Kind.TAKE: Action.CONTEXT,
+    RequestKind.MALLOC: Action.ALLOC,
+    RequestKind.TRY: Action.ALLOC,
+    RequestKind.FREE: Action.FREE_REQUESTED,
+    RequestKind.RETIRE: Action.FREE_REQUESTED,
+    RequestKind.COMPLETE: Action.FREE_COMPLETED,
+    RequestKind.EMPTY: Action.EMPTY_CACHE,
+    RequestKind.TAKE: Action.CONTEXT,
 }
 _SAID_OF_ROWS = ("step", "phase", "operator", "category", "time_us")
 
@@ -179,11 +179,11 @@ def retrace(trace: Trace, requests: Requests, outcome: Outcome, settings: Settin
     assert outcome.address is not None
     n = len(requests) if outcome.stopped_at is None else outcome.stopped_at
     kind, source = requests.kind[:n], requests.source[:n]
-    asks = (kind == Kind.MALLOC) | (kind == Kind.TRY)
+    asks = (kind == RequestKind.MALLOC) | (kind == RequestKind.TRY)
     block = np.where(asks, np.arange(n), requests.block[:n])
     # A request makes one row and a FREE two. A request that failed, or that refers to a failed one, makes none.
     served = (block < 0) | (outcome.address[block] >= 0)
-    n_rows = np.where(kind == Kind.FREE, 2, 1) * served
+    n_rows = np.where(kind == RequestKind.FREE, 2, 1) * served
     # Segment events caused by an allocation come before its row; those caused by other requests come after.
     events = outcome.events
     causes = np.minimum(events["request"], n)
@@ -193,9 +193,9 @@ def retrace(trace: Trace, requests: Requests, outcome: Outcome, settings: Settin
     length = int(first[n] + n_events[n])
     unknown = {"block": -1, **EVENT_DEFAULTS}
     columns: dict[str, npt.NDArray[Any]] = {k: np.full(length, unknown.get(k, 0), dtype) for k, dtype in EVENT_COLUMNS.items()}
-    for offset, mask in ((0, served), (1, served & (kind == Kind.FREE))):
+    for offset, mask in ((0, served), (1, served & (kind == RequestKind.FREE))):
         at, about = row[mask] + offset, block[mask]
-        actions = np.array([_ACTIONS.get(Kind(k), Action.SNAPSHOT) for k in kind[mask].tolist()], np.uint8)
+        actions = np.array([_ACTIONS.get(RequestKind(k), Action.SNAPSHOT) for k in kind[mask].tolist()], np.uint8)
         columns["action"][at] = Action.FREE_COMPLETED if offset else actions
         named = about >= 0
         columns["block"][at[named]] = row[about[named]]
@@ -252,13 +252,13 @@ def _layout(
     waits_at_end = outcome.statistics.active.current > outcome.statistics.allocated.current
     waits = np.append(outcome.active_bytes[:n] > outcome.allocated_bytes[:n], waits_at_end).tolist()
     for row, (kind, block) in enumerate(zip(requests.kind[:n].tolist(), requests.block[:n].tolist(), strict=True)):
-        if kind in (Kind.MALLOC, Kind.TRY):
+        if kind in (RequestKind.MALLOC, RequestKind.TRY):
             if outcome.block_bytes[row] > 0:
                 state[row] = BlockState.ACTIVE_ALLOCATED
-        elif kind == Kind.RETIRE and block in state:
+        elif kind == RequestKind.RETIRE and block in state:
             state[block] = BlockState.ACTIVE_PENDING_FREE
             waiting.add(block)
-        elif kind in (Kind.FREE, Kind.COMPLETE):
+        elif kind in (RequestKind.FREE, RequestKind.COMPLETE):
             state.pop(block, None)
         if waiting and not (waits[row] and waits[n]):  # the job or a retry emptied the cache
             for block in waiting & state.keys():

@@ -14,7 +14,7 @@ from vramcast.core.errors import UsageError
 from vramcast.core.units import gib
 from vramcast.simulator.card import PAGE_BYTES, UNLIMITED_BYTES, Card
 from vramcast.simulator.engine import play
-from vramcast.simulator.requests import Kind, Requests
+from vramcast.simulator.requests import RequestKind, Requests
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import OutOfMemory, simulate
 from vramcast.tracer.format.trace import Trace
@@ -124,7 +124,7 @@ def min_feasible(trace: Trace | Requests, settings: Settings | None = None) -> i
     requests = Requests.of(trace) if isinstance(trace, Trace) else trace
     chosen = settings or Settings()
 
-    takes = requests.size_bytes[requests.kind == Kind.TAKE]
+    takes = requests.size_bytes[requests.kind == RequestKind.TAKE]
     # What is taken at any time is a sum of these and whole pages, so that cards between two such sums are alike.
     remainders = np.unique(np.cumsum([0, *takes.tolist()]) % PAGE_BYTES)
     depends_on_bytes = chosen.memory_fraction < 1 or chosen.expandable_segments

@@ -32,7 +32,7 @@ from vramcast.jobs.job import Command, Job, TensorSpec, Training  # noqa: E402
 from vramcast.learner import cross_validation, training  # noqa: E402
 from vramcast.learner.conformal import Calibration  # noqa: E402
 from vramcast.learner.examples import Example  # noqa: E402
-from vramcast.learner.model import Head, Learned  # noqa: E402
+from vramcast.learner.model import Head, LearnedModel  # noqa: E402
 from vramcast.learner.scale import OFFSET_BYTES, peak_of  # noqa: E402
 from vramcast.learner.stacks import StackContext  # noqa: E402
 from vramcast.learner.table import subject_of  # noqa: E402
@@ -109,7 +109,7 @@ class Doors:
     estimates: Mapping[str, Estimate]
     judged: Example
 
-    def bounds(self, learned: Learned, level: float) -> dict[str, int]:
+    def bounds(self, learned: LearnedModel, level: float) -> dict[str, int]:
         """Return the process peak's bound at a level, by entry point."""
         found = {}
         for door, plain in self.estimates.items():
@@ -120,9 +120,9 @@ class Doors:
         return {**found, "evaluate": scored.bounds[level]}
 
 
-def nothing_learned(stack: str) -> Learned:
+def nothing_learned(stack: str) -> LearnedModel:
     """Return an artifact without runs, with the context of the runs' machine."""
-    return Learned(
+    return LearnedModel(
         Head(None, Calibration.empty()), contexts={stack: StackContext(CONTEXT_BYTES, CONTEXT_BYTES, CONTEXT_BYTES, 9, CARD)}
     )
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
+
+from benchmarks.layout import BUDGETS, PRODUCT, by_part, files
 
 ROOT = Path(__file__).parents[1]
 MOST_FILES = 25  # arbitrary: a folder of this size can be read at a glance
@@ -27,7 +31,7 @@ def test_package_has_only_three_modules() -> None:
 
 
 def test_pages_stay_short() -> None:
-    words = {path.name: len(path.read_text(encoding="utf-8").split()) for path in (ROOT / "docs").rglob("*.md")}
+    words = {path: len(path.read_text(encoding="utf-8").split()) for path in (ROOT / "docs").rglob("*.md")}
     assert {page: n for page, n in words.items() if n > MOST_WORDS_OF_A_PAGE} == {}
     assert sum(words.values()) <= MOST_WORDS
 
@@ -35,3 +39,21 @@ def test_pages_stay_short() -> None:
 @pytest.mark.parametrize("page", MOST_LINES)
 def test_page_has_few_lines(page: str) -> None:
     assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) <= MOST_LINES[page]
+
+
+@pytest.mark.integration
+def test_each_part_stays_within_its_budget() -> None:
+    sizes = by_part(files())
+    left = {part: most - sizes[part][0] for part, most in BUDGETS.items()}
+    print(f"lines left: {left}")
+    assert {part: n for part, n in left.items() if n < 0} == {}
+
+
+def test_public_class_name_has_one_meaning() -> None:
+    places = defaultdict(list)
+    for path in (path for part in PRODUCT for path in (ROOT / part).rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}

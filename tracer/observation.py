@@ -10,10 +10,10 @@ from typing import Final, Protocol
 from vramcast.core.brief import brief
 from vramcast.core.errors import TraceFileError
 from vramcast.core.plain import from_plain, to_plain
-from vramcast.jobs.adapters import Adapted
+from vramcast.jobs.adapters import ModelAdapters
 from vramcast.jobs.job import Job
 from vramcast.jobs.sizes import Inputs
-from vramcast.tracer.format.ledger import Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Entry
 from vramcast.tracer.format.trace import Trace
 from vramcast.tracer.protocol.alloc_conf import AllocConf, Source
 from vramcast.tracer.protocol.job_result import Result
@@ -69,7 +69,7 @@ class Observation:
         )  # fmt: skip
 
     @property
-    def adapted(self) -> Adapted | None:
+    def adapted(self) -> ModelAdapters | None:
         """Return the adapters of LoRA or QLoRA, if the job has any."""
         return self.inputs.adapted if self.inputs is not None else None
 
@@ -93,9 +93,9 @@ class Observation:
     @property
     def outside_bytes(self) -> int:
         """Return the most bytes that the job's libraries took from the card outside PyTorch's allocator."""
-        return sum(entry.size_bytes for entry in self.ledger if entry.kind is Entered.OUTSIDE)
+        return sum(entry.size_bytes for entry in self.ledger if entry.kind is CallHandling.OUTSIDE)
 
-    def count(self, kind: Entered) -> int:
+    def count(self, kind: CallHandling) -> int:
         """Return the number of calls entered under `kind`."""
         return sum(entry.hits for entry in self.ledger if entry.kind is kind)
 

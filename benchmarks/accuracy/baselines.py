@@ -46,12 +46,12 @@ from benchmarks.tables import table
 from vramcast.core.errors import VramcastError
 from vramcast.core.plain import from_plain, to_plain
 from vramcast.core.units import MIB
-from vramcast.datasets.journal import Journal, Rejected, read_lines
+from vramcast.datasets.journal import Journal, RejectedRow, read_lines
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job
 from vramcast.learner import examples, stacks, training
 from vramcast.learner.examples import Example
-from vramcast.learner.model import Learned
+from vramcast.learner.model import LearnedModel
 from vramcast.learner.stacks import StackContext
 from vramcast.learner.table import subject_of
 
@@ -89,7 +89,7 @@ class Corrected:
 
     def __init__(self, target: Target) -> None:
         self.target: Target = target
-        self.learned: Learned | None = None
+        self.learned: LearnedModel | None = None
 
     def fit(self, train: Sequence[Sample]) -> None:
         """Train the correction."""
@@ -151,7 +151,7 @@ def networks_of(name: str, jobs: dict[str, Job], *, look_at: bool) -> dict[str, 
     known: dict[str, Network | None] = {}
     if path.exists():
         for _, values in read_lines(path):
-            if not isinstance(values, Rejected):
+            if not isinstance(values, RejectedRow):
                 kept = from_plain(_Kept, values, "network")
                 known[kept.id] = kept.network
     missing = [run for run in jobs if run not in known] if look_at else []

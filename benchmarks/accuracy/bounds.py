@@ -39,7 +39,7 @@ from vramcast.learner import cross_validation, examples, stacks
 from vramcast.learner.evaluation import metrics
 from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.learner.examples import Example
-from vramcast.learner.model import Learned, Subject
+from vramcast.learner.model import LearnedModel, Subject
 from vramcast.learner.residual_tree import CAUSES
 from vramcast.learner.traits import ALONE
 
@@ -89,7 +89,7 @@ _COLUMNS: Final = ("runs", "n", "models", "holds", "median over", "PEF", "larges
 _BY_SOURCE: Final = ("source", "n", "models", "unlike", "0.9 holds", "over", "0.95 holds", "over", "promises", "holds", "over")
 
 
-def as_served(found: Sequence[Example], learned: Learned) -> Sequence[Example]:
+def as_served(found: Sequence[Example], learned: LearnedModel) -> Sequence[Example]:
     """Return the runs with what the bounds of an artifact read: traits alone without trees; then training takes seconds."""
     if learned.reads_features:
         return found
@@ -156,7 +156,7 @@ def by_source(found: Sequence[Example]) -> Iterator[list[object]]:
             ]  # fmt: skip
 
 
-def served(name: str, learned: Learned, levels: Sequence[float]) -> list[Scored]:
+def served(name: str, learned: LearnedModel, levels: Sequence[float]) -> list[Scored]:
     """Return a set's runs with the default bounds and the context of the set's own rows.
 
     These are the artifact's bounds; for convolutions without a guarantee, they are no lower than the built-in rule's, and the

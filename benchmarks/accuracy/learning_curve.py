@@ -33,7 +33,7 @@ from vramcast.learner.gains import Gain
 from vramcast.learner.model import family_name
 from vramcast.learner.residual import ResidualQuantiles
 from vramcast.learner.search import search
-from vramcast.learner.table import Table, folds_of, table_of
+from vramcast.learner.table import ExampleTable, folds_of, table_of
 
 MEASURED, SIMULATED, REFITTED, TOGETHER = "measured runs", "simulated variation", "the latter, then the former", "both at once"
 _WEIGHTS: Final = {MEASURED: (0.0, 1.0), SIMULATED: (1.0, 0.0), REFITTED: (1.0, 0.0), TOGETHER: (1.0, 3.0)}  # arbitrary
@@ -46,12 +46,12 @@ def network_of(target: str) -> str:
     return f"{name}?{options}" if name.startswith("vramcast.") else name.rpartition(":")[2].lower()
 
 
-def variation() -> Table:
+def variation() -> ExampleTable:
     """Return the simulated variation."""
     return table_of([replace(one, group=network_of(one.group)) for one in examples.read(PATH)[0]], {})
 
 
-def fitted(measured: Table, rows: Any, varied: Table, others: Any, name: str, seed: int) -> ResidualQuantiles:
+def fitted(measured: ExampleTable, rows: Any, varied: ExampleTable, others: Any, name: str, seed: int) -> ResidualQuantiles:
     """Return the trees of one candidate, from these rows of both tables."""
     rows = rows[measured.can_teach[rows] & ~measured.censored[rows]]
     of_simulated, of_measured = _WEIGHTS[name]
@@ -71,7 +71,7 @@ def fitted(measured: Table, rows: Any, varied: Table, others: Any, name: str, se
     return learner
 
 
-def candidates(measured: Table, varied: Table, seed: int = 0) -> Iterator[tuple[str, gate.Losses]]:
+def candidates(measured: ExampleTable, varied: ExampleTable, seed: int = 0) -> Iterator[tuple[str, gate.Losses]]:
     """Yield the losses of bounds of measured runs, by what their trees learned from; a run's own model is always left out."""
     folds = folds_of(measured, training.FOLDS, seed)
     plain = gate.bound_losses(measured, np.zeros((len(measured.y), len(LEVELS))), folds).plain

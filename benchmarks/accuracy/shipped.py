@@ -30,7 +30,7 @@ from vramcast.cli.terminal import progress
 from vramcast.core.plain import from_plain
 from vramcast.learner import artifact, examples, model_cards, training
 from vramcast.learner.examples import Example
-from vramcast.learner.model import Learned
+from vramcast.learner.model import LearnedModel
 from vramcast.learner.traits import ALONE
 from vramcast.tracer.nullgpu.cudnn.libraries import number_of
 
@@ -136,7 +136,7 @@ def with_alone(example: Example) -> list[Example]:
     return [example, alone]
 
 
-def trained(found: Sequence[Example]) -> Learned:
+def trained(found: Sequence[Example]) -> LearnedModel:
     """Return the artifact of these examples; their contexts, of whole devices, are left out."""
     return replace(training.train(found), contexts={})
 

@@ -58,7 +58,7 @@ from vramcast.hardware.context import LIBRARIES, context_bytes
 from vramcast.hardware.device import Device
 from vramcast.learner.examples import Example
 from vramcast.learner.intervals import between
-from vramcast.learner.model import Learned
+from vramcast.learner.model import LearnedModel
 
 REPOSITORY: Final = "huggingface/pytorch-image-models"
 RESULTS: Final = BUILD / "timm-edges.jsonl"
@@ -359,7 +359,7 @@ def summary(lines: Iterable[dict[str, Any]]) -> str:
     return f"{table(columns, rows)}\n\n{left}\n{widths(groups['all'])}"
 
 
-def rejudged(line: dict[str, Any], learned: Learned) -> dict[str, Any]:
+def rejudged(line: dict[str, Any], learned: LearnedModel) -> dict[str, Any]:
     """Return a result with the verdicts that another artifact gives on the same traces."""
     card, found = CARDS[line["card"]], dict(line)
     for which in ("ran", "failed"):

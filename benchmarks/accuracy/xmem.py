@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 import cloudpickle  # type: ignore[import-untyped,unused-ignore]
-import numpy as np
 
 from benchmarks.accuracy import builders
 from benchmarks.accuracy.figures import SUMMARY_COLUMNS, summarize
@@ -57,7 +56,6 @@ REPOSITORY: Final = "Stone-ResearchLife/xMem"
 _GPUS = {"NVIDIA-GeForce-RTX-3060": "rtx3060", "NVIDIA-GeForce-RTX-4060": "rtx4060", "NVIDIA-A100-SXM4-40GB": "a100-40gb"}
 _ZERO_GRADS: tuple[ZeroGrad, ...] = ("step-start", "before-backward", "after-step")
 _FAR: Final = 0.1  # arbitrary: error from which rows are listed one by one
-_NEAR_MIB: Final = 60  # arbitrary: a smaller error is a missing constant
 _TOOLS = ("xmem", "dnnmem", "schedtune", "llmem")
 
 
@@ -233,33 +231,12 @@ def report(rows: list[dict[str, object]]) -> str:
     if not all("no_workspace_bytes" in row for row in rows):
         return "\n\n".join([text, *parts])
     parts += [
-        "measured - estimate, MiB:",
-        _offsets(rows),
         "By model:",
         _by_model(rows),
         f"CNN rows off by more than {100 * _FAR:.1f} %, MiB:",
         _far_rows(rows),
     ]
     return "\n\n".join([text, *parts])
-
-
-def _offsets(rows: list[dict[str, object]]) -> str:
-    """Return the missing constant, measured - estimate, by card and generation of the runs."""
-    lines = []
-    groups = sorted({(str(row["family"]), str(row["gpu"]), str(row["generation"])) for row in rows})
-    for group in groups:
-        chosen = [
-            r for r in rows if (r["family"], r["gpu"], r["generation"]) == group and r["status"] == "ok" and not r["real_oom"]
-        ]
-        cells: list[object] = []
-        for column in ("estimate_bytes", "no_workspace_bytes"):
-            misses = [(m - e) / MIB for e, m in _pairs(chosen, column)]
-            near = [miss for miss in misses if abs(miss) <= _NEAR_MIB]
-            cells += [f"{np.median(misses):+.0f}" if misses else "-", f"{len(near)} of {len(misses)}" if misses else "-"]
-            cells.append(f"{np.median(near):+.0f}" if near else "-")
-        lines.append([" ".join(group), *cells])
-    names = ["median", f"within {_NEAR_MIB}", "their median"]
-    return table(["rows", *names, *(f"{name}, no cuDNN" for name in names)], lines)
 
 
 def _oom_table(rows: list[dict[str, object]]) -> str:

@@ -23,7 +23,17 @@ from benchmarks.accuracy.runner import read_rows
 from benchmarks.tables import table
 from vramcast.hardware.card_file import ContextRow
 from vramcast.hardware.cards import DEVICES
-from vramcast.hardware.context import BARE, LAZY, Source, bare_mib, kernels_mib, kilothreads, minor_of, quantile, threads_of
+from vramcast.hardware.context import (
+    BARE,
+    LAZY,
+    ContextSource,
+    bare_mib,
+    kernels_mib,
+    kilothreads,
+    minor_of,
+    quantile,
+    threads_of,
+)
 
 _MOST_MIB: Final = 5120  # arbitrary: above any context with NCCL in the logs
 # Limits relative to the rule's bare context. Bare ones are up to 1.02 of it, after one kernel 1.18, with a process group 1.75.
@@ -107,19 +117,19 @@ def former(row: ContextRow) -> float:
     return (statistics.median(shares) + sum(_FORMER_ADDS[library] for library in row.libraries)) * threads_of(row)
 
 
-def residuals() -> dict[tuple[Source, bool], list[tuple[str, float]]]:
+def residuals() -> dict[tuple[ContextSource, bool], list[tuple[str, float]]]:
     """Return measured / assumed - 1 with its card; by class, and by whether kernels had run."""
-    found: dict[tuple[Source, bool], list[tuple[str, float]]] = defaultdict(list)
+    found: dict[tuple[ContextSource, bool], list[tuple[str, float]]] = defaultdict(list)
     for row in LAZY:
         card, kernels = row.gpus[0], row.libraries != BARE
-        found[Source.INTERPOLATED, kernels] += [(card, size / without(row) - 1) for size in row.seen]
-        found[Source.OTHER_STACK, kernels] += [(card, one) for one in of_the_others(row.seen, without(row))]
+        found[ContextSource.INTERPOLATED, kernels] += [(card, size / without(row) - 1) for size in row.seen]
+        found[ContextSource.OTHER_STACK, kernels] += [(card, one) for one in of_the_others(row.seen, without(row))]
     stacks: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for one in printed(read_rows("public/context_startup.csv")):
         if one.level != GROUP:
             stacks[one.key, minor_of(one.torch), one.level].append(one.mib)
     for (card, _, _), sizes in stacks.items():
-        found[Source.MEASURED, False] += [(card, residual) for residual in of_the_others(sizes)]
+        found[ContextSource.MEASURED, False] += [(card, residual) for residual in of_the_others(sizes)]
     return {key: sorted(values, key=lambda pair: pair[1]) for key, values in found.items()}
 
 

@@ -25,7 +25,7 @@ from vramcast.learner import artifact, training
 from vramcast.learner.conformal import Calibration
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
-from vramcast.learner.model import Head, Learned
+from vramcast.learner.model import Head, LearnedModel
 from vramcast.learner.stacks import StackContext
 
 CARD: Final = "rtx3060"
@@ -87,7 +87,7 @@ def cases(folder: Path) -> Iterator[Case]:
     yield from _learned_from(folder)
 
 
-def _made_up(random: np.random.Generator) -> Learned:
+def _made_up(random: np.random.Generator) -> LearnedModel:
     """Return an artifact of models without convolutions, simulated exactly, and of as many with an error of 10 %."""
     examples = []
     for number in range(2 * MODELS):
@@ -96,7 +96,7 @@ def _made_up(random: np.random.Generator) -> Learned:
         one = Example(str(number), str(number), "", CARD, STACK, features, MIB, 1000 * MIB, measured_reserved=peak)
         examples.append(one)
     context = StackContext(CONTEXT_BYTES, CONTEXT_BYTES, CONTEXT_BYTES, 9, CARD)
-    empty = Learned(Head(None, Calibration.empty()), contexts={STACK: context})
+    empty = LearnedModel(Head(None, Calibration.empty()), contexts={STACK: context})
     empty.card = {"runs": 0, "groups": 0, "censored": 0, "seed": 0, "folds": 0, "parameters": {}, "by": {}}
     return training.recalibrated(empty, examples)
 

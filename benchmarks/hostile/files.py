@@ -80,7 +80,7 @@ def _artifacts(folder: Path) -> Iterator[Case]:
     from tests.learner.conftest import make
     from vramcast.core.errors import ArtifactError
     from vramcast.learner import artifact, training
-    from vramcast.learner.model import Learned, Subject
+    from vramcast.learner.model import LearnedModel, Subject
 
     examples = make(120, process=True)
     learned = training.train(examples, {"n_estimators": 3, "max_depth": 2}, folds=2)
@@ -92,7 +92,7 @@ def _artifacts(folder: Path) -> Iterator[Case]:
     artifact.save(dataclasses.replace(learned, **bare), folder / "bare")
     subjects = [Subject.of(one) for one in examples[:4]]
 
-    def bounds(of: Learned) -> list[int]:
+    def bounds(of: LearnedModel) -> list[int]:
         return [one.size_bytes for subject in subjects for one in of.bounds(subject, (0.5, 0.9, 0.99))]
 
     lowest = {kind: bounds(artifact.load(folder / kind)) for kind in ("trees", "bare")}

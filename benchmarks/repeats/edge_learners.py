@@ -24,10 +24,12 @@ from vramcast.learner import gate, stacks, training
 from vramcast.learner.conformal import LEVELS, Array
 from vramcast.learner.model import family_name
 from vramcast.learner.residual import ResidualQuantiles
-from vramcast.learner.table import Table, folds_of, table_of
+from vramcast.learner.table import ExampleTable, folds_of, table_of
 from vramcast.learner.traits import CONVOLUTION
 
-Fit: TypeAlias = Callable[[Table, Any, Any, Sequence[int], int], Array]  # table, learn, test, columns, seed: quantiles of test
+Fit: TypeAlias = Callable[
+    [ExampleTable, Any, Any, Sequence[int], int], Array
+]  # table, learn, test, columns, seed: quantiles of test
 _OF_THE_CARD: Final = {"near_capacity", "card_gib", "compute_capability", "sm_count", "on_card_share", "on_card_dies"}
 _SIZES: Final = {
     *("log_reserved", "log_allocated", "log_activations", "batch_size", "log_batch_size", "log_input_elements"),
@@ -44,18 +46,18 @@ def _settings(seed: int) -> dict[str, Any]:
     return {"max_depth": 4, "learning_rate": 0.1, "min_child_weight": 3.0, "seed": seed, "nthread": 1, "tree_method": "hist"}
 
 
-def _data(of: Table, rows: Any, columns: Sequence[int]) -> xgboost.DMatrix:
+def _data(of: ExampleTable, rows: Any, columns: Sequence[int]) -> xgboost.DMatrix:
     weights = of.weights[rows]
     return xgboost.DMatrix(of.X[rows][:, columns], weight=weights * len(rows) / weights.sum())
 
 
-def places(of: Table, rows: Any, new: Any, columns: Sequence[int], seed: int) -> Array:
+def places(of: ExampleTable, rows: Any, new: Any, columns: Sequence[int], seed: int) -> Array:
     """Return the quantiles of trees that learn each residual at its place."""
     learner = ResidualQuantiles(random_state=seed).fit(of.X[rows][:, columns], of.y[rows], sample_weight=of.weights[rows])
     return learner.predict_quantiles(of.X[new][:, columns])
 
 
-def failure_time(of: Table, rows: Any, new: Any, columns: Sequence[int], seed: int) -> Array:
+def failure_time(of: ExampleTable, rows: Any, new: Any, columns: Sequence[int], seed: int) -> Array:
     """Return the quantiles of an accelerated failure time model of exp(residual), with normal errors of a fixed scale."""
     center, data = float(np.median(of.y[rows])), _data(of, rows, columns)
     for name, ends in (("label_lower_bound", of.low), ("label_upper_bound", of.high)):
@@ -72,7 +74,7 @@ def failure_time(of: Table, rows: Any, new: Any, columns: Sequence[int], seed: i
     return np.asarray(found[:, None] + _SIGMA * stats.norm.ppf(LEVELS), np.float64)
 
 
-def interval_pinball(of: Table, rows: Any, new: Any, columns: Sequence[int], seed: int) -> Array:
+def interval_pinball(of: ExampleTable, rows: Any, new: Any, columns: Sequence[int], seed: int) -> Array:
     """Return the quantiles of trees that lower the pinball loss of each level outside the ends."""
     data, low, high = _data(of, rows, columns), of.low[rows] * _STRETCH, of.high[rows] * _STRETCH
     found = []
@@ -93,7 +95,7 @@ def interval_pinball(of: Table, rows: Any, new: Any, columns: Sequence[int], see
 LEARNERS: Final[dict[str, Fit]] = {"places": places, "failure time": failure_time, "interval pinball": interval_pinball}
 
 
-def losses_of(of: Table, fit: Fit, columns: Sequence[int], seed: int) -> gate.Losses:
+def losses_of(of: ExampleTable, fit: Fit, columns: Sequence[int], seed: int) -> gate.Losses:
     """Return the losses of bounds of unseen models with the trees of a learner, which reads some of the features."""
     folds = folds_of(of, training.FOLDS, seed)
     quantiles: Array = np.zeros((len(of.y), len(LEVELS)))

@@ -10,7 +10,7 @@ from typing import get_args
 
 from vramcast.simulator import rules
 from vramcast.simulator.card import BASE, CHUNK_BYTES, PAGE_BYTES, SPAN, AddressPolicy
-from vramcast.simulator.requests import Kind
+from vramcast.simulator.requests import RequestKind
 from vramcast.tracer.format.trace import Action
 
 PATH = Path(__file__).resolve().parents[2] / "simulator" / "csrc" / "rules.h"
@@ -34,7 +34,7 @@ def header() -> str:
     lines.append(f"#define N_INTERVALS {rules.N_INTERVALS}")
     wanted = (Action.SEGMENT_ALLOC, Action.SEGMENT_FREE, Action.SEGMENT_MAP, Action.SEGMENT_UNMAP, Action.OOM)
     enums = (
-        ("request", [(kind.name, int(kind)) for kind in Kind]),
+        ("request", [(kind.name, int(kind)) for kind in RequestKind]),
         ("action", [(action.name, int(action)) for action in wanted]),
         ("policy", [(name.upper(), number) for number, name in enumerate(get_args(AddressPolicy))]),
     )

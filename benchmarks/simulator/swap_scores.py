@@ -31,7 +31,7 @@ from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec, Training
 from vramcast.simulator.planning import swap, swap_checker
 from vramcast.simulator.planning.swap_schedule import Link, Scheduler, find_link
-from vramcast.simulator.planning.swap_timeline import Candidates, Timeline
+from vramcast.simulator.planning.swap_timeline import Candidates, SwapTimeline
 from vramcast.tracer.format.trace import Trace
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.protocol.run_options import RunOptions
@@ -44,7 +44,7 @@ _STEPS: Final = 3  # arbitrary: the third repeats the second
 
 def bounds(trace: Trace, link: Link) -> tuple[int, int]:
     """Return two peaks that no plan without waiting gets below: over `link`, and if copies took no time."""
-    timeline = Timeline.of(trace)
+    timeline = SwapTimeline.of(trace)
     c = Candidates.of(timeline)
     scheduler = Scheduler(timeline, c, link)
     n, m = len(c), len(timeline)

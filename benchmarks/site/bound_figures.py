@@ -29,7 +29,7 @@ from vramcast.estimates.bounds.support import Support
 from vramcast.hardware.context import LIBRARIES, context_bytes
 from vramcast.learner import sum_quantile
 from vramcast.learner.examples import Example
-from vramcast.learner.model import Head, Learned
+from vramcast.learner.model import Head, LearnedModel
 from vramcast.learner.residual_tree import in_words
 from vramcast.learner.traits import Traits
 from vramcast.views.charts import svg
@@ -63,14 +63,14 @@ class Curve(NamedTuple):
     support: float
 
 
-def of_runs(found: Sequence[Example], learned: Learned) -> Iterator[tuple[float, bool]]:
+def of_runs(found: Sequence[Example], learned: LearnedModel) -> Iterator[tuple[float, bool]]:
     """Yield each level, and whether a measured run stays within its bound from an artifact that has not seen its model."""
     for run in judged(as_served(found, learned), LEVELS):
         if not run.is_lower_bound:
             yield from ((level, run.measured_bytes <= bound) for level, bound in run.bounds.items())
 
 
-def of_edges(learned: Learned) -> Iterator[tuple[float, bool]]:
+def of_edges(learned: LearnedModel) -> Iterator[tuple[float, bool]]:
     """Yield `Estimate.probability_fits` of each batch at an edge of the half of the models to judge by, and whether it ran."""
     for line in timm_edges.kept():
         edge = timm_edges.edge_in(line)

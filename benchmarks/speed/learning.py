@@ -20,7 +20,7 @@ from vramcast.core.units import MIB
 from vramcast.learner import training
 from vramcast.learner.examples import Example
 from vramcast.learner.features import NAMES
-from vramcast.learner.model import Learned
+from vramcast.learner.model import LearnedModel
 from vramcast.learner.table import subject_of, table_of
 
 _PREDICTIONS = 200  # arbitrary
@@ -58,7 +58,7 @@ def made_up(n: int, seed: int = 0) -> list[Example]:
     return found
 
 
-def prediction_ms(learned: Learned, examples: list[Example]) -> float:
+def prediction_ms(learned: LearnedModel, examples: list[Example]) -> float:
     """Return the median milliseconds for one job's peak and bounds of the process."""
     took = []
     for example in examples[:_PREDICTIONS]:

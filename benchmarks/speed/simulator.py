@@ -28,7 +28,7 @@ from vramcast.jobs.job import Job, TensorSpec, Training
 from vramcast.simulator.card import Card
 from vramcast.simulator.engine import Engine, play
 from vramcast.simulator.outcome import Outcome
-from vramcast.simulator.requests import Kind, Requests
+from vramcast.simulator.requests import RequestKind, Requests
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.what_if import min_feasible, what_if
 from vramcast.tracer.format.trace import Trace
@@ -69,11 +69,11 @@ def long_trace(steps: int) -> Trace:
 
 def raw_sequence(requests: Requests) -> list[Request]:
     """Return mallocs and frees as requests of `benchmarks.simulator.allocator_driver`."""
-    names = {Kind.MALLOC: "malloc", Kind.TRY: "malloc", Kind.FREE: "free"}
+    names = {RequestKind.MALLOC: "malloc", RequestKind.TRY: "malloc", RequestKind.FREE: "free"}
     columns = (requests.kind.tolist(), requests.size_bytes.tolist(), requests.stream.tolist(), requests.block.tolist())
     sequence: list[Request] = []
     for row, (kind, size_bytes, stream, block) in enumerate(zip(*columns, strict=True)):
-        name = names[Kind(kind)]
+        name = names[RequestKind(kind)]
         sequence.append((name, row, size_bytes, stream) if name == "malloc" else (name, block))
     return sequence
 

@@ -79,11 +79,11 @@ def run(way: str, words: list[str], card: str, steps: int, calls: int) -> dict[s
 
     from vramcast.tracer.nullgpu.child import main as child
     from vramcast.tracer.nullgpu.child import observer
-    from vramcast.tracer.nullgpu.child.subprocesses import Shared
+    from vramcast.tracer.nullgpu.child.subprocesses import SharedFolder
 
     job = JobText.of({"command": words, "until": "steps", "steps": steps}).job(device(card))
     options, torch = RunOptions(limited=False), find_torch()
-    watched: Any = observer.Watched
+    watched: Any = observer.ProcessObserver
     init = watched.__init__
 
     def without_values(self: Any, *arguments: Any, **named: Any) -> None:
@@ -99,7 +99,7 @@ def run(way: str, words: list[str], card: str, steps: int, calls: int) -> dict[s
     root, libraries = str(import_root()), build(torch)
     with (
         tempfile.TemporaryDirectory() as cache,  # what one way compiles does not help the next
-        Shared.made(job, options, libraries=libraries, torch=torch.lib.parent / "__init__.py", root=root) as shared,
+        SharedFolder.made(job, options, libraries=libraries, torch=torch.lib.parent / "__init__.py", root=root) as shared,
         memory_watched(os.getpid(), every_s=0.05) as peak,
     ):
         os.environ |= {LENT: str(shared.folder), "VRAMCAST_CACHE": cache}

@@ -27,7 +27,7 @@ from vramcast.core.files import atomic_write
 from vramcast.core.plain import to_plain
 from vramcast.core.units import gib
 from vramcast.datasets.collector.machine import Machine, MakeMachine
-from vramcast.datasets.collector.measured_job import Answer, Request
+from vramcast.datasets.collector.measured_job import MeasuredFacts, MeasureRequest
 from vramcast.datasets.collector.nvml import Sampler, observed, sampling
 from vramcast.datasets.journal import Journal, read_runs
 from vramcast.datasets.run import DRY_RUN, Measurement, Passport, Run, Workload
@@ -41,7 +41,7 @@ _PORTION: Final = 2000  # arbitrary: jobs drawn at a time, about a second
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CampaignLimits:
     """The part of the list to run, and the way to run it.
 
     Attributes:
@@ -86,7 +86,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class CampaignJob:
     """One job of the list. `alone`: it needs the card for itself."""
 
     index: int
@@ -108,11 +108,13 @@ class Campaign:
         CannotEstimate: There is no GPU here.
     """
 
-    def __init__(self, out: Path, limits: Limits, machine: MakeMachine, say: Callable[[str], None] = lambda line: None) -> None:
+    def __init__(
+        self, out: Path, limits: CampaignLimits, machine: MakeMachine, say: Callable[[str], None] = lambda line: None
+    ) -> None:
         self._out, self._limits, self._make_machine, self._say = out, limits, machine, say
         self.summary = Summary()
         self._lock = threading.Lock()
-        self._alone: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._alone: queue.SimpleQueue[CampaignJob] = queue.SimpleQueue()
         self._idle: list[Machine] = []
         self._open: set[int] = set()  # jobs that were begun and have no line yet
         self._reached = limits.first
@@ -191,7 +193,7 @@ class Campaign:
         return sampling(self._facts["uuid"], self._limits.sample_ms, self._say)
 
     # ------------------------------------------------------------------------------------------- the list
-    def _list(self) -> Iterator[Task]:
+    def _list(self) -> Iterator[CampaignJob]:
         limits = self._limits
         available = self._facts["passport"]["libraries"]
         for id_, workload in self._drawn():
@@ -204,7 +206,7 @@ class Campaign:
                 self.summary.already += 1
             else:
                 self._open.add(index)
-                yield Task(index, id_, workload, alone=limits.workers == 1)
+                yield CampaignJob(index, id_, workload, alone=limits.workers == 1)
 
     def _drawn(self) -> Iterator[tuple[str, Workload]]:
         at, end = self._limits.first, None if self._limits.count is None else self._limits.first + self._limits.count
@@ -213,27 +215,27 @@ class Campaign:
             yield from workload_list.workloads(self._limits.seed, at, portion)
             at += portion
 
-    def _next_shared(self) -> Task | None:
+    def _next_shared(self) -> CampaignJob | None:
         with self._lock:
             # Jobs that must run alone come last, and get their share of the time.
             if self._limits.workers > 1 and time.perf_counter() > self._late:
                 return None
             return next(self._tasks, None)
 
-    def _next_alone(self) -> Task | None:
+    def _next_alone(self) -> CampaignJob | None:
         with suppress(queue.Empty):
             return self._alone.get_nowait()
         return None
 
     # ------------------------------------------------------------------------------------------- the work
-    def _work_all(self, workers: int, following: Callable[[], Task | None]) -> None:
+    def _work_all(self, workers: int, following: Callable[[], CampaignJob | None]) -> None:
         threads = [threading.Thread(target=self._work, args=(following,)) for _ in range(workers)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
-    def _work(self, following: Callable[[], Task | None]) -> None:
+    def _work(self, following: Callable[[], CampaignJob | None]) -> None:
         machine = self._machine()
         try:
             while not self._stop.is_set() and time.perf_counter() < self._end and (task := following()) is not None:
@@ -245,7 +247,7 @@ class Campaign:
             with self._lock:
                 self._idle.append(machine)
 
-    def _measure(self, machine: Machine, task: Task) -> None:
+    def _measure(self, machine: Machine, task: CampaignJob) -> None:
         run, history = self._one(machine, task, task.id, task.workload)
         if run is None:
             return
@@ -263,7 +265,7 @@ class Campaign:
         if measured.status == "ok" and workload_list.is_capped(task.index):
             self._measure_smallest_card(machine, task, measured)
 
-    def _measure_smallest_card(self, machine: Machine, task: Task, free: Measurement) -> None:
+    def _measure_smallest_card(self, machine: Machine, task: CampaignJob, free: Measurement) -> None:
         """Run the job with a capped allocator, by bisection between its allocated and its reserved peak."""
         low, high = free.allocated_bytes, free.reserved_bytes
         if low is None or high is None:
@@ -281,7 +283,7 @@ class Campaign:
             low, high = (low, cap) if run.measurement.status == "ok" else (cap, high)
 
     def _one(
-        self, machine: Machine, task: Task, id_: str, workload: Workload, *, recorded: bool = True
+        self, machine: Machine, task: CampaignJob, id_: str, workload: Workload, *, recorded: bool = True
     ) -> tuple[Run | None, dict[str, str]]:
         """Run one job; return None if the campaign's time ended it."""
         left = self._end - time.perf_counter()
@@ -292,15 +294,15 @@ class Campaign:
         window = sampler.open() if sampler else None
         started = time.perf_counter()
         try:
-            answer: Answer = machine.run(
-                CHILD, Request(workload, recorded, task.alone and sampler is not None, self._facts["uuid"]), limit
+            answer: MeasuredFacts = machine.run(
+                CHILD, MeasureRequest(workload, recorded, task.alone and sampler is not None, self._facts["uuid"]), limit
             )
         except TimeLimit as error:
             if limit < self._limits.job_timeout_s:
                 return None, {}
-            answer = Answer(0, "timeout", str(error))
+            answer = MeasuredFacts(0, "timeout", str(error))
         except WorkerError as error:
-            answer = Answer(0, "killed", str(error)[:500])
+            answer = MeasuredFacts(0, "killed", str(error)[:500])
         finally:
             if sampler and window:
                 sampler.close(window)

@@ -26,7 +26,7 @@ _MESSAGE_CHARACTERS = 500  # arbitrary: torch's out-of-memory messages have abou
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class MeasureRequest:
     """A job to run, and the way to observe it.
 
     Attributes:
@@ -42,7 +42,7 @@ class Request:
 
 
 @dataclass(slots=True)
-class Answer:
+class MeasuredFacts:
     """The result: the fields of `Measurement` and `Workload` that only the job's own process knows.
 
     Attributes:
@@ -69,11 +69,11 @@ def warm_up() -> None:
             __import__(package)
 
 
-def run_job(request: Request) -> Answer:
+def run_job(request: MeasureRequest) -> MeasuredFacts:
     """Run the job and return the observations; the job's own failures are part of them."""
     import torch
 
-    answer = Answer(os.getpid())
+    answer = MeasuredFacts(os.getpid())
     os.environ["PYTORCH_CUDA_ALLOC_CONF"] = request.workload.alloc_conf or ""
     if request.workload.alloc_conf:
         torch_api.set_allocator_settings(request.workload.alloc_conf)
@@ -101,7 +101,7 @@ def run_job(request: Request) -> Answer:
     return answer
 
 
-def _context_bytes(request: Request) -> int | None:
+def _context_bytes(request: MeasureRequest) -> int | None:
     """Initialize CUDA and return the memory it took on the card; None: other processes use the card too, or NVML is absent."""
     import torch
 
@@ -115,7 +115,7 @@ def _context_bytes(request: Request) -> int | None:
     return nvml.used_bytes() - before if nvml else None
 
 
-def _run(workload: Workload, answer: Answer) -> None:
+def _run(workload: Workload, answer: MeasuredFacts) -> None:
     import torch
 
     from vramcast.datasets.collector import model_facts
@@ -132,7 +132,7 @@ def _run(workload: Workload, answer: Answer) -> None:
 
 
 @contextmanager
-def _timed_steps(answer: Answer) -> Iterator[None]:
+def _timed_steps(answer: MeasuredFacts) -> Iterator[None]:
     """Time steps, synchronizing the card at the end of each; the first includes moving the model to the card."""
     import torch
     from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -155,7 +155,7 @@ def _timed_steps(answer: Answer) -> Iterator[None]:
 
 
 # ------------------------------------------------------------------------------------------------ the history
-def _keep(trace: Trace, answer: Answer) -> None:
+def _keep(trace: Trace, answer: MeasuredFacts) -> None:
     """Copy the parts of the trace that a data set stores into the answer."""
     import numpy as np
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from vramcast.core.errors import UsageError
-from vramcast.datasets.journal import Reading, read_runs
+from vramcast.datasets.journal import JournalContent, read_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,22 +21,22 @@ class Format:
 
     name: str
     summary: str
-    read: Callable[..., Reading]
+    read: Callable[..., JournalContent]
     takes_script: bool = False
     takes_columns: bool = False
 
 
-def _reader(module: str) -> Callable[..., Reading]:
+def _reader(module: str) -> Callable[..., JournalContent]:
     """Return the reader in a module of this folder, which is imported at its first call."""
 
-    def read(path: str | os.PathLike[str], **options: Any) -> Reading:
-        reading: Reading = importlib.import_module(f"vramcast.datasets.histories.{module}").read(path, **options)
+    def read(path: str | os.PathLike[str], **options: Any) -> JournalContent:
+        reading: JournalContent = importlib.import_module(f"vramcast.datasets.histories.{module}").read(path, **options)
         return reading
 
     return read
 
 
-def read_journal(path: str | os.PathLike[str]) -> Reading:
+def read_journal(path: str | os.PathLike[str]) -> JournalContent:
     """Return the runs of one of our own journals; of equal ids the last line counts."""
     reading = read_runs(path)
     name = os.path.basename(os.fspath(path))

@@ -21,7 +21,7 @@ from vramcast.core.plain import json_value
 from vramcast.datasets.histories.reader import Tally, is_missing, near_capacity
 from vramcast.datasets.histories.slurm import parsable_rows, split_id, state_of
 from vramcast.datasets.histories.statuses import SLURM
-from vramcast.datasets.journal import Reading
+from vramcast.datasets.journal import JournalContent
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 
 MAX_JSON_BYTES: Final = 2**24  # arbitrary: a summary of 1,000 nodes has about 500 kB
@@ -29,7 +29,7 @@ _SUMMARY: Final = re.compile(r"JS1:([A-Za-z0-9+/=]*)")
 _GZIP: Final = 31  # spec: zlib, window bits for a gzip header
 
 
-def read(path: str | os.PathLike[str]) -> Reading:
+def read(path: str | os.PathLike[str]) -> JournalContent:
     """Return one run for each card of each job.
 
     Raises:

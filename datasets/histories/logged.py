@@ -18,9 +18,9 @@ from typing import Final
 
 from vramcast.core.errors import DatasetError
 from vramcast.core.units import GIB, MIB
-from vramcast.datasets.histories.peak_lines import NUMBER, Base, Peak, base_of, peak_of
+from vramcast.datasets.histories.peak_lines import NUMBER, Base, LoggedPeak, base_of, peak_of
 from vramcast.datasets.histories.reader import Tally, near_capacity, whole_bytes
-from vramcast.datasets.journal import Reading
+from vramcast.datasets.journal import JournalContent
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 
 RULE: Final = "=" * 100  # spec: the line that the scripts of the three projects print between source and log
@@ -51,7 +51,7 @@ _TITAN_BATCH: Final = re.compile(r"local batch size:? (\d{1,9})\b")
 _WINDOWS: Final = "MSC v."  # spec: the compiler in sys.version of Python for Windows
 
 
-def read(path: str | os.PathLike[str], script: str | os.PathLike[str] | None = None) -> Reading:
+def read(path: str | os.PathLike[str], script: str | os.PathLike[str] | None = None) -> JournalContent:
     """Return one run per log, or one per batch size if the script tries several.
 
     Args:
@@ -68,7 +68,7 @@ def read(path: str | os.PathLike[str], script: str | os.PathLike[str] | None = N
     lines = _lines(text, tally)
     name = Path(script).name if script is not None else tally.path.stem
     facts = _Facts(hashlib.sha256(blob).hexdigest()[:16], name, source, lines)
-    of_batch: dict[int | None, list[Peak]] = {}
+    of_batch: dict[int | None, list[LoggedPeak]] = {}
     for peak in _peaks(lines, base_of(source.decode(errors="replace")), tally):
         if peak.allocated or peak.reserved or peak.process:
             of_batch.setdefault(peak.batch_size, []).append(peak)
@@ -83,7 +83,7 @@ def read(path: str | os.PathLike[str], script: str | os.PathLike[str] | None = N
     return tally.done()
 
 
-def _peaks(lines: Sequence[str], base: Base | None, tally: Tally) -> Iterator[Peak]:
+def _peaks(lines: Sequence[str], base: Base | None, tally: Tally) -> Iterator[LoggedPeak]:
     """Yield the peaks in lines; reject those with an ambiguous unit."""
     for place, line in enumerate(lines, 1):
         try:
@@ -180,7 +180,7 @@ class _Facts:
         return self.count(_WORLD)
 
 
-def _run(peaks: Sequence[Peak], facts: _Facts) -> Run:
+def _run(peaks: Sequence[LoggedPeak], facts: _Facts) -> Run:
     allocated = max((peak.allocated for peak in peaks if peak.allocated), default=None)
     reserved = max((peak.reserved for peak in peaks if peak.reserved), default=None)
     full = max((peak for peak in peaks if peak.is_full), key=lambda peak: peak.reserved or 0, default=None)

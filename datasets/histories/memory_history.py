@@ -11,14 +11,14 @@ import os
 from vramcast.core.errors import UsageError
 from vramcast.core.files import sha256_of
 from vramcast.datasets.histories.reader import Tally
-from vramcast.datasets.journal import Reading
+from vramcast.datasets.journal import JournalContent
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 from vramcast.simulator.replay import replay
 from vramcast.tracer.format.snapshot import read_snapshot, trace_from_snapshot
 from vramcast.tracer.format.trace import Action, Trace
 
 
-def read(path: str | os.PathLike[str]) -> Reading:
+def read(path: str | os.PathLike[str]) -> JournalContent:
     """Return one run for each device with a history.
 
     Raises:

@@ -17,7 +17,7 @@ from vramcast.core.files import digest
 from vramcast.core.units import GIB
 from vramcast.datasets.histories.reader import Tally, by_column, csv_rows, is_missing, lines, number, size_bytes
 from vramcast.datasets.histories.statuses import PAI, word_of
-from vramcast.datasets.journal import Reading
+from vramcast.datasets.journal import JournalContent
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 
 # spec: the .header files of cluster-trace-gpu-v2020
@@ -38,7 +38,7 @@ UNIT_NOTE: Final = (
 LICENCE: Final = "Alibaba cluster-trace-gpu-v2020: CC BY 4.0"
 
 
-def read(path: str | os.PathLike[str]) -> Reading:
+def read(path: str | os.PathLike[str]) -> JournalContent:
     """Return one run per instance.
 
     Raises:

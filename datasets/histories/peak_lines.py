@@ -52,7 +52,7 @@ _FULL_SAYS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
+class LoggedPeak:
     """One line of a log with peaks, in bytes; it is a run of its own if it has a batch size."""
 
     place: int
@@ -108,7 +108,7 @@ def _bytes(number: str, unit: str, base: Base | None = None) -> int | None:
 
 
 # Lines --------------------------------------------------------------------------------------------------------------
-def _plain(place: int, line: str, base: Base | None) -> Peak | None:
+def _plain(place: int, line: str, base: Base | None) -> LoggedPeak | None:
     found = _PLAIN.search(line)
     if found is None:
         return None
@@ -116,28 +116,28 @@ def _plain(place: int, line: str, base: Base | None) -> Peak | None:
     first = _bytes(number, unit or named or "", base)
     after = _bytes(second, second_unit or "", base) if second else None
     # spec: modded-nanogpt's first scripts print max_memory_allocated as "consumption"
-    return Peak(place, line, reserved=first) if kind.lower() == "reserved" else Peak(place, line, first, after)
+    return LoggedPeak(place, line, reserved=first) if kind.lower() == "reserved" else LoggedPeak(place, line, first, after)
 
 
-def _titan(place: int, line: str, base: Base | None) -> Peak | None:
+def _titan(place: int, line: str, base: Base | None) -> LoggedPeak | None:
     found = _TITAN.search(line)
-    return Peak(place, line, reserved=_bytes(found[1], "GiB")) if found else None
+    return LoggedPeak(place, line, reserved=_bytes(found[1], "GiB")) if found else None
 
 
-def _qlora(place: int, line: str, base: Base | None) -> Peak | None:
+def _qlora(place: int, line: str, base: Base | None) -> LoggedPeak | None:
     found = _QLORA.search(line)
-    return Peak(place, line, **{found[1]: _bytes(found[2], "bytes")}) if found else None  # type: ignore[arg-type]
+    return LoggedPeak(place, line, **{found[1]: _bytes(found[2], "bytes")}) if found else None  # type: ignore[arg-type]
 
 
-def _nanovlm(place: int, line: str, base: Base | None) -> Peak | None:
+def _nanovlm(place: int, line: str, base: Base | None) -> LoggedPeak | None:
     found = _NANOVLM.search(line)
     if found is None:
         return None
     # spec: huggingface/nanoVLM, measure_vram.py: its MB are 1024 ** 2 bytes
-    return Peak(place, line, _bytes(found[3], "MiB"), batch_size=int(found[1]), is_full=bool(found[2]))
+    return LoggedPeak(place, line, _bytes(found[3], "MiB"), batch_size=int(found[1]), is_full=bool(found[2]))
 
 
-def _full(place: int, line: str, base: Base | None) -> Peak | None:
+def _full(place: int, line: str, base: Base | None) -> LoggedPeak | None:
     """Return the peak in torch's out-of-memory message, from 2.1 on or before: the memory held then is a lower bound."""
     if not _FULL.search(line):
         return None
@@ -148,7 +148,7 @@ def _full(place: int, line: str, base: Base | None) -> Peak | None:
         said[name] = _bytes(groups[0], groups[1]) if groups else None
     allocated, idle = said["allocated"], said["idle"]
     reserved = said["reserved"] or (allocated + (idle or 0) if allocated is not None else None)
-    return Peak(
+    return LoggedPeak(
         place, line, allocated, reserved, is_full=True, asked=said["asked"], process=said["process"], total=said["total"]
     )
 
@@ -156,7 +156,7 @@ def _full(place: int, line: str, base: Base | None) -> Peak | None:
 _SHAPES: Final = (_full, _nanovlm, _qlora, _titan, _plain)
 
 
-def peak_of(place: int, line: str, base: Base | None) -> Peak | None:
+def peak_of(place: int, line: str, base: Base | None) -> LoggedPeak | None:
     """Return the peaks in a line, None if it has none.
 
     Args:

@@ -35,7 +35,7 @@ from vramcast.datasets.histories.reader import (
     whole,
 )
 from vramcast.datasets.histories.statuses import WORDS, status_of, word_of
-from vramcast.datasets.journal import Reading
+from vramcast.datasets.journal import JournalContent
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 from vramcast.jobs.job import TensorSpec, parse_batch
 from vramcast.jobs.registry_names import exact_targets
@@ -70,7 +70,7 @@ _SHOWN: Final = 30  # arbitrary: columns that a message names
 COLUMNS: Final = ("id", *_TEXTS, *_COUNTS, *_NUMBERS, *_FLAGS, *_LISTS, "parameters", *_SIZES)
 
 
-def read(path: str | os.PathLike[str], *, columns: Mapping[str, str] | None = None) -> Reading:
+def read(path: str | os.PathLike[str], *, columns: Mapping[str, str] | None = None) -> JournalContent:
     """Return the rows as runs.
 
     Args:

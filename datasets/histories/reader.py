@@ -19,7 +19,7 @@ from typing import IO, Any, Final, TypeVar
 from vramcast.core.errors import DatasetError
 from vramcast.core.text import encodable
 from vramcast.core.units import GIB, KIB, MIB
-from vramcast.datasets.journal import Reading, Rejected
+from vramcast.datasets.journal import JournalContent, RejectedRow
 from vramcast.datasets.run import Run
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class Tally:
         self._used = 0
         self._ids: set[str] = set()
         self._skipped: Counter[str] = Counter()
-        self._reading = Reading()
+        self._reading = JournalContent()
 
     def where(self, place: object) -> str:
         """Return the text for a place in this file."""
@@ -62,7 +62,7 @@ class Tally:
             shown = ""
         kind = kind or getattr(reason, "kind", "") or str(reason)
         self._reading.rejected.append(
-            Rejected(self.where(place), encodable(str(reason))[:_REASON], shown, encodable(kind)[:_REASON])
+            RejectedRow(self.where(place), encodable(str(reason))[:_REASON], shown, encodable(kind)[:_REASON])
         )
 
     def note(self, text: str) -> None:
@@ -106,7 +106,7 @@ class Tally:
         self._reading.runs.append(made)
         self._used += 0 if more else len(rows)
 
-    def done(self) -> Reading:
+    def done(self) -> JournalContent:
         """Return the reading; its first note is the account."""
         skipped = "".join(f"; {n} {reason}" for reason, n in sorted(self._skipped.items()))
         account = (

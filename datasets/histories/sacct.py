@@ -28,7 +28,7 @@ from vramcast.datasets.histories.slurm import (
     split_id,
     state_of,
 )
-from vramcast.datasets.journal import Reading
+from vramcast.datasets.journal import JournalContent
 
 # In order of preference: the largest of a step's tasks, else the field where some sites keep the peak.
 _USAGE: Final = ("tresusageinmax", "tresusageintot", "tresusageinave")
@@ -36,7 +36,7 @@ _ALLOCATED: Final = ("alloctres", "reqtres", "allocgres", "reqgres")
 _GPUMEM: Final = re.compile(r"(?:^|,)gres/gpumem(?::[A-Za-z0-9_.\-]+)?=([^,]*)")
 
 
-def read(path: str | os.PathLike[str]) -> Reading:
+def read(path: str | os.PathLike[str]) -> JournalContent:
     """Return one run per job.
 
     Raises:

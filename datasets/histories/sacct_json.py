@@ -16,12 +16,12 @@ from vramcast.core.errors import DatasetError
 from vramcast.core.plain import json_value
 from vramcast.datasets.histories.reader import Tally, whole_text
 from vramcast.datasets.histories.slurm import HOST_OOM, HOST_OOM_NOTE, NOTE, SlurmJob, state_of
-from vramcast.datasets.journal import Reading
+from vramcast.datasets.journal import JournalContent
 
 _UNSET: Final = 2**63  # spec: slurm.h, INFINITE64 and NO_VAL64 are above it
 
 
-def read(path: str | os.PathLike[str]) -> Reading:
+def read(path: str | os.PathLike[str]) -> JournalContent:
     """Return one run per job.
 
     Raises:

@@ -22,7 +22,7 @@ from typing import Final
 from vramcast.core.errors import DatasetError
 from vramcast.core.units import GIB, KIB, MIB
 from vramcast.datasets.histories.reader import Tally, by_column, csv_rows, is_missing, lines, near_capacity, number, size_bytes
-from vramcast.datasets.journal import Reading
+from vramcast.datasets.journal import JournalContent
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 
 # Names of a column, in lowercase and without its unit, by content.
@@ -60,7 +60,7 @@ class _Card:
     last: dict[str, int] = field(default_factory=dict)
 
 
-def read(path: str | os.PathLike[str]) -> Reading:
+def read(path: str | os.PathLike[str]) -> JournalContent:
     """Return one run for each job and card.
 
     Raises:

@@ -20,7 +20,7 @@ LENGTHS = (32, 64, 100, 128, 200, 256, 384, 512, 777, 1024, 2048)  # arbitrary: 
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class JobSize:
     """The chosen size of a job.
 
     Attributes:
@@ -35,16 +35,16 @@ class Budget:
         """Return the number of parameters at this many bytes each."""
         return self.state_bytes / bytes_each
 
-    def less(self, state_bytes: float) -> Budget:
+    def less(self, state_bytes: float) -> JobSize:
         """Return the budget left for the batch when the state takes `state_bytes`."""
-        return Budget(state_bytes, max(0.0, self.state_bytes + self.batch_bytes - state_bytes))
+        return JobSize(state_bytes, max(0.0, self.state_bytes + self.batch_bytes - state_bytes))
 
 
-def draw_budget(draw: Draw, highest_bytes: float = HIGHEST_BYTES) -> Budget:
+def draw_budget(draw: Draw, highest_bytes: float = HIGHEST_BYTES) -> JobSize:
     """Return a size, uniform in its logarithm, and its shares."""
     total = draw.log_uniform(LOWEST_BYTES, highest_bytes)
     share = draw.uniform(0.03, 0.9)  # arbitrary: neither part is everything
-    return Budget(total * share, total * (1 - share))
+    return JobSize(total * share, total * (1 - share))
 
 
 def largest(cost: Callable[[int], float], budget: float, low: int, high: int, multiple: int = 1) -> int:

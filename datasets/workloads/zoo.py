@@ -7,7 +7,7 @@ from dataclasses import replace
 from vramcast.datasets.run import Workload
 from vramcast.datasets.workloads.image_models import SEGMENTATION, TIMM, TORCHVISION, ImageModel
 from vramcast.datasets.workloads.sampling import Draw
-from vramcast.datasets.workloads.sizes import Budget, draw_batch, draw_budget, draw_fitting
+from vramcast.datasets.workloads.sizes import JobSize, draw_batch, draw_budget, draw_fitting
 from vramcast.datasets.workloads.training_options import DrawnTraining, draw_training
 
 _SIDES = (96, 112, 128, 160, 192, 224, 256, 288, 320, 384, 448)  # arbitrary: for models that take any side
@@ -42,14 +42,14 @@ def draw_timm(draw: Draw) -> Workload:
     return training.workload(name, "timm", f"timm:{name}", batch_text, f"{batch}:int64<{classes}", classes)
 
 
-def _draw_model(draw: Draw, models: dict[str, ImageModel], training: DrawnTraining) -> tuple[str, ImageModel, Budget]:
+def _draw_model(draw: Draw, models: dict[str, ImageModel], training: DrawnTraining) -> tuple[str, ImageModel, JobSize]:
     """Return a model, and the budget left for its batch from a size drawn for the job."""
     name = draw.choice(tuple(models))
     total = draw_budget(draw)
     return name, models[name], total.less(models[name].parameters * training.bytes_per_parameter)
 
 
-def _draw_input(draw: Draw, model: ImageModel, training: DrawnTraining, budget: Budget) -> tuple[int, int]:
+def _draw_input(draw: Draw, model: ImageModel, training: DrawnTraining, budget: JobSize) -> tuple[int, int]:
     """Return (side, batch) that roughly fill the budget."""
 
     def sample_bytes(side: int) -> float:

@@ -39,7 +39,7 @@ Way: TypeAlias = Literal["first round", "second run", "emulated", "inferred", "n
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RoundsOutcome:
     """The outcome of the two rounds for one run.
 
     Attributes:
@@ -118,7 +118,7 @@ def request_bytes(run: Scored, level: float | None) -> int:
     return size_bytes if run.card_bytes is None else min(size_bytes, max(run.card_bytes, run.estimated_bytes))
 
 
-def verdict(run: Scored, level: float | None = None) -> Verdict:
+def verdict(run: Scored, level: float | None = None) -> RoundsOutcome:
     """Return the outcome of the two rounds for a run whose request was `request_bytes`.
 
     At any level, the point estimate predicts whether the job runs out of memory at all. A second run also decides for a
@@ -126,13 +126,13 @@ def verdict(run: Scored, level: float | None = None) -> Verdict:
     """
     size_bytes = request_bytes(run, level)
     if run.said_out_of_memory != run.ran_out_of_memory:
-        return Verdict(True, "first round")
+        return RoundsOutcome(True, "first round")
     if run.ran_out_of_memory:
-        return Verdict(False, "first round")
+        return RoundsOutcome(False, "first round")
     if (survived := run.runs_in(size_bytes)) is not None:
-        return Verdict(not survived, "emulated" if run.is_emulated else "second run")
+        return RoundsOutcome(not survived, "emulated" if run.is_emulated else "second run")
     held = run.covered_by(size_bytes)
-    return Verdict(None, "not judged") if held is None else Verdict(not held, "inferred")
+    return RoundsOutcome(None, "not judged") if held is None else RoundsOutcome(not held, "inferred")
 
 
 def ways(scored: Iterable[Scored], level: float | None = None) -> dict[Way, int]:

@@ -17,7 +17,7 @@ from vramcast.learner.evaluation.factors import Anova, anova, draws, interval
 from vramcast.learner.evaluation.metrics import coverage_limits, covered, evaluate, levels, ways
 from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.views.charts import svg
-from vramcast.views.charts.page import Table, render
+from vramcast.views.charts.page import ChartTable, render
 
 _TITLE: Final = "Evaluation of estimates and bounds"
 _WORST: Final = 12  # arbitrary: rows of the table of under-estimates
@@ -47,7 +47,9 @@ def write_report(
         file.write(text.encode())
 
 
-def report(scored: Sequence[Scored], *, title: str = _TITLE, summary: Sequence[str] = (), tables: Sequence[Table] = ()) -> str:
+def report(
+    scored: Sequence[Scored], *, title: str = _TITLE, summary: Sequence[str] = (), tables: Sequence[ChartTable] = ()
+) -> str:
     """Return the evaluation of `scored` as an HTML page. Names of models and runs are untrusted, and escaped.
 
     Args:
@@ -102,7 +104,7 @@ def _summary(scored: Sequence[Scored], figures: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _levels(scored: Sequence[Scored], figures: Mapping[str, Any]) -> Table:
+def _levels(scored: Sequence[Scored], figures: Mapping[str, Any]) -> ChartTable:
     rows = []
     for level in levels(scored):
         held = covered(scored, level)
@@ -118,10 +120,10 @@ def _levels(scored: Sequence[Scored], figures: Mapping[str, Any]) -> Table:
         "not independent."
     )
     columns = ("level", "runs", "coverage", "band", "if all others failed, or held", "median above the peak")
-    return Table("Bounds", columns, rows, note)
+    return ChartTable("Bounds", columns, rows, note)
 
 
-def _by(heading: str, name: str, groups: Mapping[str, Mapping[str, Any]]) -> Table:
+def _by(heading: str, name: str, groups: Mapping[str, Mapping[str, Any]]) -> ChartTable:
     """Return a table of metrics; the last columns hold the coverage of each level."""
     known = sorted({level for figures in groups.values() for level in figures["coverage"]}, key=float)
     rows = [
@@ -136,10 +138,10 @@ def _by(heading: str, name: str, groups: Mapping[str, Mapping[str, Any]]) -> Tab
         ]
         for group, figures in groups.items()
     ]
-    return Table(heading, (name, *_COLUMNS, *(f"below {level}" for level in known)), rows)
+    return ChartTable(heading, (name, *_COLUMNS, *(f"below {level}" for level in known)), rows)
 
 
-def _factors(scored: Sequence[Scored]) -> Table:
+def _factors(scored: Sequence[Scored]) -> ChartTable:
     by_error, by_size = anova(scored), anova(scored, of="size")
     rows = [
         [effect.factor, str(effect.degrees), *_explained(by_error, effect.factor), *_explained(by_size, effect.factor)]
@@ -150,7 +152,7 @@ def _factors(scored: Sequence[Scored]) -> Table:
         "explains on top of the others; p: the probability of at least this share by chance."
     )
     columns = ("factor", "degrees", "of the signed error", "p", "of its size", "p")
-    return Table("Factors that influence the error", columns, rows, note)
+    return ChartTable("Factors that influence the error", columns, rows, note)
 
 
 def _explained(found: Anova, factor: str) -> tuple[str, str]:
@@ -158,7 +160,7 @@ def _explained(found: Anova, factor: str) -> tuple[str, str]:
     return _percent(effect.share), "-" if effect.p_value is None else f"{effect.p_value:.3f}"
 
 
-def _under_estimates(scored: Sequence[Scored]) -> Table:
+def _under_estimates(scored: Sequence[Scored]) -> ChartTable:
     below = [run for run in scored if run.estimated_bytes < run.measured_bytes]
     worst = sorted(below, key=lambda run: run.estimated_bytes / run.measured_bytes)[:_WORST]
     rows = [
@@ -172,7 +174,7 @@ def _under_estimates(scored: Sequence[Scored]) -> Table:
         for run in worst
     ]
     columns = ("run", "measured", "estimated", "error", "bounds that held")
-    return Table(f"The largest of {len(below)} under-estimates", columns, rows)
+    return ChartTable(f"The largest of {len(below)} under-estimates", columns, rows)
 
 
 def _percent(share: float | None, *, sign: bool = False) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from vramcast.simulator.requests import Kind, Requests
+from vramcast.simulator.requests import RequestKind, Requests
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.format.trace import Trace
@@ -58,7 +58,7 @@ def _behind(size_bytes: int, requests: Requests) -> Requests:
     """Return the requests behind one block of `size_bytes` that is requested and freed."""
     return replace(
         requests,
-        kind=np.append(np.array([Kind.MALLOC, Kind.FREE], np.uint8), requests.kind),
+        kind=np.append(np.array([RequestKind.MALLOC, RequestKind.FREE], np.uint8), requests.kind),
         size_bytes=np.append([size_bytes, 0], requests.size_bytes),
         stream=np.append(np.zeros(2, np.int32), requests.stream),
         block=np.append([-1, 0], np.where(requests.block >= 0, requests.block + 2, -1)),

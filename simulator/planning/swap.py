@@ -34,7 +34,7 @@ from vramcast.core.errors import UsageError
 from vramcast.core.extras import needed
 from vramcast.core.plain import to_plain
 from vramcast.simulator.planning.swap_schedule import Link, Schedule, Scheduler, find_link
-from vramcast.simulator.planning.swap_timeline import Candidates, Int64s, Timeline
+from vramcast.simulator.planning.swap_timeline import Candidates, Int64s, SwapTimeline
 from vramcast.tracer.format.trace import Trace, step_number
 
 Floats = npt.NDArray[np.float64]
@@ -147,7 +147,7 @@ def peaks_by_score(trace: Trace, *, link: str | Link = "pcie4") -> dict[str, int
     return {name: planner.lowest(order, 0).peak_bytes for name, order in orders}
 
 
-def scores(timeline: Timeline, candidates: Candidates, link: Link) -> Floats:
+def scores(timeline: SwapTimeline, candidates: Candidates, link: Link) -> Floats:
     """Return the standardized scores, float64 [candidates, 4] in the order of `NAMES`: mean 0 and deviation 1, or all 0."""
     raw = raw_scores(timeline, candidates, link)
     if not len(raw):
@@ -156,7 +156,7 @@ def scores(timeline: Timeline, candidates: Candidates, link: Link) -> Floats:
     return np.asarray((raw - raw.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0))
 
 
-def raw_scores(timeline: Timeline, candidates: Candidates, link: Link) -> Floats:
+def raw_scores(timeline: SwapTimeline, candidates: Candidates, link: Link) -> Floats:
     """Return the scores as defined, float64 [candidates, 4]: microseconds, microseconds x bytes, bytes, bytes."""
     sizes = candidates.size_bytes
     if not len(candidates):
@@ -193,7 +193,7 @@ def _submodular(load: npt.NDArray[np.int64], candidates: Candidates) -> Floats:
 
 class _Planner:
     def __init__(self, trace: Trace, link: Link, seed: int, among: Collection[int] | None) -> None:
-        self.timeline = Timeline.of(trace)
+        self.timeline = SwapTimeline.of(trace)
         self.candidates = Candidates.of(self.timeline, among=among)
         self.link = link
         self.seed = seed

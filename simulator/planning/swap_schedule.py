@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from vramcast.core.errors import UsageError
-from vramcast.simulator.planning.swap_timeline import Candidates, Int64s, Timeline
+from vramcast.simulator.planning.swap_timeline import Candidates, Int64s, SwapTimeline
 
 _REACHED: Final = 0.8  # arbitrary: share of the line rate that pinned copies reach; the paper's fit is 0.84 out and 0.77 in
 _LATENCY_US: Final = 10.0  # arbitrary: latency of one asynchronous copy; the paper's fit is 47.2 out and 9.7 in
@@ -113,7 +113,7 @@ class Schedule:
 class Scheduler:
     """A scheduler for subsets of a step's candidates over one link."""
 
-    def __init__(self, timeline: Timeline, candidates: Candidates, link: Link) -> None:
+    def __init__(self, timeline: SwapTimeline, candidates: Candidates, link: Link) -> None:
         peak = timeline.peak
         self.candidates = candidates
         self.load = np.roll(timeline.load_bytes, -peak)

@@ -29,7 +29,7 @@ MIN_SWAP_BYTES = 2**20  # spec: arXiv 1903.06631; below this size, latency domin
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Timeline:
+class SwapTimeline:
     """The last full step of a trace; arrays have one entry per operator.
 
     Attributes:
@@ -70,7 +70,7 @@ class Timeline:
         return int(np.argmax(self.load_bytes))
 
     @classmethod
-    def of(cls, trace: Trace) -> Timeline:
+    def of(cls, trace: Trace) -> SwapTimeline:
         """Return the last full step of `trace`: the last one, or the one before if the job ran out of memory in the last.
 
         Raises:
@@ -171,7 +171,7 @@ class Candidates:
         return len(self.block)
 
     @classmethod
-    def of(cls, timeline: Timeline, min_bytes: int = MIN_SWAP_BYTES, among: Collection[int] | None = None) -> Candidates:
+    def of(cls, timeline: SwapTimeline, min_bytes: int = MIN_SWAP_BYTES, among: Collection[int] | None = None) -> Candidates:
         """Return the candidates of `timeline`: at least `min_bytes`, with two consecutive accesses on both sides of the
         peak; only blocks in `among`, if given.
         """

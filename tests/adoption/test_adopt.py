@@ -280,7 +280,7 @@ def test_rejects_artifact_changed_by_writing(
     adopted(capsys, history("first.csv", 60), "--out", out)
     before, load = digest_of(tmp_path / "site"), Folder.kept
 
-    def other(folder: Folder, digest: str) -> artifact.Learned:
+    def other(folder: Folder, digest: str) -> artifact.LearnedModel:
         found = load(folder, digest)
         found.contexts = {}
         return found

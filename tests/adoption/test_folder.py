@@ -16,15 +16,15 @@ from vramcast.adoption.artifact_store import Folder, digest_of
 from vramcast.core.errors import ArtifactError, OutputError
 from vramcast.learner import artifact
 from vramcast.learner.conformal import Calibration
-from vramcast.learner.model import Head, Learned
+from vramcast.learner.model import Head, LearnedModel
 from vramcast.learner.stacks import StackContext
 
 
-def learned(context: int) -> Learned:
+def learned(context: int) -> LearnedModel:
     """Return an artifact without trees, identified by its context."""
     card = {"runs": 1, "groups": 1, "censored": 0, "folds": 2, "seed": 0, "parameters": {}, "by": {}}
     head = Head(None, Calibration.empty())
-    return Learned(head, contexts={"one": StackContext(context, context, context, 9)}, card=card)
+    return LearnedModel(head, contexts={"one": StackContext(context, context, context, 9)}, card=card)
 
 
 def context_of(path: Path) -> int:

@@ -14,12 +14,12 @@ pytest.importorskip("xgboost")
 from tests.adoption.test_adopt import refused
 from tests.adoption.test_gate import GIB, scored
 from vramcast.adoption.next_step import for_left_out, next_step
-from vramcast.adoption.verdict import Judged
+from vramcast.adoption.verdict import Candidate
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 from vramcast.jobs.job import Job
 
 
-def judged(models: int, *, factor: float = 1.0, seconds: float | None = 60.0, precision: str | None = None) -> Judged:
+def judged(models: int, *, factor: float = 1.0, seconds: float | None = 60.0, precision: str | None = None) -> Candidate:
     """Return an evaluation; the measured peaks of the first model are `factor` times as large."""
     runs = scored(models)
     runs = [replace(run, measured_bytes=round(factor * run.measured_bytes)) if run.group == "m0" else run for run in runs]
@@ -32,7 +32,7 @@ def judged(models: int, *, factor: float = 1.0, seconds: float | None = 60.0, pr
         )
         for run in runs
     ]
-    found = Judged(cast(Any, None), rows, cast(Any, runs), (), runs)
+    found = Candidate(cast(Any, None), rows, cast(Any, runs), (), runs)
     found.__dict__["everything"] = runs
     return found
 

@@ -15,7 +15,7 @@ from tests.adoption.test_adopt import adopted
 from tests.adoption.test_gate import scored
 from vramcast.adoption import pipeline, shipped_artifact
 from vramcast.adoption.artifact_store import Folder
-from vramcast.adoption.shipped_artifact import Comparison, as_estimated, compared
+from vramcast.adoption.shipped_artifact import ArtifactComparison, as_estimated, compared
 from vramcast.cli import adoption_text
 from vramcast.cli.main import main
 from vramcast.jobs.job import Job
@@ -26,7 +26,7 @@ GIB = 1 << 30
 History = Callable[..., str]
 
 
-def against(new: list[Scored], shipped: list[Scored], like: tuple[int, int] = (14, 14)) -> Comparison:
+def against(new: list[Scored], shipped: list[Scored], like: tuple[int, int] = (14, 14)) -> ArtifactComparison:
     return compared(new, shipped, [like])
 
 
@@ -63,7 +63,7 @@ def test_worst_of_few_models_decides() -> None:
 
 def test_only_runs_with_the_same_peak_are_compared() -> None:
     other = [replace(run, measured_bytes=run.measured_bytes + 1) for run in scored(6)]
-    assert against(scored(6), other) == Comparison()
+    assert against(scored(6), other) == ArtifactComparison()
     assert against(scored(6), [*scored(3), *other[12:]]).models == 3
 
 
@@ -133,7 +133,7 @@ def test_report_has_no_costs_without_durations(
 
 
 def test_nothing_to_compare_is_said(asked: list[Job]) -> None:
-    assert "covers none of these jobs" in adoption_text._comparison(Comparison().plain())[0]
+    assert "covers none of these jobs" in adoption_text._comparison(ArtifactComparison().plain())[0]
 
 
 def test_shipped_artifact_covers_no_job_of_an_unknown_class() -> None:

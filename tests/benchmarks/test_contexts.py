@@ -9,7 +9,7 @@ import pytest
 from benchmarks.accuracy.runner import data_folder
 from benchmarks.hardware import contexts
 from vramcast.hardware import context
-from vramcast.hardware.context import Source
+from vramcast.hardware.context import ContextSource
 
 LOGS = data_folder() / "public" / "context_startup.csv"
 
@@ -84,5 +84,5 @@ def test_rule_beats_former_one_on_unseen_cards() -> None:
 
 
 def test_class_without_rows_uses_wider_class() -> None:
-    assert context._spread(Source.SITE, kernels=True) == context._spread(Source.OTHER_STACK, kernels=True)
-    assert context._spread(Source.SITE, kernels=False) == context._spread(Source.MEASURED, kernels=False)
+    assert context._spread(ContextSource.SITE, kernels=True) == context._spread(ContextSource.OTHER_STACK, kernels=True)
+    assert context._spread(ContextSource.SITE, kernels=False) == context._spread(ContextSource.MEASURED, kernels=False)

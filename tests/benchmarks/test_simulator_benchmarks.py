@@ -15,7 +15,7 @@ from benchmarks.surveys import survey_models
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec, Training
 from vramcast.simulator.engine import play
-from vramcast.simulator.requests import Kind, Requests
+from vramcast.simulator.requests import RequestKind, Requests
 from vramcast.tracer.format.trace import Action, Trace
 
 Need = Callable[[str], Any]
@@ -114,7 +114,7 @@ def test_ignores_unwinding_after_out_of_memory() -> None:
 def test_counts_failed_requests() -> None:
     rows = [(Action.ALLOC, 512, 0, 1000), (Action.OOM, 4 * MIB, -1, 0), (Action.FREE_COMPLETED, 512, 0, 1000)]
     trace = simulator_jobs.with_failed_requests(_trace(rows))
-    assert Requests.of(trace).kind.tolist() == [Kind.MALLOC, Kind.TRY, Kind.FREE]
+    assert Requests.of(trace).kind.tolist() == [RequestKind.MALLOC, RequestKind.TRY, RequestKind.FREE]
     assert Requests.of(trace).size_bytes.tolist() == [512, 4 * MIB, 0]
 
 

@@ -13,7 +13,7 @@ from vramcast.cli import context_measurement
 from vramcast.cli.verbs import doctor
 from vramcast.core.units import MIB
 from vramcast.hardware import cards
-from vramcast.hardware.context import Source, context_bytes
+from vramcast.hardware.context import ContextSource, context_bytes
 
 Call = Callable[..., tuple[int, str, str]]
 CARD = {"uuid": "abc", "gpu": "NVIDIA GeForce RTX 4090", "torch": "2.11.0+cu130"}
@@ -60,7 +60,7 @@ def test_uses_measured_context_from_site_file(
     assert f"written to {path}; to use it, set VRAMCAST_SITE to this file" in out
     monkeypatch.setenv(cards.SITE_VARIABLE, str(path))
     found = context_bytes("rtx4090", 13, ("cublas", "cudnn"), torch="2.11.0")
-    assert (found.bytes, found.source) == (470 * MIB + MIB // 4, Source.SITE)
+    assert (found.bytes, found.source) == (470 * MIB + MIB // 4, ContextSource.SITE)
     code, out, _ = call("doctor", "--measure-context", "--json")  # again, into the file in use
     assert json.loads(out) == {
         "schema": 1,

@@ -289,11 +289,11 @@ def test_uses_the_bound_of_the_estimate(monkeypatch: pytest.MonkeyPatch, auto_tr
     """Check with an artifact that triples every bound: a row with another kind of bound would be far too high in the table."""
     pytest.importorskip("xgboost")
     from vramcast.learner.conformal import calibrate
-    from vramcast.learner.model import Head, Learned
+    from vramcast.learner.model import Head, LearnedModel
 
     threefold = np.full(200, math.log(3))
     calibration = calibrate((0.5,), np.zeros((200, 1)), threefold, [str(i) for i in range(200)], [{}] * 200)
-    made_up = Learned(Head(None, calibration))
+    made_up = LearnedModel(Head(None, calibration))
     plain = estimated(mode="infer", level=0.9, timeout_s=321.0)
     estimate = replace(plain.estimator, learned=("made up", made_up)).apply_artifact(plain)
     asked = set()

@@ -14,7 +14,7 @@ from vramcast.estimates import communicators
 from vramcast.estimates.communicators import context_of_process, sizes_of, strangers_on
 from vramcast.hardware.cards import DEVICES
 from vramcast.hardware.context import context_bytes
-from vramcast.tracer.format.ledger import Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Entry
 from vramcast.tracer.format.nccl_calls import Calls, calls_in, sized
 from vramcast.tracer.format.rank_facts import processes_of
 from vramcast.tracer.format.trace import PROCESSES, RANKS, Trace
@@ -25,12 +25,12 @@ USED = {"all_reduce": 3}
 
 def entry(name: str, hits: int = 1) -> Entry:
     """Return the report of the null NCCL."""
-    return Entry(Entered.COMMUNICATOR, name, hits)
+    return Entry(CallHandling.COMMUNICATOR, name, hits)
 
 
 WHOLE_AND_PARTS = [
     entry("1/8/77/made"), entry("1/8/77/all_gather", 5), entry("0/8/-1/made"), entry("0/8/-1/broadcast", 2),
-    entry("0/8/-1/all_reduce", 9), entry("2/8/5/made"), Entry(Entered.NOOP, "ncclAllReduce", 9),
+    entry("0/8/-1/all_reduce", 9), entry("2/8/5/made"), Entry(CallHandling.NOOP, "ncclAllReduce", 9),
 ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job
-from vramcast.tracer.format.ledger import Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Entry
 from vramcast.tracer.format.trace import COURSE, RANKS, Action, Category, Phase, Trace
 from vramcast.tracer.observation import Observation, RecordedTracer
 from vramcast.tracer.protocol.run_options import RunOptions
@@ -27,7 +27,7 @@ def seen(size_mib: int, *, decides: bool, ranks: int) -> Observation:
         "action": [Action.ALLOC], "size_bytes": [size_mib * MIB], "block": [0], "step": [0], "phase": [Phase.FORWARD],
         "category": [Category.PARAMETER],
     }  # fmt: skip
-    ledger = (Entry(Entered.SPEED, "cudaEventQuery", 1),) if decides else ()
+    ledger = (Entry(CallHandling.SPEED, "cudaEventQuery", 1),) if decides else ()
     header = {RANKS: {"world_size": ranks, "peaks": [[0, 1, 1]]}} if ranks > 1 else {}
     return Observation(Trace.build(columns, ledger=ledger, header=header), "null", "2.11.0", steps=1)
 

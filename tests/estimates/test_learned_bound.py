@@ -22,7 +22,7 @@ from vramcast.hardware.context import Context
 from vramcast.hardware.device import Device
 from vramcast.jobs.job import Job
 from vramcast.learner.conformal import Calibration
-from vramcast.learner.model import Head, Learned, Subject
+from vramcast.learner.model import Head, LearnedModel, Subject
 from vramcast.learner.stacks import StackContext
 from vramcast.report.answer import headline, lines
 
@@ -186,7 +186,7 @@ def test_shipped_artifact_serves_covered_jobs(plain: Estimate) -> None:
 def test_bounds_differ_between_cards() -> None:
     # Only the H200's stack was measured: on the other card the context is the assumed one, 300 MiB as on the H200.
     stack = StackContext(CONTEXT, CONTEXT, CONTEXT, 50, "h200")
-    learned = Learned(Head(None, Calibration.empty()), contexts={"NVIDIA H200, 580, 13.0, 2.11.0": stack})
+    learned = LearnedModel(Head(None, Calibration.empty()), contexts={"NVIDIA H200, 580, 13.0, 2.11.0": stack})
     bound = correction.LearnedBound("mine", learned, Subject({}, 1000 * MIB), (), "2.11.0")
     assumed = Context(300 * MIB, 300 * MIB, 300 * MIB, "by hand", assumed=True)
     cards = [device(key) for key in ("h200", "l4", "h200")]

@@ -17,7 +17,7 @@ from vramcast.hardware.stack import Stack
 from vramcast.jobs.job import Job, TensorSpec
 from vramcast.report.answer_json import to_dict
 from vramcast.tracer.format.trace import Action, Category, Trace
-from vramcast.tracer.nullgpu.cudnn.libraries import Library
+from vramcast.tracer.nullgpu.cudnn.libraries import CudnnLibrary
 from vramcast.tracer.observation import Observation, RecordedTracer
 from vramcast.tracer.protocol.run_options import RunOptions
 
@@ -28,14 +28,14 @@ OLD = Stack("2.6.0", "12.4", "9.1.0.70", "given")
 @pytest.fixture
 def two_cudnns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let one cuDNN answer for any stack, and another one give a second opinion."""
-    monkeypatch.setattr(other_plans, "second_opinion", lambda stack: Library(Path("there"), SECOND, "in the cache"))
+    monkeypatch.setattr(other_plans, "second_opinion", lambda stack: CudnnLibrary(Path("there"), SECOND, "in the cache"))
     monkeypatch.setattr("vramcast.estimates.run_on_card.choose", lambda stack: _Chosen(stack))
 
 
 class _Chosen:
     def __init__(self, stack: Stack | None) -> None:
         version = SECOND if stack is not None and stack.cudnn == SECOND else FIRST
-        self.library = Library(Path("here"), version, "in the cache")
+        self.library = CudnnLibrary(Path("here"), version, "in the cache")
 
 
 def of_workspace(size_mib: int, operator: str = "aten::cudnn_convolution", category: Category = Category.WORKSPACE) -> Trace:

@@ -12,7 +12,7 @@ from vramcast.core.errors import TraceFileError
 from vramcast.core.units import GIB
 from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import device
-from vramcast.tracer.format.serving import Serving, serving_of
+from vramcast.tracer.format.serving import EngineAccounts, serving_of
 from vramcast.tracer.format.trace import COURSE, RANKS, SERVING, Trace
 
 SAID = {
@@ -20,7 +20,7 @@ SAID = {
     "non_torch_bytes": 0, "kv_cache_bytes": 8 * GIB, "kv_cache_tokens": 65536, "max_concurrency": 8.0,
     "outside_less_bytes": GIB // 8, "outside_more_bytes": GIB, "starts": True,
 }  # fmt: skip
-ACCOUNTS = [field.name for field in fields(Serving)]
+ACCOUNTS = [field.name for field in fields(EngineAccounts)]
 # Of an H100 of 80 GiB, 0.75 are 60 GiB: 60 - 15 - 2 - 3 (outside PyTorch and graphs) = 40 GiB for the KV cache.
 DIVIDED = {
     "kv_cache_bytes": 40 * GIB, "kv_cache_tokens": 327_680, "max_concurrency": 40.0, "available_bytes": 40 * GIB,
@@ -51,7 +51,7 @@ def test_job_without_engine_has_no_accounts() -> None:
 
 def test_unknown_account_is_none() -> None:
     found = served()
-    assert found.serving == Serving(**SAID)  # type: ignore[arg-type]
+    assert found.serving == EngineAccounts(**SAID)  # type: ignore[arg-type]
     assert found.to_dict()["serving"] == {**dict.fromkeys(ACCOUNTS), **SAID, "reason": ""}
 
 

@@ -13,7 +13,7 @@ from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job
-from vramcast.tracer.format.ledger import Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Entry
 from vramcast.tracer.format.trace import COURSE, INTERRUPTED, TIME_UP, Action, Category, Phase, Trace
 from vramcast.tracer.observation import Observation
 from vramcast.tracer.protocol.run_options import RunOptions
@@ -41,7 +41,7 @@ class Clock:
             "category": [Category.PARAMETER],
         }  # fmt: skip
         course = {"phases": [[0, "training"]], "counts": {"training": 1}, "not_reached": [], "ended": ended}
-        ledger = (Entry(Entered.LARGEST, "__getitem__", 1),)
+        ledger = (Entry(CallHandling.LARGEST, "__getitem__", 1),)
         peaks = {"peaks": {"allocated": 1 << 20, "reserved": 2 << 20}} if self._is_full else {}
         trace = Trace.build(columns, ledger=ledger, header={COURSE: course, **peaks})
         return Observation(trace, "null", "2.11.0", steps=1, out_of_memory="the card is full" if self._is_full else "")

@@ -18,7 +18,7 @@ from vramcast.core.units import GIB, MIB
 from vramcast.hardware import context
 from vramcast.hardware.card_file import ContextRow
 from vramcast.hardware.cards import DEVICES
-from vramcast.hardware.context import EAGER, LAZY, LIBRARIES, Context, Source, context_bytes, quantile, threads_of
+from vramcast.hardware.context import EAGER, LAZY, LIBRARIES, Context, ContextSource, context_bytes, quantile, threads_of
 
 SETS = [frozenset(s) for n in range(len(LIBRARIES) + 1) for s in itertools.combinations(LIBRARIES, n)]
 each_card = pytest.mark.parametrize("key", DEVICES)
@@ -97,13 +97,15 @@ def test_first_kernel_enlarges_context() -> None:
 
 def test_source_reflects_measurement() -> None:
     both = ("cublas", "cudnn")
-    assert context_bytes("h100", 12, both, torch="2.9.1+cu128").source is Source.MEASURED
-    assert context_bytes("h100", 12, both, torch="2.4.1").source is Source.OTHER_STACK
-    assert context_bytes("h100", 12, both).source is Source.OTHER_STACK
-    assert context_bytes("h200", 12, both, torch="2.10.0").source is Source.INTERPOLATED  # only its bare context was measured
-    assert context_bytes("h200", 12, (), torch="2.10.0", kernels=False).source is Source.MEASURED
-    assert context_bytes("rtx4080", 12, (), kernels=False).source is Source.INTERPOLATED
-    assert context_bytes("a100", 11, both).source is Source.OTHER_STACK
+    assert context_bytes("h100", 12, both, torch="2.9.1+cu128").source is ContextSource.MEASURED
+    assert context_bytes("h100", 12, both, torch="2.4.1").source is ContextSource.OTHER_STACK
+    assert context_bytes("h100", 12, both).source is ContextSource.OTHER_STACK
+    assert (
+        context_bytes("h200", 12, both, torch="2.10.0").source is ContextSource.INTERPOLATED
+    )  # only its bare context was measured
+    assert context_bytes("h200", 12, (), torch="2.10.0", kernels=False).source is ContextSource.MEASURED
+    assert context_bytes("rtx4080", 12, (), kernels=False).source is ContextSource.INTERPOLATED
+    assert context_bytes("a100", 11, both).source is ContextSource.OTHER_STACK
 
 
 def test_derived_context_is_wider() -> None:
@@ -165,7 +167,7 @@ def test_rule_covers_measured_cards(row: ContextRow) -> None:
     # Leave out a card and equal ones: the rule fitted to the others must cover its measured point.
     rest = tuple(other for other in LAZY if threads_of(other) != threads_of(row))
     found = context._lazy(DEVICES[row.gpus[0]], row.libraries, None, kernels=bool(row.libraries), rows=rest)
-    assert found.source is Source.INTERPOLATED
+    assert found.source is ContextSource.INTERPOLATED
     assert found.mib.low_mib <= row.size.mib <= found.mib.high_mib
 
 

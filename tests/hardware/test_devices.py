@@ -124,7 +124,7 @@ def test_every_number_has_a_provenance_mark() -> None:
 
 def test_every_capability_number_has_a_provenance_mark() -> None:
     lines = Path(str(hardware.__file__)).read_text(encoding="utf-8").splitlines()
-    numbers = [line for line in lines if re.match(r"(_?[A-Z_]+ = .*\d|    \(\d+, \d\): Limits)", line)]
+    numbers = [line for line in lines if re.match(r"(_?[A-Z_]+ = .*\d|    \(\d+, \d\): ComputeLimits)", line)]
     assert len(numbers) == 9 + len(hardware.LIMITS)
     assert [line for line in numbers if not re.search(r"  # (spec|measured|arbitrary): ", line)] == []
 

@@ -18,8 +18,8 @@ from vramcast.estimates.bounds.public import PublicBound
 from vramcast.hardware import cards
 from vramcast.hardware.card_file import ContextRow, Interval
 from vramcast.hardware.cards import DEVICES, card_bytes, device
-from vramcast.hardware.context import Source, context_bytes
-from vramcast.hardware.device import Peak
+from vramcast.hardware.context import ContextSource, context_bytes
+from vramcast.hardware.device import PeakSpeeds
 from vramcast.hardware.site_contexts import context_block, write_contexts
 
 CARD = """
@@ -58,27 +58,27 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_site_context_precedes_table(site: Path) -> None:
     site.write_text(CONTEXT + BARE)
     found = context_bytes("rtx4090", 13, BOTH, torch="2.11.1")
-    assert (found.bytes, found.source, found.assumed) == (478 * MIB, Source.SITE, False)
+    assert (found.bytes, found.source, found.assumed) == (478 * MIB, ContextSource.SITE, False)
     assert found.provenance == f"{site} (measured on your site)"
     assert context_bytes("rtx4090", 13, (), torch="2.11.0", kernels=False).bytes == 386 * MIB
     one = context_bytes("rtx4090", 13, ("cublas",), torch="2.11.0")
-    assert (one.source, one.assumed) == (Source.SITE, True)
+    assert (one.source, one.assumed) == (ContextSource.SITE, True)
     assert 450 * MIB < one.bytes < 478 * MIB
-    assert context_bytes("l4", 13, BOTH, torch="2.11.0").source is Source.INTERPOLATED
+    assert context_bytes("l4", 13, BOTH, torch="2.11.0").source is ContextSource.INTERPOLATED
 
 
 def test_site_context_of_other_torch_precedes_table(site: Path) -> None:
     site.write_text(CONTEXT)
     found = context_bytes("rtx4090", 13, BOTH, torch="2.8.0")
-    assert (found.bytes, found.source) == (478 * MIB, Source.OTHER_STACK)
-    assert context_bytes("rtx4090", 13, BOTH).source is Source.OTHER_STACK
+    assert (found.bytes, found.source) == (478 * MIB, ContextSource.OTHER_STACK)
+    assert context_bytes("rtx4090", 13, BOTH).source is ContextSource.OTHER_STACK
 
 
 def test_site_context_with_cuda_11(site: Path) -> None:
     site.write_text(CONTEXT.replace("2.11.0+cu130", "2.6.0+cu118").replace("478.0", "1500"))
     found = context_bytes("rtx4090", 11, BOTH, torch="2.6.0")
-    assert (found.bytes, found.source, found.assumed) == (1500 * MIB, Source.SITE, False)
-    assert context_bytes("rtx4090", 11, BOTH, torch="2.5.0").source is Source.INTERPOLATED
+    assert (found.bytes, found.source, found.assumed) == (1500 * MIB, ContextSource.SITE, False)
+    assert context_bytes("rtx4090", 11, BOTH, torch="2.5.0").source is ContextSource.INTERPOLATED
 
 
 def test_site_may_give_its_own_range(site: Path) -> None:
@@ -94,18 +94,18 @@ def test_site_may_give_its_own_range(site: Path) -> None:
 
 def test_rereads_changed_file(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site.write_text("")
-    assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").source is Source.OTHER_STACK
+    assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").source is ContextSource.OTHER_STACK
     site.write_text(CONTEXT)
-    assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").source is Source.SITE
+    assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").source is ContextSource.SITE
     monkeypatch.setenv(cards.SITE_VARIABLE, "")
-    assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").source is Source.OTHER_STACK
+    assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").source is ContextSource.OTHER_STACK
 
 
 def test_row_of_same_torch_precedes_site_row(site: Path) -> None:
     site.write_text(CONTEXT.replace("GeForce RTX 4090", "H100").replace("2.11.0+cu130", "2.8.0").replace("478.0", "900"))
-    assert context_bytes("h100", 12, BOTH, torch="2.8.1").source is Source.SITE
+    assert context_bytes("h100", 12, BOTH, torch="2.8.1").source is ContextSource.SITE
     of_table = context_bytes("h100", 12, BOTH, torch="2.9.1")
-    assert of_table.source is Source.MEASURED
+    assert of_table.source is ContextSource.MEASURED
     assert of_table.bytes != 900 * MIB
     assert context_bytes("h100", 12, BOTH, torch="2.7.0").bytes == 900 * MIB  # both of another torch: the site's
 
@@ -127,8 +127,8 @@ def test_site_card_is_a_device(site: Path) -> None:
 def test_row_matches_name_in_logs(site: Path) -> None:
     site.write_text(CARD)
     found = context_bytes("a40", 12, (), torch="2.6.0", kernels=False)
-    assert (found.bytes, found.source) == (260 * MIB, Source.MEASURED)
-    assert context_bytes("a40", 13, BOTH).source is Source.INTERPOLATED
+    assert (found.bytes, found.source) == (260 * MIB, ContextSource.MEASURED)
+    assert context_bytes("a40", 13, BOTH).source is ContextSource.INTERPOLATED
 
 
 def test_file_with_one_card_is_a_device(tmp_path: Path) -> None:
@@ -211,15 +211,15 @@ def test_rejects_unknown_like(site: Path, text: str) -> None:
 def test_accepts_own_alias_and_peak(site: Path) -> None:
     site.write_text(CARD + 'aliases = ["big one"]\npeak_tflops = { fp32 = 1, tf32 = 2, half = 3.5 }\n')
     assert device("Big-One").key == "a40"
-    assert device("a40").peak == Peak(1, 2, 3.5)
+    assert device("a40").peak == PeakSpeeds(1, 2, 3.5)
     site.write_text(CARD)
     assert device("a40").peak is None
 
 
 def test_context_applies_to_one_loading_mode(site: Path) -> None:
     site.write_text(CONTEXT + "cuda = 11\n")
-    assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").source is not Source.SITE
-    assert context_bytes("rtx4090", 11, BOTH, torch="2.11.0").source is Source.SITE
+    assert context_bytes("rtx4090", 13, BOTH, torch="2.11.0").source is not ContextSource.SITE
+    assert context_bytes("rtx4090", 11, BOTH, torch="2.11.0").source is ContextSource.SITE
 
 
 # ------------------------------------------------------------------------------------------------ wrong files

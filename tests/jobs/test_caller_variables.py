@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from vramcast.core.errors import JobError
-from vramcast.jobs.caller_variables import Decision, decision, note
+from vramcast.jobs.caller_variables import VariableRule, decision, note
 from vramcast.jobs.commands import reading
 from vramcast.jobs.ranks import Rank, World
 from vramcast.tracer.protocol.alloc_conf import UNCACHED, VARIABLES
@@ -20,20 +20,21 @@ Probe = Callable[..., tuple[dict[str, Any], Result]]
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("CUDA_VISIBLE_DEVICES", Decision.REPLACED), ("RANK", Decision.REPLACED), ("SLURM_PROCID", Decision.REPLACED),
-        ("CUBLAS_WORKSPACE_CONFIG", Decision.OBEYED), ("TORCH_NCCL_AVOID_RECORD_STREAMS", Decision.OBEYED),
-        ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", Decision.OBEYED), ("NCCL_BUFFSIZE", Decision.OBEYED),
-        ("CUDA_LAUNCH_BLOCKING", Decision.IGNORED), ("NVIDIA_VISIBLE_DEVICES", Decision.IGNORED),
-        ("TORCHINDUCTOR_CACHE_DIR", Decision.IGNORED), ("TORCHINDUCTOR_MAX_AUTOTUNE", Decision.OBEYED), ("HOME", None),
+        ("CUDA_VISIBLE_DEVICES", VariableRule.REPLACED), ("RANK", VariableRule.REPLACED),
+        ("SLURM_PROCID", VariableRule.REPLACED),
+        ("CUBLAS_WORKSPACE_CONFIG", VariableRule.OBEYED), ("TORCH_NCCL_AVOID_RECORD_STREAMS", VariableRule.OBEYED),
+        ("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", VariableRule.OBEYED), ("NCCL_BUFFSIZE", VariableRule.OBEYED),
+        ("CUDA_LAUNCH_BLOCKING", VariableRule.IGNORED), ("NVIDIA_VISIBLE_DEVICES", VariableRule.IGNORED),
+        ("TORCHINDUCTOR_CACHE_DIR", VariableRule.IGNORED), ("TORCHINDUCTOR_MAX_AUTOTUNE", VariableRule.OBEYED), ("HOME", None),
     ],
 )  # fmt: skip
-def test_each_variable_has_one_decision(name: str, expected: Decision | None) -> None:
+def test_each_variable_has_one_decision(name: str, expected: VariableRule | None) -> None:
     assert decision(name) is expected
 
 
 @pytest.mark.parametrize("name", [*VARIABLES, UNCACHED])
 def test_settings_of_the_allocator_are_obeyed(name: str) -> None:
-    assert decision(name) is Decision.OBEYED
+    assert decision(name) is VariableRule.OBEYED
 
 
 def test_every_number_of_a_rank_is_replaced() -> None:
@@ -42,7 +43,7 @@ def test_every_number_of_a_rank_is_replaced() -> None:
     found = rank.variables(dict.fromkeys([*names, "HOME"], "77"))
     assert [found[name] for name in names] == ["5", "1", "5", "5", "8", "8"]
     assert found["HOME"] == "77"
-    assert {decision(name) for name in rank.numbers} == {Decision.REPLACED}
+    assert {decision(name) for name in rank.numbers} == {VariableRule.REPLACED}
 
 
 def test_a_command_names_what_counts() -> None:

@@ -13,7 +13,7 @@ from vramcast.jobs.job import Command, Job, Training
 from vramcast.jobs.parallel import Parallel, parse
 from vramcast.jobs.ranks import ALONE, World
 from vramcast.report.answer_text import shard_table
-from vramcast.tracer.format.rank_facts import Held, are_shards_equal, sharding_of
+from vramcast.tracer.format.rank_facts import HeldParameters, are_shards_equal, sharding_of
 from vramcast.tracer.format.trace import SHARDING, Trace
 from vramcast.tracer.portable_tracers import CPU, FAKE, PortableTracer
 from vramcast.tracer.protocol.run_options import AS_USUAL
@@ -89,7 +89,7 @@ def test_trace_lists_shards_of_rank(tiny: Trace) -> None:
     assert sharding_of(tiny) == ()
     assert not are_shards_equal(tiny)
     tiny.header[SHARDING] = {"modules": [["tokens", 80, 10, 0], ["norm", 8, 0, 8]], "is_even": True}
-    assert sharding_of(tiny) == (Held("tokens", 80, 10, 0), Held("norm", 8, 0, 8))
+    assert sharding_of(tiny) == (HeldParameters("tokens", 80, 10, 0), HeldParameters("norm", 8, 0, 8))
     assert are_shards_equal(tiny)
 
 
@@ -103,8 +103,11 @@ def test_rejects_damaged_shards(tiny: Trace, damaged: object) -> None:
 
 def test_shard_table_joins_equal_modules() -> None:
     mib = 1 << 20
-    rows = [Held("tokens", 8 * mib, mib, 0), *(Held(f"layers.{n}", 16 * mib, 2 * mib, 0) for n in range(32))]
-    rows += [Held("layers.32", 24 * mib, 3 * mib, 0), Held("norm", mib, 0, mib)]
+    rows = [
+        HeldParameters("tokens", 8 * mib, mib, 0),
+        *(HeldParameters(f"layers.{n}", 16 * mib, 2 * mib, 0) for n in range(32)),
+    ]
+    rows += [HeldParameters("layers.32", 24 * mib, 3 * mib, 0), HeldParameters("norm", mib, 0, mib)]
     assert [" ".join(line.split()) for line in shard_table(rows)] == [
         "parameters of full shard here replicated",
         "tokens 8.0 MiB 1.0 MiB 0.0 MiB",

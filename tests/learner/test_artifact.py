@@ -19,7 +19,7 @@ from vramcast.core.plain import json_value
 from vramcast.learner import artifact, training, trees
 from vramcast.learner.conformal import MOST_RESIDUAL, calibrate
 from vramcast.learner.examples import Example
-from vramcast.learner.model import RESERVED_NAMES, Learned, Subject
+from vramcast.learner.model import RESERVED_NAMES, LearnedModel, Subject
 from vramcast.learner.residual_tree import FEWEST_MODELS
 
 MakeExamples = Callable[..., list[Example]]
@@ -27,18 +27,18 @@ QUICK = {"n_estimators": 20, "max_depth": 3, "learning_rate": 0.2}
 
 
 @pytest.fixture(scope="module")
-def learned(make_examples: MakeExamples) -> Learned:
+def learned(make_examples: MakeExamples) -> LearnedModel:
     return training.train(make_examples(300, process=True), QUICK, folds=3)
 
 
 @pytest.fixture(scope="module")
-def folder(learned: Learned, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(learned: LearnedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("artifacts") / "one"
     artifact.save(learned, path, "# A card\n")
     return path
 
 
-def test_predictions_survive_saving(learned: Learned, folder: Path, make_examples: MakeExamples) -> None:
+def test_predictions_survive_saving(learned: LearnedModel, folder: Path, make_examples: MakeExamples) -> None:
     again = artifact.load(folder)
     assert again.process_head is not None
     assert learned.process_head is not None
@@ -56,14 +56,14 @@ def test_predictions_survive_saving(learned: Learned, folder: Path, make_example
                 assert after.key == before.key
 
 
-def test_folder_has_reproducible_plain_files(learned: Learned, folder: Path, tmp_path: Path) -> None:
+def test_folder_has_reproducible_plain_files(learned: LearnedModel, folder: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["CARD.md", "artifact.json", "process.json", "reserved.json"]
     artifact.save(learned, tmp_path / "two", "# A card\n")
     for path in folder.iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
 
 
-def test_replaces_only_artifacts(learned: Learned, tmp_path: Path) -> None:
+def test_replaces_only_artifacts(learned: LearnedModel, tmp_path: Path) -> None:
     artifact.save(learned, tmp_path / "one")
     artifact.save(learned, tmp_path / "one", "new")
     assert (tmp_path / "one" / "CARD.md").read_text() == "new"
@@ -179,7 +179,7 @@ json_values = st.recursive(
 
 
 @pytest.fixture(scope="module")
-def small(make_examples: MakeExamples) -> Learned:
+def small(make_examples: MakeExamples) -> LearnedModel:
     """Return a correction with few trees, of few nodes, and few scores in two groups."""
     learned = training.train(make_examples(120, process=True), {**QUICK, "n_estimators": 3, "max_depth": 2}, folds=2)
     assert learned.process_head is not None
@@ -197,7 +197,7 @@ def small(make_examples: MakeExamples) -> Learned:
 
 
 @pytest.fixture(scope="module")
-def small_folder(small: Learned, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small_folder(small: LearnedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("artifacts") / "small"
     artifact.save(small, path)
     return path
@@ -214,11 +214,11 @@ def test_any_value_gives_artifact_or_own_error(
     path = copied(small_folder, tmp_path_factory.mktemp("strange") / "one")
     (path / "artifact.json").write_text(json.dumps(values))
     with contextlib.suppress(ArtifactError):
-        assert isinstance(artifact.load(path), Learned)
+        assert isinstance(artifact.load(path), LearnedModel)
 
 
 # ------------------------------------------------------------------------------------------------ strange numbers and trees
-def bounds(learned: Learned, subjects: list[Subject]) -> list[int]:
+def bounds(learned: LearnedModel, subjects: list[Subject]) -> list[int]:
     levels = (0.5, 0.9, 0.99)
     return [
         bound.size_bytes
@@ -227,7 +227,7 @@ def bounds(learned: Learned, subjects: list[Subject]) -> list[int]:
     ]
 
 
-def test_rejects_strange_numbers_anywhere(small: Learned, tmp_path: Path, make_examples: MakeExamples) -> None:
+def test_rejects_strange_numbers_anywhere(small: LearnedModel, tmp_path: Path, make_examples: MakeExamples) -> None:
     assert small.process_head is not None
     without_trees = dataclasses.replace(
         small,
@@ -306,7 +306,7 @@ def test_rejects_trees_with_huge_predictions(folder: Path, tmp_path: Path, make_
         again.bounds(Subject.of(example), [0.9])[0]
 
 
-def test_never_writes_unreadable_artifact(learned: Learned, tmp_path: Path) -> None:
+def test_never_writes_unreadable_artifact(learned: LearnedModel, tmp_path: Path) -> None:
     calibration = learned.reserved_head.calibration
     calibration = dataclasses.replace(calibration, scores=np.full_like(calibration.scores, 99.0))
     absurd = dataclasses.replace(learned, reserved_head=dataclasses.replace(learned.reserved_head, calibration=calibration))
@@ -315,7 +315,7 @@ def test_never_writes_unreadable_artifact(learned: Learned, tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_trees_answer_as_xgboost_does_without_it(folder: Path, learned: Learned, make_examples: MakeExamples) -> None:
+def test_trees_answer_as_xgboost_does_without_it(folder: Path, learned: LearnedModel, make_examples: MakeExamples) -> None:
     trained, loaded = learned.reserved_head.quantiles, artifact.load(folder).reserved_head.quantiles
     assert trained is not None
     assert loaded is not None

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramcast.learner.conformal import Adaptive, Calibration, Correction, Distribution, Scores, calibrate, models_needed
+from vramcast.learner.conformal import (
+    AdaptiveConformal,
+    Calibration,
+    Correction,
+    Distribution,
+    Scores,
+    calibrate,
+    models_needed,
+)
 
 LEVELS = (0.9, 0.95, 0.99)
 
@@ -165,7 +173,7 @@ def test_adaptive_coverage_holds_under_drift(level: float, seed: int) -> None:
     """The stream's spread grows tenfold half way; a fixed bound would miss from then on."""
     random = np.random.default_rng(seed)
     past = np.sort(np.abs(random.normal(0, 1, 2000)))
-    adaptive = Adaptive(level)
+    adaptive = AdaptiveConformal(level)
     covered = []
     for step in range(4000):
         bound = math.inf if adaptive.asked >= 1 else past[int(max(adaptive.asked, 0.0) * len(past))]
@@ -178,8 +186,8 @@ def test_adaptive_coverage_holds_under_drift(level: float, seed: int) -> None:
 
 
 def test_miss_raises_and_hit_lowers_level() -> None:
-    adaptive = Adaptive(0.9, rate=0.5)
+    adaptive = AdaptiveConformal(0.9, rate=0.5)
     assert adaptive.observe(covered=False) == pytest.approx(1.35)
     assert adaptive.observe(covered=True) == pytest.approx(1.3)
     with pytest.raises(ValueError, match=r"level is 1\.5"):
-        Adaptive(1.5)
+        AdaptiveConformal(1.5)

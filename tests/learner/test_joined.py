@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from vramcast.learner import sum_quantile
 from vramcast.learner.conformal import Calibration
-from vramcast.learner.model import Head, Learned, Subject
+from vramcast.learner.model import Head, LearnedModel, Subject
 from vramcast.learner.sum_quantile import LEVELS, at, by_level, uniform
 from vramcast.tracer.protocol.job_result import UNKNOWN_SHARE
 
@@ -48,7 +48,7 @@ def test_unanswered_calls_widen_both_bounds() -> None:
     # Everything else is certain, so that the bound is the point plus the part of the unanswered calls, whatever else was
     # learned.
     head = Head(None, Calibration.empty())
-    learned = Learned(head, process_head=head)
+    learned = LearnedModel(head, process_head=head)
     answered, two_open = (Subject({}, 1_000_000_000, context=500_000_000, unknown=n) for n in (0, 2))
     for bounds in (learned.bounds, learned.process_bounds):
         wider = bounds(two_open, [0.9])[0].size_bytes - bounds(answered, [0.9])[0].size_bytes

@@ -13,9 +13,9 @@ from vramcast.core.errors import DatasetError
 from vramcast.learner import stacks, sum_quantile, training
 from vramcast.learner.conformal import LEVELS
 from vramcast.learner.examples import Example
-from vramcast.learner.model import BoundAtLevel, Learned, Scope, Subject
+from vramcast.learner.model import BoundAtLevel, LearnedModel, Scope, Subject
 from vramcast.learner.residual import ResidualQuantiles
-from vramcast.learner.table import Table, subject_of, table_of
+from vramcast.learner.table import ExampleTable, subject_of, table_of
 
 MIB = 1 << 20
 MakeExamples = Callable[..., list[Example]]
@@ -28,7 +28,7 @@ def subject(example: Example) -> Subject:
 
 
 @pytest.fixture(scope="module")
-def learned(make_examples: MakeExamples) -> Learned:
+def learned(make_examples: MakeExamples) -> LearnedModel:
     return training.train(make_examples(1200), QUICK, folds=5)
 
 
@@ -147,7 +147,7 @@ def test_needs_a_context(make_examples: MakeExamples) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ the correction
-def test_adds_nothing_where_simulation_is_exact(learned: Learned, make_examples: MakeExamples) -> None:
+def test_adds_nothing_where_simulation_is_exact(learned: LearnedModel, make_examples: MakeExamples) -> None:
     assert str(learned.reserved_head.bounds) == "convolution inference"
     exact = [example for example in make_examples(200, seed=9) if example.family == "mlp"]
     assert all(learned.reserved(subject(example)) == example.measured_reserved for example in exact)
@@ -190,7 +190,7 @@ def test_ignores_effects_within_one_model(make_examples: MakeExamples) -> None:
     assert training.train(each_its_own, eager, folds=3).reserved_head.bounds != Scope()
 
 
-def test_corrects_simulation_errors(learned: Learned, make_examples: MakeExamples) -> None:
+def test_corrects_simulation_errors(learned: LearnedModel, make_examples: MakeExamples) -> None:
     new = [example for example in make_examples(400, seed=9) if example.family == "cnn"]
     errors = [abs(learned.reserved(subject(e)) / (e.measured_reserved or 1) - 1) for e in new]
     plain = [abs(e.reserved / (e.measured_reserved or 1) - 1) for e in new]
@@ -202,7 +202,7 @@ PROMISED = [0.5, 0.9, 0.95, 0.97]
 
 @pytest.fixture(scope="module", params=[200, pytest.param(1000, marks=pytest.mark.release)])
 def bounds_of_new_models(
-    request: pytest.FixtureRequest, learned: Learned, make_examples: MakeExamples
+    request: pytest.FixtureRequest, learned: LearnedModel, make_examples: MakeExamples
 ) -> list[tuple[Example, list[BoundAtLevel]]]:
     """Return convolution jobs of unseen models, with their bounds at the levels in `PROMISED`."""
     new = [example for example in make_examples(2 * request.param, seed=21, per_group=1) if example.family == "cnn"]
@@ -221,7 +221,7 @@ def test_bounds_of_new_models_reach_coverage(
     assert abs(hits - level * len(new)) <= 4 * spread
 
 
-def test_bound_rises_with_level_and_reports_guarantee(learned: Learned, make_examples: MakeExamples) -> None:
+def test_bound_rises_with_level_and_reports_guarantee(learned: LearnedModel, make_examples: MakeExamples) -> None:
     for example in make_examples(16, seed=33):
         bounds = [learned.bounds(subject(example), [level])[0] for level in (0.3, 0.5, 0.7, 0.9, 0.95, 0.99, 0.999)]
         sizes = [bound.size_bytes for bound in bounds]
@@ -230,7 +230,7 @@ def test_bound_rises_with_level_and_reports_guarantee(learned: Learned, make_exa
         assert [bound.is_promised for bound in bounds] == [True] * 6 + [False]
 
 
-def test_unanswered_calls_widen_bound(learned: Learned, make_examples: MakeExamples) -> None:
+def test_unanswered_calls_widen_bound(learned: LearnedModel, make_examples: MakeExamples) -> None:
     """Serving equals evaluation: the widening belongs to the artifact, grows with the level, and is combined, not added."""
     (_, example) = make_examples(2, seed=44)
     one = subject(example)
@@ -241,7 +241,7 @@ def test_unanswered_calls_widen_bound(learned: Learned, make_examples: MakeExamp
         assert 0 < wider < 0.1 * (2 * level - 1) * one.reserved  # at most 5 % per call
 
 
-def test_uncertain_context_widens_process_bound(learned: Learned, make_examples: MakeExamples) -> None:
+def test_uncertain_context_widens_process_bound(learned: LearnedModel, make_examples: MakeExamples) -> None:
     """The margin of an exactly simulated job comes only from its context, apart from a cell of `joined`."""
     for example, is_exact in zip(make_examples(2, seed=44), (True, False), strict=True):
         known = dataclasses.replace(subject(example), context=500 * MIB, is_measured=True)
@@ -256,7 +256,7 @@ def test_uncertain_context_widens_process_bound(learned: Learned, make_examples:
         assert names == ["allocator", "context"]
 
 
-def test_flags_unlike_job_and_widens_bound(learned: Learned, make_examples: MakeExamples) -> None:
+def test_flags_unlike_job_and_widens_bound(learned: LearnedModel, make_examples: MakeExamples) -> None:
     (_, like) = make_examples(2, seed=44)
     assert not learned.is_out_of_distribution(subject(like))
     names = ["batch_size", "card_gib", "sm_count", "near_capacity", "log_steps", "peak_step"]
@@ -298,12 +298,12 @@ def test_examples_without_features_only_calibrate(make_examples: MakeExamples) -
 
 
 @pytest.fixture
-def small_table(make_examples: MakeExamples) -> Table:
+def small_table(make_examples: MakeExamples) -> ExampleTable:
     examples = make_examples(24)
     return table_of(examples, stacks.learn(examples))
 
 
-def test_search_is_reproducible(small_table: Table) -> None:
+def test_search_is_reproducible(small_table: ExampleTable) -> None:
     pytest.importorskip("optuna")
     from vramcast.learner.search import search
 
@@ -312,7 +312,7 @@ def test_search_is_reproducible(small_table: Table) -> None:
     assert set(first) == {"n_estimators", "max_depth", "learning_rate", "colsample_bytree", "min_child_weight"}
 
 
-def test_searches_share_a_storage(tmp_path: Path, small_table: Table) -> None:
+def test_searches_share_a_storage(tmp_path: Path, small_table: ExampleTable) -> None:
     optuna = pytest.importorskip("optuna")
     from vramcast.learner.search import search
 
@@ -323,7 +323,7 @@ def test_searches_share_a_storage(tmp_path: Path, small_table: Table) -> None:
 
 
 @pytest.mark.parametrize("n_later", [100, pytest.param(400, marks=pytest.mark.release)])
-def test_recalibration_restores_coverage(learned: Learned, make_examples: MakeExamples, n_later: int) -> None:
+def test_recalibration_restores_coverage(learned: LearnedModel, make_examples: MakeExamples, n_later: int) -> None:
     """Another cluster: convolutions take a fifth more than in the training data."""
     from vramcast.learner.drift import drift
 

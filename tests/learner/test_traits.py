@@ -10,7 +10,7 @@ import pytest
 
 from vramcast.hardware.stack import Stack
 from vramcast.learner.traits import MEANINGS, NO_WORSE, completed, traits_of
-from vramcast.tracer.format.ledger import Code, Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Code, Entry
 from vramcast.tracer.format.trace import CIRCUMSTANCES, LOOPS, Action, Category, Phase, Trace
 
 MIB = 1 << 20
@@ -93,10 +93,10 @@ def test_every_trait_has_value_and_meaning() -> None:
         (job("aten::_scaled_dot_product_flash_attention"), {}, "operators", "attention"),
         (job("## Call CompiledFxGraph fabc ##"), {}, "compiled", "yes"),
         (job("CompiledFunctionBackward"), {}, "compiled", "yes"),
-        (job(ledger=(Entry(Entered.BRANCH, "", 1),)), {}, "values", "drawn"),
-        (job(ledger=(Entry(Entered.SPEED, "", 1),)), {}, "speed", "decides"),
-        (job(ledger=(Entry(Entered.REFUSED, "cuFoo", 1),)), {}, "unknown", "some"),
-        (job(ledger=(Entry.of(Entered.BOUNDED, Code.CUBLASLT_WORKSPACE, 1),)), {}, "unknown", "none"),
+        (job(ledger=(Entry(CallHandling.BRANCH, "", 1),)), {}, "values", "drawn"),
+        (job(ledger=(Entry(CallHandling.SPEED, "", 1),)), {}, "speed", "decides"),
+        (job(ledger=(Entry(CallHandling.REFUSED, "cuFoo", 1),)), {}, "unknown", "some"),
+        (job(ledger=(Entry.of(CallHandling.BOUNDED, Code.CUBLASLT_WORKSPACE, 1),)), {}, "unknown", "none"),
         (job(), {"batches_vary": True}, "batches", "vary"),
         (steps(30, 30, 30), {}, "batches", "alike"),
         (steps(90, 30, 30), {}, "batches", "alike"),  # the first one also keeps memory that later ones reuse

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 
 from vramcast.core.units import GIB
-from vramcast.estimates.planning.mixes import Choice, Mix
+from vramcast.estimates.planning.mixes import Mix, MixChoice
 from vramcast.report.plan_answer import PlanAnswer
 from vramcast.simulator.planning.free_options import FreeOptions
 from vramcast.simulator.planning.pool import PoolPlan
@@ -38,11 +38,11 @@ def test_cheapest_way_is_marked_with_what_is_left_to_do() -> None:
         Mix("pool", 3 * GIB, NO_TRACE, checkpointed=("h.0", "h.1"), recompute_ms=2.0),
         Mix("pool", 3 * GIB, NO_TRACE, checkpointed=("h.0",), recompute_ms=1.0),
     )
-    lines = answer(choice=Choice(3 * GIB, ways)).text().splitlines()
+    lines = answer(choice=MixChoice(3 * GIB, ways)).text().splitlines()
     assert [line[0] for line in lines[:3]] == [" ", " ", ">"]
     assert " ".join(lines[2].split()) == "> pool, 1 block recomputed 3.00 GiB 1.0 ms longer per step"
     assert lines[3] == "Wrap in torch.utils.checkpoint: h.0."
     assert "vramcast follow FILE -- COMMAND" in lines[4]
-    none = answer(choice=Choice(GIB, ways)).text().splitlines()
+    none = answer(choice=MixChoice(GIB, ways)).text().splitlines()
     assert none[-1] == "No way stays within 1.00 GiB: the least is 3.00 GiB."
     assert not [line for line in none if line.startswith(">")]

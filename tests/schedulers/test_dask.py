@@ -37,9 +37,9 @@ def of(size_gib: float) -> Request:
 
 
 def task(function: Callable[..., Any], sizing: Any, **options: Any) -> Any:
-    from vramcast.schedulers.dask import Task
+    from vramcast.schedulers.dask import DaskTask
 
-    return Task(function, sizing, **options)
+    return DaskTask(function, sizing, **options)
 
 
 def test_plugin_registers_present_and_later_workers(client: Any) -> None:

@@ -12,7 +12,7 @@ from uvicorn import Config  # after the line above
 from uvicorn.server import ServerState
 
 from vramcast.service import connections
-from vramcast.service.connections import Impatient
+from vramcast.service.connections import TimeLimitedProtocol
 
 
 class Transport(asyncio.Transport):
@@ -57,7 +57,7 @@ def ended(monkeypatch: pytest.MonkeyPatch, *pieces: bytes, wait_s: float = 0.0, 
     monkeypatch.setattr(connections, "_READ_S", 0.01)
 
     async def whole() -> str:
-        protocol = Impatient(Config(_app, log_config=None), ServerState(), {})
+        protocol = TimeLimitedProtocol(Config(_app, log_config=None), ServerState(), {})
         transport = Transport()
         protocol.connection_made(transport)
         for piece in pieces:

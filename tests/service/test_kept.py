@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from vramcast.core.errors import DatasetError, OutputError
-from vramcast.service.service import Answer
+from vramcast.service.service import CachedAnswer
 from vramcast.service.store import GroupState, Store
 
 SEEN = {"estimate_id": "a" * 64, "outcome": "finished", "job_id": "7"}
@@ -105,6 +105,6 @@ def test_reports_unusable_folder(tmp_path: Path) -> None:
 def test_level_between_two_uses_higher_bound() -> None:
     # That of the lower level would hold too rarely.
     said = {"estimate": {}, "levels": {"0.5": 10, "0.9": 20, "0.99": 30}, "check": {"exit_code": 0, "reason": ""}}
-    answer = Answer("a", json.dumps(said).encode())
+    answer = CachedAnswer("a", json.dumps(said).encode())
     found = [answer.bound_at(level) for level in (0.3, 0.5, 0.51, 0.9, 0.95, 0.99, 0.999)]
     assert found == [10, 10, 20, 20, 30, 30, 30]

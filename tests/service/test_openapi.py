@@ -60,7 +60,7 @@ def test_covers_all_options_and_fields(app: Any) -> None:
     assert {"target", "batch", "device", *Training.__dataclass_fields__} - {"lr"} <= asked["properties"].keys()
     assert asked["properties"]["precision"]["enum"] == ["fp32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
     assert asked["additionalProperties"] is False
-    assert {"peaks", "upper_bound", "breakdown"} <= schemas["Estimate"]["properties"].keys()
+    assert {"peaks", "upper_bound", "breakdown"} <= schemas["EstimateResponse"]["properties"].keys()
 
 
 def test_operations_have_names_and_security(app: Any) -> None:

@@ -147,7 +147,7 @@ def test_page_and_api_share_answers(http: Any, workers: Instant) -> None:
 def test_answer_without_words_shows_reason(http: Any) -> None:
     found = estimate()
     del found["words"]
-    answer = page_reply.Answer("0", json.dumps(found).encode())
+    answer = page_reply.CachedAnswer("0", json.dumps(found).encode())
     assert answer.words == Words(headline=found["estimate"]["verdict"]["reason"], lines={}, sentences=[], assumed=[])
 
 

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("pydantic")
 from vramcast.service.sandbox import JOB, missing, sandboxed  # after the line above
-from vramcast.service.workers import Place, Workers
+from vramcast.service.workers import Workers, WorkerSlot
 
 pytestmark = [
     pytest.mark.integration,
@@ -124,7 +124,7 @@ def test_kill_during_start_leaves_no_process(tmp_path: Path) -> None:
     mark = f"mark = {os.getpid()}; input()"
 
     async def start_and_end(delay_s: float) -> None:
-        workers = Workers([Place(sandboxed(["-c", mark], tmp_path))], 1, 9.0, 1 << 30)
+        workers = Workers([WorkerSlot(sandboxed(["-c", mark], tmp_path))], 1, 9.0, 1 << 30)
         await workers.start()
         await asyncio.sleep(delay_s)
         await asyncio.wait_for(workers.stop(), 9)

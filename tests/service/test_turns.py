@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from vramcast.core.errors import Overloaded
-from vramcast.service.turns import Turns
+from vramcast.service.turns import FairPool
 
 
-def run(use: Callable[[Turns[int]], Awaitable[Any]], *, most: int = 8) -> Any:
+def run(use: Callable[[FairPool[int]], Awaitable[Any]], *, most: int = 8) -> Any:
     async def whole() -> Any:
-        return await use(Turns([0], most))
+        return await use(FairPool([0], most))
 
     return asyncio.run(whole())
 
 
-async def queued(turns: Turns[int], askers: str) -> list[asyncio.Task[int]]:
+async def queued(turns: FairPool[int], askers: str) -> list[asyncio.Task[int]]:
     tasks = []
     for asker in askers:
         tasks.append(asyncio.create_task(turns.take(asker)))
@@ -27,7 +27,7 @@ async def queued(turns: Turns[int], askers: str) -> list[asyncio.Task[int]]:
     return tasks
 
 
-async def order(turns: Turns[int], tasks: list[asyncio.Task[int]], askers: str) -> str:
+async def order(turns: FairPool[int], tasks: list[asyncio.Task[int]], askers: str) -> str:
     """Return the askers in the order in which they get the thing."""
     found = ""
     for _ in tasks:
@@ -44,7 +44,7 @@ def seen(found: str) -> list[int]:
 
 
 def test_turns_rotate_among_askers() -> None:
-    async def use(turns: Turns[int]) -> str:
+    async def use(turns: FairPool[int]) -> str:
         await turns.take("x")
         return await order(turns, await queued(turns, "aaaabbc"), "aaaabbc")
 
@@ -52,7 +52,7 @@ def test_turns_rotate_among_askers() -> None:
 
 
 def test_full_queue_displaces_largest_share() -> None:
-    async def use(turns: Turns[int]) -> tuple[list[bool], str]:
+    async def use(turns: FairPool[int]) -> tuple[list[bool], str]:
         await turns.take("x")
         tasks = await queued(turns, "caaab")
         await asyncio.sleep(0)
@@ -66,7 +66,7 @@ def test_full_queue_displaces_largest_share() -> None:
 
 
 def test_full_queue_of_equal_shares_rejects() -> None:
-    async def use(turns: Turns[int]) -> int:
+    async def use(turns: FairPool[int]) -> int:
         await turns.take("x")
         tasks = await queued(turns, "abcd")
         for asker in "abcde":
@@ -83,7 +83,7 @@ def test_full_queue_of_equal_shares_rejects() -> None:
 
 
 def test_cancelled_turn_returns_thing() -> None:
-    async def use(turns: Turns[int]) -> None:
+    async def use(turns: FairPool[int]) -> None:
         await turns.take("x")
         before, late = await queued(turns, "ab")
         before.cancel()

@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("pydantic")
 from vramcast.core.errors import Overloaded, TimeLimit, WorkerError  # after the line above
-from vramcast.service.workers import Place, Workers
+from vramcast.service.workers import Workers, WorkerSlot
 
 pytestmark = pytest.mark.integration
 MIB = 1 << 20
@@ -65,7 +65,7 @@ def within(
     script.write_text(WORKER)
 
     async def whole() -> Any:
-        workers = Workers([Place([sys.executable, str(script)]) for _ in range(count)], queue, time_s, 250 * MIB)
+        workers = Workers([WorkerSlot([sys.executable, str(script)]) for _ in range(count)], queue, time_s, 250 * MIB)
         await workers.start()
         try:
             return await use(workers)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from vramcast.simulator.card import PAGE_BYTES, Card
 from vramcast.simulator.outcome import Outcome
-from vramcast.simulator.requests import Kind, Requests
+from vramcast.simulator.requests import RequestKind, Requests
 from vramcast.simulator.rules import MIN_BLOCK_BYTES, N_INTERVALS, SMALL_BYTES, SMALL_SEGMENT_BYTES
 from vramcast.simulator.settings import NO_LIMIT, Settings
 from vramcast.tracer.format.trace import Action
@@ -147,28 +147,28 @@ class _Judge:
         kind, name, operand = (
             int(column[row]) for column in (self.requests.kind, self.requests.block, self.requests.size_bytes)
         )
-        if kind in (Kind.MALLOC, Kind.TRY):
+        if kind in (RequestKind.MALLOC, RequestKind.TRY):
             self._malloc(row, operand, events)
             return
-        if kind == Kind.RECORD and name in self.live:
+        if kind == RequestKind.RECORD and name in self.live:
             self.live[name].elsewhere |= bool(self.requests.stream[row] != self.requests.stream[name])
-        elif kind in (Kind.FREE, Kind.RETIRE) and name in self.live:
+        elif kind in (RequestKind.FREE, RequestKind.RETIRE) and name in self.live:
             block = self.waiting[name] = self.live.pop(name)
-            if kind == Kind.FREE and not block.elsewhere:
+            if kind == RequestKind.FREE and not block.elsewhere:
                 self._complete(row, name)
-        elif kind == Kind.COMPLETE and name in self.waiting:
+        elif kind == RequestKind.COMPLETE and name in self.waiting:
             self._complete(row, name)
-        elif kind == Kind.EMPTY:
+        elif kind == RequestKind.EMPTY:
             self._complete(row, *self.waiting)
-        elif kind == Kind.BEGIN_POOL:
+        elif kind == RequestKind.BEGIN_POOL:
             self.recording.append(operand)
-        elif kind == Kind.END_POOL:
+        elif kind == RequestKind.END_POOL:
             self.recording.remove(operand)
-        elif kind == Kind.TAKE and self.block_bytes[row] != 0:  # 0: there was not enough
+        elif kind == RequestKind.TAKE and self.block_bytes[row] != 0:  # 0: there was not enough
             self.taken_bytes += operand
             self._expect_room(row)
         for action, _, start, size_bytes, stream in events:
-            allowed = _GIVEN_BACK if kind == Kind.EMPTY else (Action.OOM,) if kind == Kind.TAKE else ()
+            allowed = _GIVEN_BACK if kind == RequestKind.EMPTY else (Action.OOM,) if kind == RequestKind.TAKE else ()
             self._expect(action in allowed, Rule.EVENTS, row, Action(action).name)
             if action in _GIVEN_BACK:
                 self._give_back(row, action, start, start + size_bytes, stream)

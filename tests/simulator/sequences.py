@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from vramcast.simulator.requests import Kind, Requests
+from vramcast.simulator.requests import RequestKind, Requests
 from vramcast.simulator.rules import MIB, N_INTERVALS
 from vramcast.simulator.settings import NO_LIMIT, Settings
 
@@ -71,32 +71,32 @@ def requests_of(sequences: list[list[Request]]) -> tuple[Requests, list[range]]:
         for what, *operands in sequence:
             if what == "malloc":
                 live[operands[0]] = len(rows)
-                rows.append((Kind.MALLOC, operands[1], operands[2], -1))
+                rows.append((RequestKind.MALLOC, operands[1], operands[2], -1))
             elif what == "free":
-                rows.append((Kind.FREE, 0, 0, live.pop(operands[0])))
+                rows.append((RequestKind.FREE, 0, 0, live.pop(operands[0])))
             elif what == "record":
-                rows.append((Kind.RECORD, 0, operands[1], live[operands[0]]))
+                rows.append((RequestKind.RECORD, 0, operands[1], live[operands[0]]))
             elif what == "empty":
-                rows.append((Kind.EMPTY, 0, 0, -1))
+                rows.append((RequestKind.EMPTY, 0, 0, -1))
             elif what == "begin":
                 if operands[0] not in pools:
                     n_pools += 1
                     pools[operands[0]] = n_pools
                 number = pools[operands[0]]
                 users[number] = users.get(number, 0) + 1
-                rows.append((Kind.BEGIN_POOL, number, 0, -1))
+                rows.append((RequestKind.BEGIN_POOL, number, 0, -1))
             elif what == "end":
-                rows.append((Kind.END_POOL, pools[operands[0]], 0, -1))
+                rows.append((RequestKind.END_POOL, pools[operands[0]], 0, -1))
             else:
                 number = pools[operands[0]]
-                rows.append((Kind.RELEASE_POOL, number, 0, -1))
+                rows.append((RequestKind.RELEASE_POOL, number, 0, -1))
                 users[number] -= 1
                 if not users[number]:
                     del pools[operands[0]]
         spans.append(range(start, len(rows)))
-        rows += [(Kind.FREE, 0, 0, block) for block in live.values()]
-        rows += [(Kind.RELEASE_POOL, number, 0, -1) for number, n in users.items() for _ in range(n)]
-        rows.append((Kind.EMPTY, 0, 0, -1))
+        rows += [(RequestKind.FREE, 0, 0, block) for block in live.values()]
+        rows += [(RequestKind.RELEASE_POOL, number, 0, -1) for number, n in users.items() for _ in range(n)]
+        rows.append((RequestKind.EMPTY, 0, 0, -1))
         pools = {}
     kind, size_bytes, stream, block = (np.array(column) for column in zip(*rows, strict=True))
     source = np.arange(len(rows))

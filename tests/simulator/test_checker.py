@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from vramcast.simulator.card import BASE, AddressPolicy, Card
 from vramcast.simulator.engine import play
 from vramcast.simulator.outcome import Outcome
-from vramcast.simulator.requests import Kind, Requests
+from vramcast.simulator.requests import RequestKind, Requests
 from vramcast.simulator.rules import MIB, AllocatorRules
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.format.trace import Action
@@ -34,14 +34,14 @@ def random_requests(data: bytes, *, n_streams: int, pools: bool, waits: bool) ->
         return requests
     random = np.random.default_rng(list(data))
     n = len(requests)
-    is_free = (requests.kind == Kind.FREE) & (random.random(n) < 0.4)
-    is_try = (requests.kind == Kind.MALLOC) & (random.random(n) < 0.2)
-    kind = np.where(is_free, Kind.RETIRE, np.where(is_try, Kind.TRY, requests.kind)).astype(np.uint8)
+    is_free = (requests.kind == RequestKind.FREE) & (random.random(n) < 0.4)
+    is_try = (requests.kind == RequestKind.MALLOC) & (random.random(n) < 0.2)
+    kind = np.where(is_free, RequestKind.RETIRE, np.where(is_try, RequestKind.TRY, requests.kind)).astype(np.uint8)
     retired = np.flatnonzero(is_free)
     places = np.minimum(retired + 1 + random.geometric(0.1, len(retired)), n)
     order = np.argsort(places, kind="stable")
-    extra = [(int(places[i]), Kind.COMPLETE, 0, int(requests.block[retired[i]])) for i in order]
-    extra += [(int(at), Kind.TAKE, 3 * MIB + 5, -1) for at in random.integers(0, n, 2)]
+    extra = [(int(places[i]), RequestKind.COMPLETE, 0, int(requests.block[retired[i]])) for i in order]
+    extra += [(int(at), RequestKind.TAKE, 3 * MIB + 5, -1) for at in random.integers(0, n, 2)]
     extra.sort(key=lambda row: row[0])
     at = np.array([row[0] for row in extra])
     moved = np.arange(n) + np.searchsorted(at, np.arange(n), side="right")
@@ -120,17 +120,17 @@ def test_outcomes_are_sound_and_engines_agree(
 # Two segments, of 2 and 20 MiB; block 0 waits while block 5 is placed; the second segment makes room for one of 30 MiB.
 SMALL, LARGE = BASE, BASE + 2 * MIB
 SCENE = rows(
-    (Kind.MALLOC, 1000, 0, -1),
-    (Kind.MALLOC, 512, 0, -1),
-    (Kind.MALLOC, 5 * MIB, 0, -1),
-    (Kind.FREE, 0, 0, 1),
-    (Kind.RETIRE, 0, 0, 0),
-    (Kind.MALLOC, 512, 0, -1),
-    (Kind.COMPLETE, 0, 0, 0),
-    (Kind.FREE, 0, 0, 2),
-    (Kind.EMPTY, 0, 0, -1),
-    (Kind.MALLOC, 30 * MIB, 0, -1),
-    (Kind.MALLOC, 99 * MIB, 0, -1),
+    (RequestKind.MALLOC, 1000, 0, -1),
+    (RequestKind.MALLOC, 512, 0, -1),
+    (RequestKind.MALLOC, 5 * MIB, 0, -1),
+    (RequestKind.FREE, 0, 0, 1),
+    (RequestKind.RETIRE, 0, 0, 0),
+    (RequestKind.MALLOC, 512, 0, -1),
+    (RequestKind.COMPLETE, 0, 0, 0),
+    (RequestKind.FREE, 0, 0, 2),
+    (RequestKind.EMPTY, 0, 0, -1),
+    (RequestKind.MALLOC, 30 * MIB, 0, -1),
+    (RequestKind.MALLOC, 99 * MIB, 0, -1),
 )
 Damage = Callable[[Outcome], Outcome]
 
@@ -252,7 +252,7 @@ def test_checker_finds_random_damage(settings: Settings, length: int, waits: boo
     outcome = play(requests, settings)
     assert outcome.address is not None
     assert outcome.block_bytes is not None
-    mallocs = np.flatnonzero(np.isin(requests.kind, (Kind.MALLOC, Kind.TRY)))
+    mallocs = np.flatnonzero(np.isin(requests.kind, (RequestKind.MALLOC, RequestKind.TRY)))
     if not len(mallocs):
         return
     event, row, n = int(random.integers(len(outcome.events))), int(random.integers(len(requests))), len(outcome.events)

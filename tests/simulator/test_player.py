@@ -10,7 +10,7 @@ from vramcast.core.errors import CompilerError
 from vramcast.simulator import compiled
 from vramcast.simulator.card import BASE, Card
 from vramcast.simulator.engine import Engine, play
-from vramcast.simulator.requests import Kind
+from vramcast.simulator.requests import RequestKind
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.settings import Settings
 
@@ -61,7 +61,9 @@ def test_without_columns_reports_peaks_and_events() -> None:
 
 @pytest.mark.parametrize("engine", ["compiled", "python"])
 def test_job_ends_at_first_failed_request(engine: Engine) -> None:
-    requests = rows((Kind.MALLOC, 30 * MIB, 0, -1), (Kind.MALLOC, 30 * MIB, 0, -1), (Kind.MALLOC, MIB, 0, -1))
+    requests = rows(
+        (RequestKind.MALLOC, 30 * MIB, 0, -1), (RequestKind.MALLOC, 30 * MIB, 0, -1), (RequestKind.MALLOC, MIB, 0, -1)
+    )
     outcome = play(requests, card=Card(50 * MIB), engine=engine)
     assert outcome.stopped_at == 1
     assert columns(outcome)["block_bytes"] == [30 * MIB, 0, -1]
@@ -74,7 +76,10 @@ def test_job_ends_at_first_failed_request(engine: Engine) -> None:
 @pytest.mark.parametrize("engine", ["compiled", "python"])
 def test_job_continues_after_failed_try(engine: Engine) -> None:
     requests = rows(
-        (Kind.MALLOC, 30 * MIB, 0, -1), (Kind.TRY, 30 * MIB, 0, -1), (Kind.FREE, 0, 0, 1), (Kind.TAKE, 20 * MIB, 0, -1)
+        (RequestKind.MALLOC, 30 * MIB, 0, -1),
+        (RequestKind.TRY, 30 * MIB, 0, -1),
+        (RequestKind.FREE, 0, 0, 1),
+        (RequestKind.TAKE, 20 * MIB, 0, -1),
     )
     outcome = play(requests, card=Card(50 * MIB), engine=engine)
     assert outcome.stopped_at is None
@@ -85,13 +90,13 @@ def test_job_continues_after_failed_try(engine: Engine) -> None:
 @pytest.mark.parametrize("engine", ["compiled", "python"])
 def test_emptied_cache_completes_blocks_once(engine: Engine) -> None:
     requests = rows(
-        *((Kind.MALLOC, 512, 0, -1),) * 3,
-        (Kind.RETIRE, 0, 0, 1),
-        (Kind.EMPTY, 0, 0, -1),
-        (Kind.MALLOC, 512, 0, -1),  # at the place of block 1
-        (Kind.RETIRE, 0, 0, 5),
-        (Kind.COMPLETE, 0, 0, 1),
-        (Kind.MALLOC, 512, 0, -1),  # not at that place: block 5 waits
+        *((RequestKind.MALLOC, 512, 0, -1),) * 3,
+        (RequestKind.RETIRE, 0, 0, 1),
+        (RequestKind.EMPTY, 0, 0, -1),
+        (RequestKind.MALLOC, 512, 0, -1),  # at the place of block 1
+        (RequestKind.RETIRE, 0, 0, 5),
+        (RequestKind.COMPLETE, 0, 0, 1),
+        (RequestKind.MALLOC, 512, 0, -1),  # not at that place: block 5 waits
     )
     outcome = play(requests, card=Card(policy="windows"), engine=engine)
     places = [columns(outcome)["address"][row] - BASE for row in (0, 1, 2, 5, 8)]
@@ -101,12 +106,12 @@ def test_emptied_cache_completes_blocks_once(engine: Engine) -> None:
 @pytest.mark.parametrize("engine", ["compiled", "python"])
 def test_freed_block_waits_for_completion(engine: Engine) -> None:
     requests = rows(
-        *((Kind.MALLOC, 512, 0, -1),) * 2,
-        (Kind.RECORD, 0, 1, 0),
-        (Kind.FREE, 0, 0, 0),
-        (Kind.MALLOC, 512, 0, -1),
-        (Kind.COMPLETE, 0, 0, 0),
-        (Kind.MALLOC, 512, 0, -1),
+        *((RequestKind.MALLOC, 512, 0, -1),) * 2,
+        (RequestKind.RECORD, 0, 1, 0),
+        (RequestKind.FREE, 0, 0, 0),
+        (RequestKind.MALLOC, 512, 0, -1),
+        (RequestKind.COMPLETE, 0, 0, 0),
+        (RequestKind.MALLOC, 512, 0, -1),
     )
     outcome = play(requests, card=Card(policy="windows"), engine=engine)
     assert [columns(outcome)["address"][row] - BASE for row in (4, 6)] == [1024, 0]
@@ -114,10 +119,10 @@ def test_freed_block_waits_for_completion(engine: Engine) -> None:
 
 @pytest.mark.parametrize("engine", ["compiled", "python"])
 def test_releases_private_pools_in_order(engine: Engine) -> None:
-    pool = [(Kind.BEGIN_POOL, 1, 0, -1), (Kind.MALLOC, 5 * MIB, 0, -1), (Kind.END_POOL, 1, 0, -1)]
-    second = [(kind, 2 if kind != Kind.MALLOC else size, stream, block) for kind, size, stream, block in pool]
-    release = [(Kind.RELEASE_POOL, 2, 0, -1), (Kind.RELEASE_POOL, 1, 0, -1), (Kind.EMPTY, 0, 0, -1)]
-    requests = rows(*pool, *second, (Kind.FREE, 0, 0, 1), (Kind.FREE, 0, 0, 4), *release)
+    pool = [(RequestKind.BEGIN_POOL, 1, 0, -1), (RequestKind.MALLOC, 5 * MIB, 0, -1), (RequestKind.END_POOL, 1, 0, -1)]
+    second = [(kind, 2 if kind != RequestKind.MALLOC else size, stream, block) for kind, size, stream, block in pool]
+    release = [(RequestKind.RELEASE_POOL, 2, 0, -1), (RequestKind.RELEASE_POOL, 1, 0, -1), (RequestKind.EMPTY, 0, 0, -1)]
+    requests = rows(*pool, *second, (RequestKind.FREE, 0, 0, 1), (RequestKind.FREE, 0, 0, 4), *release)
     events = columns(play(requests, card=Card(policy="windows"), engine=engine))["events"]
     assert [address - BASE for _, _, address, _, _ in events[2:]] == [0, 20 * MIB]
 
@@ -126,11 +131,11 @@ def test_releases_private_pools_in_order(engine: Engine) -> None:
 def test_does_not_split_off_one_mebibyte(engine: Engine) -> None:
     # torch's should_split: more than kSmallSize, 1 MiB, of a large block must remain.
     requests = rows(
-        (Kind.MALLOC, 20 * MIB, 0, -1),
-        (Kind.FREE, 0, 0, 0),
-        (Kind.MALLOC, 19 * MIB, 0, -1),
-        (Kind.FREE, 0, 0, 2),
-        (Kind.MALLOC, 19 * MIB - 512, 0, -1),
+        (RequestKind.MALLOC, 20 * MIB, 0, -1),
+        (RequestKind.FREE, 0, 0, 0),
+        (RequestKind.MALLOC, 19 * MIB, 0, -1),
+        (RequestKind.FREE, 0, 0, 2),
+        (RequestKind.MALLOC, 19 * MIB - 512, 0, -1),
     )
     block_bytes = columns(play(requests, engine=engine))["block_bytes"]
     assert [block_bytes[row] for row in (2, 4)] == [20 * MIB, 19 * MIB - 512]
@@ -139,7 +144,7 @@ def test_does_not_split_off_one_mebibyte(engine: Engine) -> None:
 @pytest.mark.parametrize("engine", ["compiled", "python"])
 def test_collects_garbage_of_average_age(engine: Engine) -> None:
     # torch's garbage_collect_cached_blocks frees blocks of at least average age, such as a single block.
-    requests = rows((Kind.MALLOC, 250 * MIB, 0, -1), (Kind.FREE, 0, 0, 0), (Kind.MALLOC, 300 * MIB, 0, -1))
+    requests = rows((RequestKind.MALLOC, 250 * MIB, 0, -1), (RequestKind.FREE, 0, 0, 0), (RequestKind.MALLOC, 300 * MIB, 0, -1))
     settings = Settings(memory_fraction=0.5, garbage_collection_threshold=0.2)  # collects from 200 MiB on
     outcome = play(requests, settings, Card(2000 * MIB), engine=engine)
     assert columns(outcome)["reserved_bytes"][-1] == 300 * MIB

@@ -19,7 +19,7 @@ from vramcast.core.errors import UsageError
 from vramcast.simulator.card import Card
 from vramcast.simulator.engine import play
 from vramcast.simulator.replay import recorded_settings, replay
-from vramcast.simulator.requests import Kind, Requests
+from vramcast.simulator.requests import RequestKind, Requests
 from vramcast.simulator.rules import MIB, N_INTERVALS
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import retrace
@@ -73,8 +73,8 @@ def recorded(settings: Settings, seed: int, length: int, card: Card | None = Non
     requests, (span,) = requests_of([sequence])
     columns = {name: getattr(requests, name)[span.start : span.stop] for name in ("kind", "size_bytes", "stream", "block")}
     retire = dataclasses.replace(requests, **columns, source=np.full(len(span), -1), waits=True)
-    retire.kind[retire.kind == Kind.RECORD] = Kind.EMPTY  # a history does not hold record_stream
-    retire.block[retire.kind == Kind.EMPTY] = -1
+    retire.kind[retire.kind == RequestKind.RECORD] = RequestKind.EMPTY  # a history does not hold record_stream
+    retire.block[retire.kind == RequestKind.EMPTY] = -1
     outcome = play(retire, settings, card)
     blank = Trace.build({"action": [], "size_bytes": [], "block": []}, stream_ids=[0, 7])
     header = {"allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "" if str(settings) == "default" else str(settings)}}
@@ -224,4 +224,4 @@ def test_replayed_trace_keeps_requests() -> None:
     outcome = play(requests, Settings())
     assert outcome.address is not None
     allocs = trace.address[trace.action == Action.ALLOC].astype(np.int64)
-    assert outcome.address[requests.kind == Kind.MALLOC].tolist() == allocs.tolist()
+    assert outcome.address[requests.kind == RequestKind.MALLOC].tolist() == allocs.tolist()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from vramcast.core.errors import UsageError
-from vramcast.simulator.requests import Kind, Requests
+from vramcast.simulator.requests import RequestKind, Requests
 from vramcast.tracer.format.trace import Action, BlockState, Category, Trace
 
 MARKED = {"marks_empty_cache": True}
@@ -23,12 +23,12 @@ def trace_of(*rows: tuple[Any, ...], header: dict[str, Any] | None = None, **oth
     return Trace.build(columns, header=MARKED if header is None else header, stream_ids=(0, 7), **others)
 
 
-def asked(trace: Trace) -> list[tuple[Kind, int, int, int, int]]:
+def asked(trace: Trace) -> list[tuple[RequestKind, int, int, int, int]]:
     """Return the requests of `trace`: kind, bytes, stream, block, source."""
     r = Requests.of(trace)
     columns = (r.kind.tolist(), r.size_bytes.tolist(), r.stream.tolist(), r.block.tolist(), r.source.tolist())
     assert r.waits
-    return [(Kind(kind), *rest) for kind, *rest in zip(*columns, strict=True)]
+    return [(RequestKind(kind), *rest) for kind, *rest in zip(*columns, strict=True)]
 
 
 def layout(blocks: Sequence[tuple[int, int, int, BlockState]]) -> dict[str, Any]:
@@ -63,10 +63,10 @@ def test_immediate_free_is_one_request() -> None:
         (Action.FREE_COMPLETED, 4000, 0),
     )
     assert asked(trace) == [
-        (Kind.MALLOC, 4000, 0, -1, 0),
-        (Kind.MALLOC, 50, 1, -1, 1),
-        (Kind.FREE, 0, 0, 0, 2),
-        (Kind.FREE, 0, 1, 1, 3),
+        (RequestKind.MALLOC, 4000, 0, -1, 0),
+        (RequestKind.MALLOC, 50, 1, -1, 1),
+        (RequestKind.FREE, 0, 0, 0, 2),
+        (RequestKind.FREE, 0, 1, 1, 3),
     ]
 
 
@@ -80,16 +80,16 @@ def test_late_free_is_two_requests() -> None:
         (Action.FREE_REQUESTED, 50, 3),
     )
     assert asked(trace) == [
-        (Kind.MALLOC, 4000, 0, -1, 1),
-        (Kind.RETIRE, 0, 0, 0, 2),
-        (Kind.MALLOC, 50, 0, -1, 3),
-        (Kind.COMPLETE, 0, 0, 0, 4),
-        (Kind.RETIRE, 0, 0, 2, 5),  # never completed
+        (RequestKind.MALLOC, 4000, 0, -1, 1),
+        (RequestKind.RETIRE, 0, 0, 0, 2),
+        (RequestKind.MALLOC, 50, 0, -1, 3),
+        (RequestKind.COMPLETE, 0, 0, 0, 4),
+        (RequestKind.RETIRE, 0, 0, 2, 5),  # never completed
     ]
 
 
 def test_completion_without_request_is_free() -> None:
-    assert asked(trace_of((Action.ALLOC, 1, 0), (Action.FREE_COMPLETED, 1, 0)))[1] == (Kind.FREE, 0, 0, 0, 1)
+    assert asked(trace_of((Action.ALLOC, 1, 0), (Action.FREE_COMPLETED, 1, 0)))[1] == (RequestKind.FREE, 0, 0, 0, 1)
 
 
 def test_emptied_cache_separates_free_from_completion() -> None:
@@ -100,7 +100,12 @@ def test_emptied_cache_separates_free_from_completion() -> None:
         (Action.SEGMENT_FREE, 2 << 20, -1),
         (Action.FREE_COMPLETED, 1, 0),
     )
-    assert [kind for kind, *_ in asked(trace)] == [Kind.MALLOC, Kind.RETIRE, Kind.EMPTY, Kind.COMPLETE]
+    assert [kind for kind, *_ in asked(trace)] == [
+        RequestKind.MALLOC,
+        RequestKind.RETIRE,
+        RequestKind.EMPTY,
+        RequestKind.COMPLETE,
+    ]
 
 
 def test_leaves_out_answers_and_snapshots() -> None:
@@ -122,8 +127,14 @@ def test_infers_emptied_cache_from_released_segments() -> None:
         (Action.SEGMENT_UNMAP, 1, -1),
     ]
     kinds = [(kind, source) for kind, _, _, _, source in asked(trace_of(*rows, header={}))]
-    assert kinds == [(Kind.MALLOC, 0), (Kind.EMPTY, 2), (Kind.MALLOC, 3), (Kind.MALLOC, 6), (Kind.EMPTY, 9)]
-    assert [kind for kind, *_ in asked(trace_of(*rows))] == [Kind.MALLOC] * 3
+    assert kinds == [
+        (RequestKind.MALLOC, 0),
+        (RequestKind.EMPTY, 2),
+        (RequestKind.MALLOC, 3),
+        (RequestKind.MALLOC, 6),
+        (RequestKind.EMPTY, 9),
+    ]
+    assert [kind for kind, *_ in asked(trace_of(*rows))] == [RequestKind.MALLOC] * 3
 
 
 @pytest.mark.parametrize("name", ["aten::cudnn_convolution", "aten::convolution_backward", "ConvolutionBackward0"])
@@ -136,12 +147,12 @@ def test_convolution_workspace_is_try(name: str) -> None:
         "category": [Category.WORKSPACE, Category.WORKSPACE, Category.ACTIVATION, Category.WORKSPACE],
     }
     trace = Trace.build(columns, ops=[name, "aten::mm"], header=MARKED)
-    assert [kind for kind, *_ in asked(trace)] == [Kind.TRY, Kind.MALLOC, Kind.MALLOC, Kind.MALLOC]
+    assert [kind for kind, *_ in asked(trace)] == [RequestKind.TRY, RequestKind.MALLOC, RequestKind.MALLOC, RequestKind.MALLOC]
 
 
 def test_outside_memory_is_taken() -> None:
     trace = trace_of((Action.ALLOC, 1, 0), (Action.CONTEXT, 300, -1))
-    assert asked(trace)[1] == (Kind.TAKE, 300, 0, -1, 1)
+    assert asked(trace)[1] == (RequestKind.TAKE, 300, 0, -1, 1)
     assert Requests.of(trace).n_pools == 1
 
 
@@ -163,15 +174,15 @@ def test_older_blocks_are_requested_first() -> None:
         ),
     )
     assert asked(trace) == [
-        (Kind.MALLOC, 512, 0, -1, -1),
-        (Kind.MALLOC, 600, 0, -1, -1),
-        (Kind.MALLOC, 300, 1, -1, -1),
-        (Kind.MALLOC, 700, 1, -1, -1),
-        (Kind.MALLOC, 100, 0, -1, 0),
-        (Kind.FREE, 0, 1, 3, 1),
-        (Kind.FREE, 0, 0, 4, 2),
-        (Kind.FREE, 0, 0, 1, 4),
-        (Kind.MALLOC, 900, 0, -1, 5),
+        (RequestKind.MALLOC, 512, 0, -1, -1),
+        (RequestKind.MALLOC, 600, 0, -1, -1),
+        (RequestKind.MALLOC, 300, 1, -1, -1),
+        (RequestKind.MALLOC, 700, 1, -1, -1),
+        (RequestKind.MALLOC, 100, 0, -1, 0),
+        (RequestKind.FREE, 0, 1, 3, 1),
+        (RequestKind.FREE, 0, 0, 4, 2),
+        (RequestKind.FREE, 0, 0, 1, 4),
+        (RequestKind.MALLOC, 900, 0, -1, 5),
     ]
 
 
@@ -182,28 +193,28 @@ def test_reused_address_is_one_older_block() -> None:
         (Action.FREE_REQUESTED, 500, 1, 0, 0x1000),
         (Action.FREE_COMPLETED, 500, 1, 0, 0x1000),
     )
-    assert [kind for kind, *_ in asked(trace)] == [Kind.MALLOC, Kind.FREE, Kind.MALLOC, Kind.FREE]
+    assert [kind for kind, *_ in asked(trace)] == [RequestKind.MALLOC, RequestKind.FREE, RequestKind.MALLOC, RequestKind.FREE]
 
 
 @pytest.mark.parametrize(
     ("row", "words"),
     [
         ((99, 0, 0, -1), "has an unknown kind"),
-        ((Kind.MALLOC, -1, 0, -1), "has a negative size"),
-        ((Kind.MALLOC, 1, -1, -1), "has a stream outside"),
-        ((Kind.MALLOC, 1, 1 << 20, -1), "has a stream outside"),
-        ((Kind.MALLOC, 1, 0, 0), "names a block"),
-        ((Kind.FREE, 0, 0, -1), "refers to no earlier request"),
-        ((Kind.FREE, 0, 0, 2), "refers to no earlier request"),
-        ((Kind.COMPLETE, 0, 0, 1), "allocates no memory"),
-        ((Kind.RELEASE_POOL, 1, 0, -1), "out of turn"),
-        ((Kind.END_POOL, 1, 0, -1), "out of turn"),
-        ((Kind.BEGIN_POOL, 0, 0, -1), "out of turn"),
-        ((Kind.BEGIN_POOL, 1 << 40, 0, -1), "out of turn"),
+        ((RequestKind.MALLOC, -1, 0, -1), "has a negative size"),
+        ((RequestKind.MALLOC, 1, -1, -1), "has a stream outside"),
+        ((RequestKind.MALLOC, 1, 1 << 20, -1), "has a stream outside"),
+        ((RequestKind.MALLOC, 1, 0, 0), "names a block"),
+        ((RequestKind.FREE, 0, 0, -1), "refers to no earlier request"),
+        ((RequestKind.FREE, 0, 0, 2), "refers to no earlier request"),
+        ((RequestKind.COMPLETE, 0, 0, 1), "allocates no memory"),
+        ((RequestKind.RELEASE_POOL, 1, 0, -1), "out of turn"),
+        ((RequestKind.END_POOL, 1, 0, -1), "out of turn"),
+        ((RequestKind.BEGIN_POOL, 0, 0, -1), "out of turn"),
+        ((RequestKind.BEGIN_POOL, 1 << 40, 0, -1), "out of turn"),
     ],
 )
 def test_rejects_contradictory_requests(row: tuple[int, ...], words: str) -> None:
-    rows = [(Kind.MALLOC, 5, 0, -1), (Kind.EMPTY, 0, 0, -1), row]
+    rows = [(RequestKind.MALLOC, 5, 0, -1), (RequestKind.EMPTY, 0, 0, -1), row]
     columns = [np.array(column, dtype) for column, dtype in zip(zip(*rows, strict=True), ("u1", "i8", "i4", "i8"), strict=True)]
     with pytest.raises(UsageError, match=f"Request 2 .*{words}"):
         Requests(*columns, source=np.full(3, -1))
@@ -213,7 +224,7 @@ def test_rejects_contradictory_requests(row: tuple[int, ...], words: str) -> Non
 def test_pages_released_before_growth_made_room(grown: Action) -> None:
     # An allocator that finds the card full releases unused memory and retries; the job did not empty its cache.
     rows = [(Action.ALLOC, 1, 0), (Action.SEGMENT_UNMAP, 1, -1), (grown, 1, -1), (Action.ALLOC, 1, 3)]
-    assert [kind for kind, *_ in asked(trace_of(*rows, header={}))] == [Kind.MALLOC, Kind.MALLOC]
+    assert [kind for kind, *_ in asked(trace_of(*rows, header={}))] == [RequestKind.MALLOC, RequestKind.MALLOC]
 
 
 @pytest.mark.parametrize(

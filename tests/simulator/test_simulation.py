@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from vramcast.simulator.card import BASE, Card
-from vramcast.simulator.requests import Kind, Requests
+from vramcast.simulator.requests import RequestKind, Requests
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import OutOfMemory, Simulation, simulate
@@ -38,16 +38,16 @@ def recorded(requests: Requests) -> Trace:
     begun: dict[int, int] = {}
     columns = (requests.kind.tolist(), requests.size_bytes.tolist(), requests.stream.tolist(), requests.block.tolist())
     for request, (kind, size_bytes, stream, block) in enumerate(zip(*columns, strict=True)):
-        if kind in (Kind.MALLOC, Kind.TRY):
+        if kind in (RequestKind.MALLOC, RequestKind.TRY):
             begun[request] = len(rows)
             rows.append((A.ALLOC, size_bytes, len(rows), stream))
-        elif kind in (Kind.FREE, Kind.RETIRE):
+        elif kind in (RequestKind.FREE, RequestKind.RETIRE):
             rows.append((A.FREE_REQUESTED, int(requests.size_bytes[block]), begun[block], int(requests.stream[block])))
-        elif kind == Kind.EMPTY:
+        elif kind == RequestKind.EMPTY:
             rows.append((A.EMPTY_CACHE, 0, -1, 0))
-        elif kind == Kind.TAKE:
+        elif kind == RequestKind.TAKE:
             rows.append((A.CONTEXT, size_bytes, -1, 0))
-        if kind in (Kind.FREE, Kind.COMPLETE):
+        if kind in (RequestKind.FREE, RequestKind.COMPLETE):
             rows.append((A.FREE_COMPLETED, int(requests.size_bytes[block]), begun[block], int(requests.stream[block])))
     action, size_bytes, block, stream = (list(column) for column in zip(*rows, strict=True))
     n = len(rows)

@@ -8,7 +8,7 @@ import pytest
 from vramcast.core.errors import UsageError
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.trace_edits import first_row, resized, with_context
-from vramcast.tracer.format.operators import Kind
+from vramcast.tracer.format.operators import OperatorKind
 from vramcast.tracer.format.trace import Action, Trace
 
 # 30 MiB; then 50 MiB for a while; then 10 MiB in addition to the 30.
@@ -46,7 +46,7 @@ def test_context_row_leaves_blocks_alone() -> None:
 def test_finds_operator_by_part_of_name() -> None:
     assert first_row(TRACE, lambda operator: operator.library.loaded == "cudnn") == 1
     assert first_row(TRACE, lambda operator: "add" in operator.name) == 4
-    assert first_row(TRACE, lambda operator: operator.kind is Kind.RECURRENT) is None
+    assert first_row(TRACE, lambda operator: operator.kind is OperatorKind.RECURRENT) is None
 
 
 @pytest.mark.parametrize("row", [-1, 5])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from vramcast.core.errors import UsageError
 from vramcast.simulator.card import Card
 from vramcast.simulator.engine import play
-from vramcast.simulator.requests import Kind, Requests
+from vramcast.simulator.requests import RequestKind, Requests
 from vramcast.simulator.rules import MIB
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.trace_edits import with_context
@@ -106,7 +106,7 @@ def test_job_fails_with_one_byte_less(settings: Settings, seed: int, length: int
     requests, _ = requests_of([decode(np.random.default_rng(seed).bytes(3 * length), n_streams=2, pools=False)])
     least = min_feasible(requests, settings)
     assert least is not None
-    n_mallocs = int((requests.kind == Kind.MALLOC).sum())
+    n_mallocs = int((requests.kind == RequestKind.MALLOC).sum())
     assert play(requests, settings, Card(least), columns=False).stopped_at is None
     if n_mallocs:
         assert play(requests, settings, Card(least - 1), columns=False).stopped_at is not None

@@ -14,7 +14,7 @@ from vramcast.core.errors import CannotEstimate, DoesNotFit, JobError, TraceFile
 from vramcast.estimates.estimator import Estimator
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job
-from vramcast.tracer.format.ledger import Code, Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Code, Entry
 from vramcast.tracer.format.operators import Operator
 from vramcast.tracer.format.trace import Action, Category, Phase, Trace
 from vramcast.tracer.observation import Observation, RecordedTracer
@@ -36,7 +36,7 @@ OPERATORS = [Operator.of("aten::to"), Operator.of("aten::mm", "layer", ((2, 3),)
 
 
 def seen(**changes: Any) -> Observation:
-    ledger = (Entry(Entered.READ, "values", 3), Entry.of(Entered.ASSUMED, Code.DRAWN_SHAPE, 1, name="nonzero"))
+    ledger = (Entry(CallHandling.READ, "values", 3), Entry.of(CallHandling.ASSUMED, Code.DRAWN_SHAPE, 1, name="nonzero"))
     trace = Trace.build(COLUMNS, operators=OPERATORS, ledger=ledger, header={"tracer": "fake"})
     return dataclasses.replace(Observation(trace, "fake", "2.11.0", steps=1), **changes)
 
@@ -75,7 +75,7 @@ def test_rejects_trace_without_facts(tmp_path: Path) -> None:
 
 def test_libraries_come_from_calls_or_operators() -> None:
     assert seen().libraries == {"cublas"}
-    ledger = (Entry(Entered.NOOP, "cudnnCreate", 1), Entry(Entered.READ, "ncclX", 1))
+    ledger = (Entry(CallHandling.NOOP, "cudnnCreate", 1), Entry(CallHandling.READ, "ncclX", 1))
     answered = dataclasses.replace(seen().trace, header={"peaks": {}}, ledger=ledger)
     assert seen(trace=answered).libraries == {"cudnn"}
 

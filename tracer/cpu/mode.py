@@ -20,7 +20,7 @@ import torch
 from vramcast.hardware.device import Device
 from vramcast.tracer.hooks.tensors import tensors_in
 from vramcast.tracer.hooks.torch_api import TorchDispatchMode, tree_flatten, tree_map, tree_unflatten
-from vramcast.tracer.recording.profile import Place
+from vramcast.tracer.recording.profile import ProfilePlace
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.rules.ruled_card import RuledCard
 from vramcast.tracer.rules.shapes import META
@@ -56,7 +56,7 @@ class CpuMode(TorchDispatchMode):
     def _hold(self, tensor: torch.Tensor, *, data: bool) -> None:
         history, storage = self.card.history, tensor.untyped_storage()
         if not history.knows(storage):
-            history.begin(storage, tensor.nbytes, Place("aten::to", data=data))
+            history.begin(storage, tensor.nbytes, ProfilePlace("aten::to", data=data))
 
     def _on_card(self, value: Any) -> bool:
         return _is_plain(value) and self.card.history.knows(value.untyped_storage())

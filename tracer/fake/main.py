@@ -8,7 +8,7 @@ from typing import Any
 
 from vramcast.jobs.job import Job
 from vramcast.jobs.sizes import Inputs
-from vramcast.tracer.format.ledger import Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Entry
 from vramcast.tracer.program.imports import define_torchvision_operators
 from vramcast.tracer.protocol.job_result import Result
 from vramcast.tracer.protocol.run_options import RunOptions
@@ -81,7 +81,7 @@ def run_job(job: Job, options: RunOptions, program: Callable[[], object] | None 
     result = tracing.trace(job, "fake", mode.card, (mode, patched(values), values), run, cuda=str(torch.version.cuda))
     result.ledger += values.ledger()
     if mode.host_reads:
-        result.ledger.append(Entry(Entered.READ, "values read from the card", mode.host_reads))
+        result.ledger.append(Entry(CallHandling.READ, "values read from the card", mode.host_reads))
     del library, autocast
     return result
 

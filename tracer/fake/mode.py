@@ -19,7 +19,7 @@ from vramcast.tracer.hooks.tensors import tensors_in
 from vramcast.tracer.hooks.torch_api import DYNAMO, DisableTorchFunction, TorchDispatchMode, tree_map_only
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.rules.ruled_card import RuledCard
-from vramcast.tracer.values.host_reads import Known
+from vramcast.tracer.values.host_reads import KnownReads
 
 aten = torch.ops.aten
 _SCALAR = aten.scalar_tensor.default
@@ -46,7 +46,7 @@ class CardMode(TorchDispatchMode):
         super().__init__()
         self.building = False
         self.host_reads = 0
-        self.known = Known()
+        self.known = KnownReads()
         self.call: Callable[[], str] = str
         self.card = RuledCard(device, convolution_workspaces, _on_card, inside=InsideKernel, plans=RECURRENT)
 

@@ -14,7 +14,7 @@ import torch
 
 from vramcast.tracer.fake.tensor import META, CudaTensor, on_card
 from vramcast.tracer.hooks.torch_api import DispatchKey, DispatchKeySet, ExcludeDispatchKeyGuard
-from vramcast.tracer.rules.operator_call import Call, Rule
+from vramcast.tracer.rules.operator_call import OperatorCall, Rule
 
 aten = torch.ops.aten
 _MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}  # spec: cuDNN's numbers
@@ -122,7 +122,7 @@ ANSWERS = {
 
 
 # ------------------------------------------------------------------------------------------------ requests
-def _plan_forward(call: Call) -> None:
+def _plan_forward(call: OperatorCall) -> None:
     data, kind, width, batch_first, both = call.args[0], call.args[6], call.args[7], call.args[10], call.args[13]
     call.begin(4)
     turned = call.ask(data.nbytes if batch_first else 0)
@@ -132,7 +132,7 @@ def _plan_forward(call: Call) -> None:
     call.free(workspace, turned)
 
 
-def _plan_backward(call: Call) -> None:
+def _plan_backward(call: OperatorCall) -> None:
     data, (hx, cx), (gradient, grad_hy, grad_cy) = call.args[0], call.args[4:6], call.args[7:10]
     kind, width, batch_first, both = call.args[10], call.args[11], call.args[14], call.args[17]
     zeros = [call.ask(t.nbytes) for t, given in ((hx, grad_hy), (cx, grad_cy)) if t is not None and given is None]
@@ -145,7 +145,7 @@ def _plan_backward(call: Call) -> None:
     call.free(call.ask(workspace_bytes), *turned, *reversed(zeros))
 
 
-def _plan_pack(call: Call) -> None:
+def _plan_pack(call: OperatorCall) -> None:
     """Plan the copies: shorter steps are copied out of the batch before all are joined."""
     data, sizes = call.results
     row_bytes = data.nbytes // max(len(data), 1)

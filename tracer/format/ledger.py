@@ -17,7 +17,7 @@ from vramcast.core.brief import brief
 from vramcast.core.errors import TraceFileError
 
 
-class Entered(StrEnum):
+class CallHandling(StrEnum):
     """The handling of a call. These words are part of trace files and of the null GPU's report."""
 
     NOOP = "noop"  # reviewed: does nothing
@@ -71,14 +71,14 @@ _HEADER: Final = Path(__file__).parents[1] / "nullgpu" / "csrc" / "ledger.h"
 class Entry:
     """One line: an entry's kind and code, its count, and a sum of bytes if the kind has one."""
 
-    kind: Entered
+    kind: CallHandling
     name: str
     hits: int
     size_bytes: int = 0
     code: Code = Code.CALL
 
     @classmethod
-    def of(cls, kind: Entered, code: Code, hits: int, size_bytes: int = 0, *, name: str = "") -> Entry:
+    def of(cls, kind: CallHandling, code: Code, hits: int, size_bytes: int = 0, *, name: str = "") -> Entry:
         """Return the entry of something with a code of its own."""
         return cls(kind, name, hits, size_bytes, code)
 
@@ -87,13 +87,13 @@ class Entry:
         """Return the entry for a line of the null GPU's report: kind, words, hits, bytes."""
         kind, words, hits, size_bytes = line.split("\t")
         one = cls.counted(words, int(hits))
-        return replace(one, kind=Entered(kind), size_bytes=int(size_bytes))
+        return replace(one, kind=CallHandling(kind), size_bytes=int(size_bytes))
 
     @classmethod
     def counted(cls, what: str, hits: int) -> Entry:
         """Return an assumption counted under its code's words, or under its own name."""
         code = _FIXED.get(what, Code.CALL)
-        return cls(Entered.ASSUMED, what if code is Code.CALL else "", hits, 0, code)
+        return cls(CallHandling.ASSUMED, what if code is Code.CALL else "", hits, 0, code)
 
     @property
     def words(self) -> str:
@@ -103,12 +103,12 @@ class Entry:
     @property
     def is_unknown(self) -> bool:
         """Return whether the entry widens the bound."""
-        return self.kind in (Entered.REFUSED, Entered.ASSUMED)
+        return self.kind in (CallHandling.REFUSED, CallHandling.ASSUMED)
 
     @property
     def library(self) -> str:
         """Return the library that the entry shows to be loaded: cublas, cudnn, nccl, or "" for another."""
-        if self.kind not in (Entered.NOOP, Entered.ASSUMED):
+        if self.kind not in (CallHandling.NOOP, CallHandling.ASSUMED):
             return ""
         return next((library for library, begins in _LIBRARIES.items() if self.words.startswith(begins)), "")
 
@@ -126,7 +126,7 @@ class Entry:
         kind, code, name, hits, size_bytes = row
         if not isinstance(name, str) or not all(isinstance(n, int) and 0 <= n < 2**63 for n in (hits, size_bytes)):
             raise TraceFileError(f"a row of the ledger is {str(row)[:100]}, expected kind, code, name, hits and bytes")
-        return cls(Entered(kind), name, hits, size_bytes, Code(code))
+        return cls(CallHandling(kind), name, hits, size_bytes, Code(code))
 
 
 # Calls of torch in words for readers.
@@ -136,7 +136,7 @@ SPOKEN: Final = {
 }  # fmt: skip
 
 
-def words(entries: Iterable[Entry], *kinds: Entered) -> tuple[str, ...]:
+def words(entries: Iterable[Entry], *kinds: CallHandling) -> tuple[str, ...]:
     """Return the words for readers of the entries of these kinds, sorted."""
     return tuple(sorted(entry.words for entry in entries if entry.kind in kinds))
 

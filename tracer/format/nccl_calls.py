@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from vramcast.tracer.format.ledger import Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Entry
 
 _MADE = "made"  # = call_names of csrc/comm.c: its creation, which does not count as a call
 
@@ -27,7 +27,7 @@ def calls_in(ledger: Iterable[Entry]) -> tuple[Calls, ...]:
     """Return the communicators of a ledger, in order of creation; damaged entries are skipped."""
     found: dict[int, tuple[int, dict[str, int]]] = {}
     for entry in ledger:
-        if entry.kind is not Entered.COMMUNICATOR:
+        if entry.kind is not CallHandling.COMMUNICATOR:
             continue
         number, ranks, _, call = _parts(entry)
         _, by_kind = found.setdefault(number, (ranks, {}))
@@ -45,7 +45,7 @@ def sized(ledger: Iterable[Entry], sizes: Mapping[int, int]) -> list[Entry]:
     """
     entries = []
     for one in ledger:
-        if one.kind is Entered.COMMUNICATOR:
+        if one.kind is CallHandling.COMMUNICATOR:
             number, _, color, call = _parts(one)
             if color in sizes:
                 one = replace(one, name=f"{number}/{sizes[color]}/{color}/{call}")

@@ -44,7 +44,7 @@ class _Spelt(IntEnum):
         return next((one for one in cls if one and re.search(one.pattern, name, re.IGNORECASE)), cls(0))
 
 
-class Kind(_Spelt):
+class OperatorKind(_Spelt):
     """The computation of an operator."""
 
     # spec: torch 2.11, native_functions.yaml, derivatives.yaml and the profiles of the survey
@@ -69,7 +69,7 @@ class Kind(_Spelt):
     COPY = 18, r"copy|clone|contiguous|_to_copy|ToCopy"
 
 
-class Library(_Spelt):
+class OperatorLibrary(_Spelt):
     """The NVIDIA library that computes an operator: each takes memory of its own when it is first used.
 
     cuDNN 9 is several libraries, loaded one by one; CUDNN is the one for convolutions.
@@ -85,7 +85,7 @@ class Library(_Spelt):
     @property
     def loaded(self) -> str:
         """Return the library loaded for it, as in a ledger's entry: cublas, cudnn, or "" for none."""
-        return "" if self is Library.NONE else "cublas" if self is Library.CUBLAS else "cudnn"
+        return "" if self is OperatorLibrary.NONE else "cublas" if self is OperatorLibrary.CUBLAS else "cudnn"
 
 
 def is_number(path: str) -> bool:
@@ -184,8 +184,8 @@ class Operator:
     module: str = ""
     shapes: tuple[Shape, ...] = ()
     dtypes: tuple[str, ...] = ()
-    kind: Kind = Kind.OTHER
-    library: Library = Library.NONE
+    kind: OperatorKind = OperatorKind.OTHER
+    library: OperatorLibrary = OperatorLibrary.NONE
 
     @classmethod
     def of(cls, name: str, module: str = "", shapes: tuple[Shape, ...] = (), dtypes: tuple[str, ...] = ()) -> Operator:
@@ -195,7 +195,7 @@ class Operator:
     @property
     def is_convolution(self) -> bool:
         """Return whether it is a convolution, forward or backward."""
-        return self.kind in (Kind.CONVOLUTION, Kind.CONVOLUTION_BACKWARD)
+        return self.kind in (OperatorKind.CONVOLUTION, OperatorKind.CONVOLUTION_BACKWARD)
 
     @property
     def is_depthwise(self) -> bool:
@@ -214,8 +214,8 @@ class Operator:
 
 
 @lru_cache(_REMEMBERED)
-def _classified(name: str) -> tuple[Kind, Library]:
-    return Kind.named(name), Library.named(name)
+def _classified(name: str) -> tuple[OperatorKind, OperatorLibrary]:
+    return OperatorKind.named(name), OperatorLibrary.named(name)
 
 
 @lru_cache(_REMEMBERED)

@@ -90,7 +90,7 @@ def beside_bytes(trace: Trace) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldParameters:
     """One rank's parameters of a module. Sizes in bytes.
 
     Attributes:
@@ -106,7 +106,7 @@ class Held:
     replicated: int
 
 
-def sharding_of(trace: Trace) -> tuple[Held, ...]:
+def sharding_of(trace: Trace) -> tuple[HeldParameters, ...]:
     """Return the traced rank's parameters, in the model's order; empty if they were not recorded.
 
     Raises:
@@ -116,7 +116,7 @@ def sharding_of(trace: Trace) -> tuple[Held, ...]:
     if said is None:
         return ()
     try:
-        return tuple(Held(str(module), *map(int, sizes)) for module, *sizes in said["modules"])
+        return tuple(HeldParameters(str(module), *map(int, sizes)) for module, *sizes in said["modules"])
     except (TypeError, KeyError, ValueError) as error:  # a trace may be untrusted
         raise TraceFileError(f"The trace's sharding is damaged ({type(error).__name__}: {error}): record it again.") from None
 

@@ -17,7 +17,7 @@ _LONGEST: Final = 1000  # arbitrary: characters of a text; an engine's error has
 
 @brief
 @dataclass(frozen=True, slots=True)
-class Serving:
+class EngineAccounts:
     """The accounts of an engine, in its own terms; None: it did not tell.
 
     Attributes:
@@ -63,7 +63,7 @@ class Serving:
     starts: bool | None = None
     reason: str = ""
 
-    def on_larger_card(self, by_bytes: int) -> Serving | None:
+    def on_larger_card(self, by_bytes: int) -> EngineAccounts | None:
         """Return the accounts on a card of another size with the same kernels: only the KV cache changes.
 
         Args:
@@ -109,7 +109,7 @@ class Serving:
         return f"{cache}{longest} ({self.engine} {self.version})"
 
 
-def serving_of(trace: Trace) -> Serving | None:
+def serving_of(trace: Trace) -> EngineAccounts | None:
     """Return the accounts in a trace's header; None: the job serves nothing, or its engine got no further.
 
     Raises:
@@ -118,7 +118,7 @@ def serving_of(trace: Trace) -> Serving | None:
     return _read(trace.header.get(SERVING))
 
 
-def servings_of(trace: Trace) -> dict[str, Serving | None]:
+def servings_of(trace: Trace) -> dict[str, EngineAccounts | None]:
     """Return the accounts of each traced rank by its number; empty for a job of one rank, and for one without an engine.
 
     Raises:
@@ -129,16 +129,16 @@ def servings_of(trace: Trace) -> dict[str, Serving | None]:
     return {number: _read(accounts) for number, accounts in said.items()} if isinstance(said, dict) else {}
 
 
-def _read(said: Any) -> Serving | None:
+def _read(said: Any) -> EngineAccounts | None:
     if not said:
         return None
     try:
         if not isinstance(said, dict):
             raise TypeError(f"a {type(said).__name__}")
-        known = {field.name: _checked(field.name, said[field.name]) for field in fields(Serving) if field.name in said}
+        known = {field.name: _checked(field.name, said[field.name]) for field in fields(EngineAccounts) if field.name in said}
     except (TypeError, ValueError) as error:  # a trace may come from anywhere
         raise TraceFileError(f"The trace's accounts of an engine are damaged ({error}): record it again.") from None
-    return Serving(**known)
+    return EngineAccounts(**known)
 
 
 def are_engines_alike(trace: Trace) -> bool:

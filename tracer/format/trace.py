@@ -32,7 +32,7 @@ from vramcast.core.files import atomic_write
 from vramcast.core.text import printable
 from vramcast.core.units import gib
 from vramcast.tracer.format.ledger import Entry
-from vramcast.tracer.format.operators import Kind, Library, Operator
+from vramcast.tracer.format.operators import Operator, OperatorKind, OperatorLibrary
 
 FORMAT: Final = "vramcast-trace"
 # 1 had no EMPTY_CACHE and no CONTEXT, 2 no READ and no WRITE, 3 only names of operators and modules, and no ledger.
@@ -657,7 +657,7 @@ def _joined(tables: Mapping[str, Sequence[str]], columns: Mapping[str, Array]) -
 def _operator_of(row: Any) -> Operator:
     """Return the operator in a row of a file's table; raise any error that a damaged one causes."""
     name, module, kind, library, shapes, dtypes = row
-    return Operator(name, module, tuple(map(tuple, shapes)), tuple(dtypes), Kind(kind), Library(library))
+    return Operator(name, module, tuple(map(tuple, shapes)), tuple(dtypes), OperatorKind(kind), OperatorLibrary(library))
 
 
 def _read_columns(archive: zipfile.ZipFile, dtypes: Mapping[str, str], prefix: str = "") -> dict[str, Array]:

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 
-class Replaced:
+class ReplacedAttribute:
     """An attribute with a replacement until `remove()`.
 
     Args:
@@ -100,6 +100,6 @@ def replace_when_imported(
         owner = functools.reduce(getattr, classes, sys.modules[module])
         if if_there and not hasattr(owner, attribute):
             return
-        stack.callback(Replaced(owner, attribute, wrap).remove)
+        stack.callback(ReplacedAttribute(owner, attribute, wrap).remove)
 
     stack.enter_context(when_imported(module, act))

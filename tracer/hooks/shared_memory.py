@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn
 
 from vramcast.core.errors import OtherAllocator
-from vramcast.tracer.format.ledger import Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Entry
 
 # spec: NVIDIA's names of calls that give memory to other processes, take theirs, or join it to that of other cards
 _CALLS: Final = (
@@ -35,7 +35,7 @@ def explained(error: BaseException, ledger: Iterable[Entry], place: str) -> Base
     is_of_a_call = isinstance(error, RuntimeError)  # spec: PyTorch raises RuntimeError for a failed call
     if isinstance(error, OtherAllocator) or not is_of_a_call:
         return error
-    called = [entry.name for entry in ledger if entry.kind is Entered.REFUSED and entry.name.startswith(_CALLS)]
+    called = [entry.name for entry in ledger if entry.kind is CallHandling.REFUSED and entry.name.startswith(_CALLS)]
     if not called:
         return error
     where = f" ({place})" if place else ""

@@ -21,11 +21,11 @@ from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.hardware.throughput import Roofline
 from vramcast.jobs.job import Job
-from vramcast.tracer.format.ledger import Code, Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Code, Entry
 from vramcast.tracer.format.rank_facts import are_shards_equal
 from vramcast.tracer.format.serving import are_engines_alike
 from vramcast.tracer.nullgpu.child.main import Program
-from vramcast.tracer.nullgpu.child.subprocesses import Shared
+from vramcast.tracer.nullgpu.child.subprocesses import SharedFolder
 from vramcast.tracer.nullgpu.cudnn.answer_cache import answers_file
 from vramcast.tracer.nullgpu.cudnn.client import CudnnOracle
 from vramcast.tracer.nullgpu.cudnn.libraries import choose, completed, installed_stack
@@ -182,9 +182,9 @@ class NullGpuTracer:
                 raise WorkerError("The cuDNN oracle was killed twice: is the machine out of memory? Try again.")
         calls = sum(entry.hits for entry in result.ledger if entry.name.startswith("cudnn"))
         if calls and oracle is not None and choose(stack).is_another:
-            result.ledger.append(Entry.of(Entered.ASSUMED, Code.OTHER_CUDNN, calls))
+            result.ledger.append(Entry.of(CallHandling.ASSUMED, Code.OTHER_CUDNN, calls))
         if calls and installed_stack().avoids_cudnn_in_3d and not completed(job.stack).avoids_cudnn_in_3d:
-            result.ledger.append(Entry.of(Entered.ASSUMED, Code.OTHER_CONV3D, calls))
+            result.ledger.append(Entry.of(CallHandling.ASSUMED, Code.OTHER_CONV3D, calls))
         return result
 
     def _ask_job(self, job: Job, environment: dict[str, str], deadline: Deadline, options: RunOptions) -> Result:
@@ -210,7 +210,7 @@ class NullGpuTracer:
             result: Result = self._ask(job, environment, deadline, options)
             return result
         options = replace(options, limit_s=_SOFT * deadline.left_s())
-        shared = Shared.made(job, options, libraries=self._libraries, torch=self._torch_file, root=str(import_root()))
+        shared = SharedFolder.made(job, options, libraries=self._libraries, torch=self._torch_file, root=str(import_root()))
         with shared as processes:
             variables = {**environment, LENT: str(processes.folder)}
             own = self._ask(job, variables, deadline, options)

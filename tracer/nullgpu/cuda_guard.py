@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from vramcast.tracer.hooks import torch_api
-from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.hooks.replacement import ReplacedAttribute
 from vramcast.tracer.processes.fork_server import AskedForCard
 
 
@@ -23,9 +23,9 @@ def hold() -> Callable[[], None]:
     def refused(*_: Any, **__: Any) -> Any:
         raise AskedForCard
 
-    replaced = [Replaced(torch.cuda, "is_available", lambda _: lambda: True)]
-    replaced.append(Replaced(torch.cuda, "device_count", lambda _: refused))
-    replaced += [Replaced(owner, name, lambda _: refused) for owner, name in torch_api.places("lazy_init")]
+    replaced = [ReplacedAttribute(torch.cuda, "is_available", lambda _: lambda: True)]
+    replaced.append(ReplacedAttribute(torch.cuda, "device_count", lambda _: refused))
+    replaced += [ReplacedAttribute(owner, name, lambda _: refused) for owner, name in torch_api.places("lazy_init")]
 
     def release() -> None:
         for place in replaced:

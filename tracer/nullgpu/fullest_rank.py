@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from vramcast.core.errors import CannotEstimate
 from vramcast.jobs.ranks import World
-from vramcast.tracer.format.ledger import Code, Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Code, Entry
 from vramcast.tracer.format.serving import scarcity
 from vramcast.tracer.format.trace import COURSE, RANKS, SERVING
 from vramcast.tracer.protocol.job_result import Result
@@ -61,7 +61,7 @@ def fullest_rank(results: Mapping[int, Result], world: World) -> Result:
             "CUDA before it chooses its card"
         )
     guessed = sum((Counter(result.answers) for result in results.values()), Counter[str]())
-    assumed = [Entry.of(Entered.ASSUMED, Code.ABSENT, hits, name=what) for what, hits in sorted(guessed.items())]
+    assumed = [Entry.of(CallHandling.ASSUMED, Code.ABSENT, hits, name=what) for what, hits in sorted(guessed.items())]
     others = [(one, trace) for one, trace in traces.items() if one != number]
     beside = min(others, key=lambda other: reserved_bytes(results[other[0]]), default=None)
     return replace(most, trace=trace, notes=tuple(notes), ledger=[*most.ledger, *assumed], beside=beside)
@@ -69,7 +69,7 @@ def fullest_rank(results: Mapping[int, Result], world: World) -> Result:
 
 def _strangers(results: Mapping[int, Result], world: World) -> int:
     """Return how many other ranks have a context on a machine's first card: all of them, if a traced one has."""
-    first = Entry(Entered.CONTEXT, "0", 1)
+    first = Entry(CallHandling.CONTEXT, "0", 1)
     others = (result for number, result in results.items() if number % world.local_size)
     return world.local_size - 1 if any(first in result.ledger for result in others) else 0
 

@@ -26,7 +26,7 @@ from vramcast.core.errors import CompilerError, JobError, TimeLimit, UsageError,
 from vramcast.core.location import import_root
 from vramcast.core.text import shorten
 from vramcast.jobs.job import Job
-from vramcast.tracer.format.ledger import Entered
+from vramcast.tracer.format.ledger import CallHandling
 from vramcast.tracer.processes.warm_worker import WarmWorker, death
 from vramcast.tracer.protocol import consistency
 from vramcast.tracer.protocol.job_result import Result
@@ -174,12 +174,12 @@ def checked(result: Result) -> Result:
             result.trace = replace(result.trace, ledger=tuple(result.ledger))
         return result
     kind = getattr(errors, result.error, JobError)
-    refused = [entry.words for entry in result.ledger if entry.kind is Entered.REFUSED]
+    refused = [entry.words for entry in result.ledger if entry.kind is CallHandling.REFUSED]
     message = result.message
     if refused:
         message += f" (the null GPU rejected: {', '.join(refused)})"
     if kind is JobError:
-        drawn = any(entry.kind is Entered.DRAWN for entry in result.ledger)
+        drawn = any(entry.kind is CallHandling.DRAWN for entry in result.ledger)
         after_reads = bool(result.reads or drawn or refused or result.is_ours)
         said = shorten(result.job_traceback, _LONGEST_TRACEBACK)
         why = f"The job {shorten(message, _LONGEST_MESSAGE)}"

@@ -17,7 +17,7 @@ from vramcast.core.main_memory import available_bytes, kept_bytes
 from vramcast.core.process_tree import descendants
 from vramcast.core.units import INT64_MOST, gib
 from vramcast.tracer.protocol.job_advice import LESS_MAIN_MEMORY
-from vramcast.tracer.protocol.source_places import Place, users_place
+from vramcast.tracer.protocol.source_places import SourceLine, users_place
 
 _SHARE, _MOST_SHARE = 0.8, 0.95  # arbitrary: of the available memory: by default, and if the user sets a limit
 _SCARCE_BYTES: Final = 1 << 29  # arbitrary: below it, many jobs at once take the rest: those end that hold more than is left
@@ -85,5 +85,7 @@ class MemoryGuard(threading.Thread):
             os.kill(pid, _WHERE)
             while _OUTERMOST not in said:
                 said += self._stacks[0].recv(1 << 16)
-        stack = (Place(file, int(line), function) for file, line, function in _FRAME.findall(said.decode(errors="replace")))
+        stack = (
+            SourceLine(file, int(line), function) for file, line, function in _FRAME.findall(said.decode(errors="replace"))
+        )
         return "" if (place := users_place(stack)) is None else f" in {place.file}:{place.line}, in {place.function}"

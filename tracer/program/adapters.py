@@ -10,7 +10,7 @@ from typing import Any, Final
 import torch
 
 from vramcast.core.errors import UsageError
-from vramcast.jobs.adapters import ALL_LINEAR, Adapted, Adapter
+from vramcast.jobs.adapters import ALL_LINEAR, Adapter, ModelAdapters
 
 # spec: peft.TaskType: with a task, the new head of a classifier is trained too.
 _TASKS: Final = {"ForSequenceClassification": "SEQ_CLS", "ForTokenClassification": "TOKEN_CLS"}
@@ -79,7 +79,7 @@ def with_adapters(model: torch.nn.Module, adapter: Adapter) -> torch.nn.Module:
     return found
 
 
-def adapted_of(model: torch.nn.Module, adapter: Adapter) -> Adapted:
+def adapted_of(model: torch.nn.Module, adapter: Adapter) -> ModelAdapters:
     """Return what peft made of the adapter of a model on the host."""
     made: Any = next(iter(model.peft_config.values()))  # type: ignore[operator]
     target = tuple(sorted({name.rpartition(".")[2] for name in made.target_modules}))
@@ -87,7 +87,7 @@ def adapted_of(model: torch.nn.Module, adapter: Adapter) -> Adapted:
     parameters = list(model.parameters())
     # Weights of a block with three dimensions are the experts of all tokens in one parameter, which has no linear layer.
     whole = sum(one.numel() for one in parameters if one.dim() > 2 and not one.requires_grad) if adapter.is_quantized else 0
-    return Adapted(taken, sum(one.numel() for one in parameters if one.requires_grad), whole)
+    return ModelAdapters(taken, sum(one.numel() for one in parameters if one.requires_grad), whole)
 
 
 def _task(model: torch.nn.Module) -> str | None:

@@ -38,7 +38,7 @@ _GONE: Final = object()
 Gains = dict[int, int]
 
 
-class Carried:
+class CarriedState:
     """The growing integers and containers of a job, from look to look.
 
     Args:

@@ -20,7 +20,7 @@ from itertools import repeat
 from types import CodeType
 from typing import Any, Final, NamedTuple, TypeVar
 
-from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.hooks.replacement import ReplacedAttribute
 from vramcast.tracer.protocol.source_places import is_library, is_ours
 
 LOOP: Final = "__vramcast_loop__"
@@ -75,7 +75,7 @@ def shown(loop: Callable[[Any], Any], passes: Callable[[], Any], turn: Callable[
     """
     vars(builtins).update({LOOP: loop, PASSES: passes, TURN: turn})
     vars(runpy)["compile"] = compiled
-    import_of_job = Replaced(SourceFileLoader, "get_code", _code)
+    import_of_job = ReplacedAttribute(SourceFileLoader, "get_code", _code)
     try:
         yield
     finally:

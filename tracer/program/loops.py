@@ -45,7 +45,7 @@ class Loop:
     is_over: bool = False
 
 
-class Watcher(Protocol):
+class LineWatcher(Protocol):
     """An observer of the lines of user code that allocated a loop's kept blocks."""
 
     def calls_backward(self) -> None:
@@ -74,7 +74,7 @@ class Loops:
     ) -> None:
         self.all: list[Loop] = []
         self.is_over = False
-        self.watcher: Watcher | None = None
+        self.watcher: LineWatcher | None = None
         self._position, self._watch, self._steps_known = position, watch, steps_known
         self._n_loops = 0
         self._training: Loop | None = None

@@ -25,12 +25,12 @@ from itertools import repeat
 from types import CodeType, FrameType
 from typing import Any, Final, Protocol
 
-from vramcast.tracer.program.carried import Carried, job_frames
+from vramcast.tracer.program.carried import CarriedState, job_frames
 from vramcast.tracer.program.loop_sources import shown
-from vramcast.tracer.program.sources import Batches, Source, passes, source_of
+from vramcast.tracer.program.sources import Batches, SampledIterable, passes, source_of
 from vramcast.tracer.program.turns import FAR, Turn, Turns, Values, is_compiling, shifted
 from vramcast.tracer.protocol.run_options import WATCHED_EVENTS
-from vramcast.tracer.protocol.source_places import Place
+from vramcast.tracer.protocol.source_places import SourceLine
 
 _EQUAL: Final = 2  # arbitrary: passes in a row that are equal to the one before them
 _PATIENCE: Final = 16  # arbitrary: passes after which a loop jumps though no two of them are equal
@@ -47,7 +47,7 @@ _MIB: Final = 1 << 20
 Key = tuple[CodeType, int, bool]
 
 
-class Course(Protocol):
+class LoopCourse(Protocol):
     """The part of a job's course that its loops need."""
 
     work: int  # grows whenever a model is run or trained
@@ -117,7 +117,7 @@ class _Loop:
         inside: Loops inside that have jumped in this pass, with what is equal in their passes: they count without their sums.
     """
 
-    source: Source
+    source: SampledIterable
     key: Key
     index: int = 0
     seen: int = 0
@@ -133,7 +133,7 @@ class _Loop:
     seconds: float = 0.0
     steps: int = 0
     moves: dict[_Loop, int] = field(default_factory=dict)
-    carried: Carried | None = None
+    carried: CarriedState | None = None
     usual: dict[int, int] = field(default_factory=dict)
     settled: tuple[Any, ...] = ()
     turned: set[Turn] = field(default_factory=set)
@@ -156,7 +156,7 @@ class _Loop:
 
     def __str__(self) -> str:
         of = "" if self.source.total is None else f" of {self.source.total:,}"
-        return f"pass {self.index + 1:,}{of} of the loop at {Place(self.key[0].co_filename, self.key[1], '')}"
+        return f"pass {self.index + 1:,}{of} of the loop at {SourceLine(self.key[0].co_filename, self.key[1], '')}"
 
     @property
     def left(self) -> int | None:
@@ -175,7 +175,7 @@ class SampledLoops:
         stuck: Conditions and sizes with a number that does not advance with its loop, in words.
     """
 
-    def __init__(self, course: Course, totals: Callable[[], tuple[int, int, int, int]]) -> None:
+    def __init__(self, course: LoopCourse, totals: Callable[[], tuple[int, int, int, int]]) -> None:
         self.stuck: dict[str, None] = {}
         self._course = course
         self._totals = totals
@@ -231,7 +231,7 @@ class SampledLoops:
         is_main = (os.getpid(), threading.get_ident()) == self._main
         return is_main and not self._course.is_busy and not self._is_broken
 
-    def _each(self, source: Source, frame: FrameType) -> Iterator[Any]:
+    def _each(self, source: SampledIterable, frame: FrameType) -> Iterator[Any]:
         loop = self._begin(source, frame)
         course = self._course
         try:
@@ -269,7 +269,7 @@ class SampledLoops:
         if loop is not None:
             self._end(loop)
 
-    def _begin(self, source: Source, frame: FrameType) -> _Loop:
+    def _begin(self, source: SampledIterable, frame: FrameType) -> _Loop:
         place = frame.f_code, frame.f_lineno, type(source) is Batches
         loop = _Loop(source, place)
         self._loops.append(loop)
@@ -417,7 +417,7 @@ class SampledLoops:
         if loop.carried is None:
             if loop.equal or loop.unequal >= patience - _POINTS:
                 is_list = frame.f_code.co_name == "<listcomp>"
-                loop.carried = Carried(loop.index if is_list else None)
+                loop.carried = CarriedState(loop.index if is_list else None)
             return 0
         wanted = 1 if loop.last in self._equal[loop.key] or self._is_scarce(loop) else _EQUAL
         is_ready = (loop.equal >= wanted or loop.unequal >= patience) and loop.looks >= wanted

@@ -15,7 +15,7 @@ _SET: Final = (*map(type, (iter([]), iter(()), iter(range(0)), iter(range(1 << 9
 _FREE: Final = (range, list, tuple, str, bytes, dict, set, frozenset, *map(type, ({}.keys(), {}.values(), {}.items())), *_SET)
 
 
-class Source:
+class SampledIterable:
     """Any iterable: values are left out by drawing them.
 
     Args:
@@ -56,7 +56,7 @@ class Source:
         """Count values that the iterator itself has left out."""
 
 
-class Batches(Source):
+class Batches(SampledIterable):
     """An iterator of a data loader: its sampler is drawn from, and no data are loaded; iterable data sets are drawn from.
 
     Args:
@@ -74,10 +74,10 @@ class Batches(Source):
         return super().skip(count * self._per_batch) // self._per_batch
 
 
-class _Counted(Source):
+class _Counted(SampledIterable):
     """An `enumerate`, an `itertools.count`, or the passes of a `while`, whose numbers run ahead of its iterator."""
 
-    def __init__(self, iterator: Iterator[Any], inner: Source | None, step: Any = 1) -> None:
+    def __init__(self, iterator: Iterator[Any], inner: SampledIterable | None, step: Any = 1) -> None:
         self.total, self.is_free = (None, True) if inner is None else (inner.total, inner.is_free)
         self._iterator, self._inner, self._step, self._ahead = iterator, inner, step, 0
 
@@ -95,7 +95,7 @@ class _Counted(Source):
             self._inner.moved(count)
 
 
-class _Together(Source):
+class _Together(SampledIterable):
     """A `zip`."""
 
     def __init__(self, values: Any) -> None:
@@ -129,7 +129,7 @@ class _Together(Source):
                 (one.skip if one.is_free else one.moved)(count)
 
 
-class _Bar(Source):
+class _Bar(SampledIterable):
     """A progress bar of tqdm."""
 
     def __init__(self, bar: Any) -> None:
@@ -155,7 +155,7 @@ class _Bar(Source):
         self._bar.update(count)
 
 
-def source_of(values: Any) -> Source:
+def source_of(values: Any) -> SampledIterable:
     """Return the source of an iterable's values.
 
     Raises:
@@ -170,10 +170,10 @@ def source_of(values: Any) -> Source:
         return _Counted(values, None, (*values.__reduce__()[1], 1)[1])
     if kind.__module__.startswith("tqdm.") and getattr(values, "iterable", None) is not None:
         return _Bar(values)
-    return Source(values, is_free=kind in _FREE)
+    return SampledIterable(values, is_free=kind in _FREE)
 
 
-def passes() -> Source:
+def passes() -> SampledIterable:
     """Return the source of the passes of a `while`."""
     return _Counted(itertools.repeat(0), None, 0)
 

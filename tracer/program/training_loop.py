@@ -62,7 +62,7 @@ class _Loader:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LoopLimits:
     """Limits for following a command.
 
     Attributes:
@@ -76,7 +76,7 @@ class Limits:
     budget_s: float | None = None
 
     @classmethod
-    def of_watch(cls, watch: LoopWatch, steps: int) -> Limits:
+    def of_watch(cls, watch: LoopWatch, steps: int) -> LoopLimits:
         """Return the limits for a command with a watched loop, which stops the command itself.
 
         Args:
@@ -111,7 +111,7 @@ class Course:
     """
 
     def __init__(
-        self, limits: Limits | None, position: Callable[[], int], watch: LoopWatch | None = None,
+        self, limits: LoopLimits | None, position: Callable[[], int], watch: LoopWatch | None = None,
         totals: Callable[[], tuple[int, int, int, int]] | None = None,
     ) -> None:  # fmt: skip
         self.loops = Loops(position, watch, lambda: self.sampled.steps_known() if self.sampled is not None else None)

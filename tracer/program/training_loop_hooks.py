@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from vramcast.tracer.hooks import torch_api
-from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.hooks.replacement import ReplacedAttribute
 from vramcast.tracer.program.slow_batches import SlowBatches
 from vramcast.tracer.program.training_loop import Course
 
@@ -48,7 +48,7 @@ def follow(course: Course) -> list[Any]:
         wrapped += [(*place, batches.fetching) for place in torch_api.places("load_batch")]
         wrapped += [(*place, batches.waiting) for place in torch_api.places("wait_for_batch")]
         wrapped += [(*place, lambda original: _within(original, course.saving)) for place in checkpoint_writers()]
-    return [Replaced(*place) for place in wrapped]
+    return [ReplacedAttribute(*place) for place in wrapped]
 
 
 def _counted(original: Any, change: int) -> Any:

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramcast.tracer.program.loop_sources import expressions, name_of
-from vramcast.tracer.protocol.source_places import Place
+from vramcast.tracer.protocol.source_places import SourceLine
 
 UNKNOWN: Final = object()
 FAR: Final = 1 << 20  # arbitrary: passes that are looked ahead; 8 MB for each number
@@ -97,7 +97,7 @@ class Turn:
         self.leaves = {ast.unparse(one): one for one in _leaves(self.node)}
 
     def __str__(self) -> str:
-        return str(Place(self.file, self.node.lineno, ""))
+        return str(SourceLine(self.file, self.node.lineno, ""))
 
     @property
     def text(self) -> str:

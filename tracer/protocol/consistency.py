@@ -10,7 +10,7 @@ All comparisons are exact: both sides count the same events.
 from __future__ import annotations
 
 from vramcast.core.errors import IncompleteTrace
-from vramcast.tracer.format.ledger import Entered
+from vramcast.tracer.format.ledger import CallHandling
 from vramcast.tracer.format.trace import Action, Trace
 from vramcast.tracer.protocol.job_result import Result
 
@@ -68,7 +68,7 @@ def _against_the_card(result: Result, trace: Trace) -> list[str]:
         return []
     if result.taken.ever_bytes != ever_bytes:
         return [f"the card gave {result.taken.ever_bytes:,} bytes in all, {ever_bytes:,} of them to PyTorch's allocator"]
-    launches = sum(entry.hits for entry in result.ledger if entry.kind is Entered.LAUNCHES)
+    launches = sum(entry.hits for entry in result.ledger if entry.kind is CallHandling.LAUNCHES)
     if launches and not (trace.action == Action.ALLOC).any():
         return [f"{launches} kernels ran, but no memory was requested"]
     return []

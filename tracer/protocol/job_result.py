@@ -12,12 +12,12 @@ from typing import Final
 from vramcast.core.errors import VramcastError
 from vramcast.core.text import one_line
 from vramcast.jobs.sizes import Inputs
-from vramcast.tracer.format.ledger import Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Entry
 from vramcast.tracer.format.trace import COURSE, Trace
 from vramcast.tracer.protocol.alloc_conf import AllocConf, Watch
 from vramcast.tracer.protocol.job_advice import advice
 from vramcast.tracer.protocol.run_options import Tape
-from vramcast.tracer.protocol.source_places import Place, users_place
+from vramcast.tracer.protocol.source_places import SourceLine, users_place
 
 _SHORT: Final = (errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.EMFILE, errno.ENOSPC, errno.EDQUOT)
 _NO_THREAD: Final = "can't start new thread"  # spec: CPython, a RuntimeError
@@ -32,7 +32,7 @@ UNKNOWN_SHARE = 0.05  # arbitrary: share of the reserved memory that one kind of
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class CardAccount:
     """The card's own account, in whole pages: bytes given since the job began, and those not returned by its end."""
 
     ever_bytes: int
@@ -76,7 +76,7 @@ class Result:
     alloc_conf: AllocConf = field(default_factory=AllocConf)
     was_expandable: bool = False
     touched_s: float = 0.0
-    taken: Taken | None = None
+    taken: CardAccount | None = None
     is_ours: bool = False
     is_of_machine: bool = False
     notes: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ class Result:
     @property
     def reads(self) -> int:
         """Return the number of host reads of unknown values from the card, which returned zeros."""
-        return sum(entry.hits for entry in self.ledger if entry.kind is Entered.READ)
+        return sum(entry.hits for entry in self.ledger if entry.kind is CallHandling.READ)
 
     @property
     def ended(self) -> str:
@@ -145,7 +145,7 @@ def _what(error: BaseException) -> str:
 def place_of(error: BaseException) -> str:
     """Return the place in the user's code that raised, `train.py:41, in main`: the last frame outside libraries."""
     walked = traceback.walk_tb(error.__traceback__)
-    stack = [Place(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in walked]
+    stack = [SourceLine(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in walked]
     place = users_place(reversed(stack))
     return "" if place is None else f"{place}, in {place.function}"
 

@@ -17,7 +17,7 @@ _INSTALLED: Final = re.compile(r"[\\/](site|dist)-packages[\\/]")
 _GENERATED: Final = "torchinductor_"  # spec: torch 2.6 to 2.11, the folder in which torch.compile writes its code
 
 
-class Place(NamedTuple):
+class SourceLine(NamedTuple):
     """A line of a function in a file."""
 
     file: str
@@ -32,17 +32,17 @@ class Place(NamedTuple):
         return f"{name}:{self.line}"
 
 
-def users_place(stack: Iterable[Place]) -> Place | None:
+def users_place(stack: Iterable[SourceLine]) -> SourceLine | None:
     """Return the first place of a stack, innermost first, outside all libraries; otherwise the first that is not ours."""
     others = [place for place in stack if not is_ours(place.file) and _GENERATED not in place.file]
     users = (place for place in others if not is_library(place.file))
     return next(users, others[0] if others else None)
 
 
-def stack_of(frame: FrameType | None) -> Iterator[Place]:
+def stack_of(frame: FrameType | None) -> Iterator[SourceLine]:
     """Yield the places of a frame and of its callers."""
     while frame is not None:
-        yield Place(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        yield SourceLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
         frame = frame.f_back
 
 

@@ -34,7 +34,7 @@ import torch
 from vramcast.core.errors import MissingPeerValue
 from vramcast.jobs.ranks import Rank
 from vramcast.tracer.hooks import shared_memory, torch_api
-from vramcast.tracer.hooks.replacement import Replaced, when_imported
+from vramcast.tracer.hooks.replacement import ReplacedAttribute, when_imported
 from vramcast.tracer.protocol.run_options import Tape
 
 _SCHEMES: Final = ("env", "tcp", "file")
@@ -161,7 +161,7 @@ def _bytes(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
-class Absent:
+class AbsentRanks:
     """Answers for the absent ranks.
 
     Args:
@@ -197,19 +197,19 @@ class Absent:
             for owner in (distributed, torch_api.c10d, torch_api.rendezvous):
                 for name in _STORES:
                     if hasattr(owner, name):
-                        stack.callback(Replaced(owner, name, lambda _: lambda *args, **kwargs: self._store).remove)
-            stack.callback(Replaced(torch_api.c10d, "ProcessGroupGloo", lambda _: _gloo(self.answers)).remove)
+                        stack.callback(ReplacedAttribute(owner, name, lambda _: lambda *args, **kwargs: self._store).remove)
+            stack.callback(ReplacedAttribute(torch_api.c10d, "ProcessGroupGloo", lambda _: _gloo(self.answers)).remove)
             for owner, name in torch_api.places("color_of_ranks"):
-                stack.callback(Replaced(owner, name, self._with_size).remove)
+                stack.callback(ReplacedAttribute(owner, name, self._with_size).remove)
             for name, ours in self._objects().items():
                 for module in _modules_with(name):
-                    stack.callback(Replaced(module, name, functools.partial(_instead, ours)).remove)
+                    stack.callback(ReplacedAttribute(module, name, functools.partial(_instead, ours)).remove)
             _replace_when_imported(stack, _CHECKPOINTS, lambda: [(torch_api.DistWrapper, "__init__")], _alone)
             for module, what, wrap in _WRAPPED:
                 _replace_when_imported(stack, module, functools.partial(torch_api.places, what), wrap)
             for name in ("send", "recv"):
                 owner = torch_api.c10d.ProcessGroup
-                stack.callback(Replaced(owner, name, self._paired).remove)
+                stack.callback(ReplacedAttribute(owner, name, self._paired).remove)
             yield
 
     def _paired(self, original: Any) -> Callable[..., Any]:
@@ -393,7 +393,7 @@ def _replace_when_imported(
 
     def replace() -> None:
         for place in places():
-            stack.callback(Replaced(*place, wrap).remove)
+            stack.callback(ReplacedAttribute(*place, wrap).remove)
 
     stack.enter_context(when_imported(module, replace))
 
@@ -456,5 +456,5 @@ def _gloo(answers: Counter[str]) -> Any:
 
 
 def _instead(ours: Callable[..., Any], original: Any) -> Callable[..., Any]:
-    """Return a function of ours that `Replaced` may give the original's name."""
+    """Return a function of ours that `ReplacedAttribute` may give the original's name."""
     return lambda *args, **kwargs: ours(*args, **kwargs)

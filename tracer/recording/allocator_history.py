@@ -13,7 +13,7 @@ import torch
 
 from vramcast.tracer.format.snapshot import Entries
 from vramcast.tracer.hooks import torch_api
-from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.hooks.replacement import ReplacedAttribute
 
 _MAX_EVENTS: Final = 50_000_000  # arbitrary: most entries of the history; about 5 GB
 # Values read from torch.cuda.memory_stats(), by our name; the first three are peaks, the others sums.
@@ -46,7 +46,7 @@ class Account:
         self.emptied: list[int] = []
         self.earlier: list[Entries] = []
         self.room_bytes = 0
-        self._replaced: list[Replaced] = []
+        self._replaced: list[ReplacedAttribute] = []
         self._snapshot: Callable[[], dict[str, Any]] = torch_api.memory_snapshot  # before it is replaced
         self._has_begun = False
         self._can_clear = True
@@ -70,7 +70,7 @@ class Account:
             "empty_cache": self._noting, "reset_statistics": self._keeping, "record_memory_history": _ignoring,
             "memory_snapshot": self._whole,
         }  # fmt: skip
-        self._replaced = [Replaced(*place, wrap[what]) for what in wrap for place in torch_api.places(what)]
+        self._replaced = [ReplacedAttribute(*place, wrap[what]) for what in wrap for place in torch_api.places(what)]
 
     def _put_back(self) -> None:
         for place in self._replaced:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.hooks.replacement import ReplacedAttribute
 from vramcast.tracer.hooks.torch_api import places
 
 
@@ -42,9 +42,9 @@ class JobProfiles:
     def __init__(self) -> None:
         self._is_ours = False
 
-    def replaced(self) -> list[Replaced]:
+    def replaced(self) -> list[ReplacedAttribute]:
         """Replace PyTorch's profiler for the job; return the handles that restore it."""
-        return [Replaced(*place, self._only_ours) for place in places("profiles")]
+        return [ReplacedAttribute(*place, self._only_ours) for place in places("profiles")]
 
     @contextmanager
     def ours(self) -> Iterator[None]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from vramcast.tracer.format.trace import Action, Trace
 from vramcast.tracer.program.loops import Loop
-from vramcast.tracer.protocol.source_places import Place, stack_of, users_place
+from vramcast.tracer.protocol.source_places import SourceLine, stack_of, users_place
 from vramcast.tracer.recording.allocator_history import Account
 
 
@@ -42,7 +42,7 @@ class KeptBlocks:
         self._at = self._account.position()
         self._lines = {}
         for address, frames in self._account.live_stacks():
-            place = users_place(Place(one["filename"], one["line"], one["name"]) for one in frames)
+            place = users_place(SourceLine(one["filename"], one["line"], one["name"]) for one in frames)
             self._lines[address] = "" if place is None else str(place)
 
     def facts(self, trace: Trace, row_of: Callable[[int], int]) -> list[list[Any]]:

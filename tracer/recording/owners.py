@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from vramcast.tracer.format.trace import Category, Phase
-from vramcast.tracer.recording.profile import Place
+from vramcast.tracer.recording.profile import ProfilePlace
 
 _PLAIN: Final = (torch.Tensor, torch.nn.Parameter)
 # Attributes of a parameter that hold its memory. spec: bitsandbytes' Params4bit, DeepSpeed's ZeRO-3 partition
@@ -57,7 +57,7 @@ def _of_object(thing: Any) -> Iterator[torch.Tensor]:
             yield from plain([value])
 
 
-def of_ranks(category: Any, where: Callable[[Callable[[Place], bool]], Any]) -> None:
+def of_ranks(category: Any, where: Callable[[Callable[[ProfilePlace], bool]], Any]) -> None:
     """Assign owners, in place, to gathered parameters and to DDP's buckets of gradients, identified only by their time.
 
     Args:

@@ -25,7 +25,7 @@ MODULE_RANGE = "vramcast::"
 _MEMORY = "[memory]"  # spec: torch 2.11, Result::name in torch/csrc/profiler/collection.cpp
 
 
-class Place(NamedTuple):
+class ProfilePlace(NamedTuple):
     """The known facts about a place in the profile."""
 
     op: str = ""
@@ -42,12 +42,12 @@ class Contexts(NamedTuple):
 
     address: npt.NDArray[np.uint64]
     place: npt.NDArray[np.int64]
-    table: list[Place]
+    table: list[ProfilePlace]
 
     @classmethod
-    def of(cls, allocations: Sequence[tuple[int, Place]]) -> Contexts:
+    def of(cls, allocations: Sequence[tuple[int, ProfilePlace]]) -> Contexts:
         """Return the columns of (address, place) of each allocation."""
-        table: dict[Place, int] = {}
+        table: dict[ProfilePlace, int] = {}
         numbers = [table.setdefault(place, len(table)) for _, place in allocations]
         return cls(np.array([address for address, _ in allocations], np.uint64), np.array(numbers, np.int64), list(table))
 
@@ -71,7 +71,7 @@ class Profile:
         self._plain: set[str] = set()
         self._addresses = array("Q")
         self._places = array("I")
-        self._table: dict[Place, int] = {}
+        self._table: dict[ProfilePlace, int] = {}
 
     def start(self) -> None:
         """Begin a part."""
@@ -103,12 +103,14 @@ class Profile:
 
     def _note(self, roots: Iterable[Any]) -> None:
         """Record the facts in the events of the next part."""
-        found: list[tuple[int, int, Place]] = []
+        found: list[tuple[int, int, ProfilePlace]] = []
         # Depth first, with the context inherited from parent to child. The sequence number joins the two passes: the
         # forward operator is always walked first, because a number belongs to a backward node only after a forward operator
         # received it. This code runs for every operator of the job and reads as few fields as possible: a field costs a
         # microsecond.
-        levels: list[tuple[Iterator[Any], Place]] = [(iter(sorted(roots, key=attrgetter("start_time_ns"))), Place())]
+        levels: list[tuple[Iterator[Any], ProfilePlace]] = [
+            (iter(sorted(roots, key=attrgetter("start_time_ns"))), ProfilePlace())
+        ]
         allocation, plain, has_shapes = EventType.Allocation, self._plain, self._has_shapes
         while levels:
             events, context = levels[-1]
@@ -133,8 +135,8 @@ class Profile:
 
 
 def _enter(
-    event: Any, name: str, context: Place, modules_by_sequence: dict[int, str], plain: set[str], has_shapes: bool
-) -> Place:
+    event: Any, name: str, context: ProfilePlace, modules_by_sequence: dict[int, str], plain: set[str], has_shapes: bool
+) -> ProfilePlace:
     """Return the context inside an event; `plain` collects the names of operators that are not ranges."""
     op, module, backward, data, optimizer, _, _ = context
     if name not in plain:
@@ -145,10 +147,10 @@ def _enter(
         if name == DATA_RANGE:
             return context._replace(data=True)
         if name.startswith("Optimizer."):
-            return Place(op or name.split("#")[0], module, backward, data, True)
+            return ProfilePlace(op or name.split("#")[0], module, backward, data, True)
         if name.startswith("autograd::engine"):
             from_forward = modules_by_sequence.get(event.extra_fields.sequence_number, "")
-            return Place(name.rpartition(" ")[2], from_forward, True, data, optimizer)
+            return ProfilePlace(name.rpartition(" ")[2], from_forward, True, data, optimizer)
         plain.add(name)
     if module and not backward:
         number = event.extra_fields.sequence_number
@@ -156,7 +158,7 @@ def _enter(
             modules_by_sequence.setdefault(number, module)
     if op and name in FACTORIES:
         return context
-    return Place(name, module, backward, data, optimizer, *(_inputs(event) if has_shapes else ()))
+    return ProfilePlace(name, module, backward, data, optimizer, *(_inputs(event) if has_shapes else ()))
 
 
 def _inputs(event: Any) -> tuple[tuple[Shape, ...], tuple[str, ...]]:

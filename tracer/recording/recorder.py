@@ -31,7 +31,7 @@ from vramcast.tracer.format.snapshot import trace_from_snapshot
 from vramcast.tracer.format.trace import CLASSES, Action, Category, Phase, Trace
 from vramcast.tracer.hooks.tensors import leaves_of
 from vramcast.tracer.hooks.torch_api import DisableTorchFunction, RecordFunctionFast
-from vramcast.tracer.program.training_loop import Course, Limits
+from vramcast.tracer.program.training_loop import Course, LoopLimits
 from vramcast.tracer.program.training_loop_hooks import follow, open_ranges
 from vramcast.tracer.protocol.run_options import LoopWatch
 from vramcast.tracer.protocol.swap_rounds import SavedEvent
@@ -40,7 +40,7 @@ from vramcast.tracer.recording.allocator_history import Account
 from vramcast.tracer.recording.emptied_cache import positions, with_empty_cache, with_searches
 from vramcast.tracer.recording.job_profiles import JobProfiles
 from vramcast.tracer.recording.kept_blocks import KeptBlocks
-from vramcast.tracer.recording.profile import MODULE_RANGE, Contexts, Place, Profile
+from vramcast.tracer.recording.profile import MODULE_RANGE, Contexts, Profile, ProfilePlace
 from vramcast.tracer.recording.shards import Holdings
 from vramcast.tracer.recording.watcher import Watcher
 
@@ -93,7 +93,7 @@ class Recorder:
     """
 
     def __init__(
-        self, *, limits: Limits | None = None, profile: bool = True, shapes: bool = False,
+        self, *, limits: LoopLimits | None = None, profile: bool = True, shapes: bool = False,
         roofline: Roofline | None = None, step_over: Callable[[], None] = lambda: None, device_index: int = 0,
         watch: LoopWatch | None = None,
     ) -> None:  # fmt: skip
@@ -387,14 +387,14 @@ def annotate(
 class _Known:
     """The profile's facts about each row of a trace, in columns: whether the row is known, and its context."""
 
-    def __init__(self, place: Any, table: list[Place]) -> None:
+    def __init__(self, place: Any, table: list[ProfilePlace]) -> None:
         self._place, self._table = place, table
         self.rows = place >= 0
         self.backward = self.where(lambda context: context.backward)
         self.data = self.where(lambda context: context.data)
         self.optimizer = self.where(lambda context: context.optimizer)
 
-    def where(self, wanted: Callable[[Place], bool]) -> Any:
+    def where(self, wanted: Callable[[ProfilePlace], bool]) -> Any:
         """Return whether the context of each row is a wanted one."""
         return np.array([*map(wanted, self._table), False])[self._place]
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.ctypeslib import as_array
 
 from vramcast.tracer.format.operators import FACTORIES
-from vramcast.tracer.recording.profile import Contexts, Place
+from vramcast.tracer.recording.profile import Contexts, ProfilePlace
 
 LIBRARY = "NULLGPU_WATCHER"  # an environment variable of a warm worker
 _loaded: list[ctypes.CDLL] = []  # at most one
@@ -56,7 +56,7 @@ class Watcher:
         if not n:
             return Contexts.of(())
         table = [
-            Place(*(library.watcher_name(number).decode() for number in (op, module)), *map(bool, flags))
+            ProfilePlace(*(library.watcher_name(number).decode() for number in (op, module)), *map(bool, flags))
             for op, module, *flags in as_array(fields, (n_places.value, 5)).tolist()
         ]
         address, place = (as_array(column, (n,)) for column in (addresses, place_of))

@@ -23,7 +23,7 @@ from typing import Literal, Self
 from vramcast.core.errors import CompilerError, NullGpuError, WorkerError
 from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
-from vramcast.tracer.format.ledger import Code, Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Code, Entry
 from vramcast.tracer.nullgpu.cudnn.answer_cache import answers_file
 from vramcast.tracer.nullgpu.cudnn.backend import EngineConfig, PlanSize
 from vramcast.tracer.nullgpu.cudnn.client import CudnnOracle, OracleError, PlanDoesNotBuild
@@ -249,15 +249,15 @@ class ConvolutionWorkspaces:
     def ledger(self) -> list[Entry]:
         """Return the assumptions: each reason for convolutions without a workspace, and its count."""
         entries = [
-            Entry.of(Entered.ASSUMED, Code.NO_WORKSPACES, hits, name=reason)
+            Entry.of(CallHandling.ASSUMED, Code.NO_WORKSPACES, hits, name=reason)
             for reason, hits in sorted(self._unanswered.items())
         ]
         if self._is_another and self._n_answered:
-            entries.append(Entry.of(Entered.ASSUMED, Code.OTHER_CUDNN, self._n_answered))
+            entries.append(Entry.of(CallHandling.ASSUMED, Code.OTHER_CUDNN, self._n_answered))
         if self._n_withheld:
-            entries.append(Entry.of(Entered.ASSUMED, Code.WITHHELD_ENGINES, self._n_withheld))
+            entries.append(Entry.of(CallHandling.ASSUMED, Code.WITHHELD_ENGINES, self._n_withheld))
         if self._bounded:
-            entries.append(Entry.of(Entered.BOUNDED, Code.CUBLASLT_WORKSPACE, len(self._bounded), sum(self._bounded)))
+            entries.append(Entry.of(CallHandling.BOUNDED, Code.CUBLASLT_WORKSPACE, len(self._bounded), sum(self._bounded)))
         return entries
 
     def _choose(self, graph: str, dtype: str, settings: CudnnSettings, avoided: int | None) -> Workspace | str:

@@ -19,10 +19,10 @@ from vramcast.tracer.hooks.torch_api import (
     cudnn_enabled,
 )
 from vramcast.tracer.rules.convolution_workspaces import Convolution, CudnnSettings, Operation
-from vramcast.tracer.rules.operator_call import Call
+from vramcast.tracer.rules.operator_call import OperatorCall
 
 
-def convolve(call: Call) -> None:
+def convolve(call: OperatorCall) -> None:
     """Make the requests of `aten.convolution`; its only result has index 0."""
     tensor, weight = call.args[:2]
     memory_format = convolution_format(tensor, weight)
@@ -38,7 +38,7 @@ def convolve(call: Call) -> None:
     call.free(*reversed(held))
 
 
-def differentiate(call: Call) -> None:
+def differentiate(call: OperatorCall) -> None:
     """Make the requests of `aten.convolution_backward`; its results are the gradients of input, weight and bias."""
     gradient, tensor, weight = call.args[:3]
     memory_format = convolution_format(tensor, weight)
@@ -55,7 +55,7 @@ def differentiate(call: Call) -> None:
         call.free(*call.hold_reduction(gradient, [0, *range(2, gradient.dim())], max(gradient.element_size(), 4)))
 
 
-def _differentiate_with_cudnn(call: Call, convolution: Convolution, memory_format: torch.memory_format) -> None:
+def _differentiate_with_cudnn(call: OperatorCall, convolution: Convolution, memory_format: torch.memory_format) -> None:
     """Make the requests of a backward pass in cuDNN.
 
     The gradient is copied once if it is in the other format, and for each operation if it has gaps in the right one. A tensor
@@ -86,7 +86,7 @@ def _differentiate_with_cudnn(call: Call, convolution: Convolution, memory_forma
     call.free(*reversed(held))
 
 
-def _differentiate_in_columns(call: Call, convolution: Convolution) -> None:
+def _differentiate_in_columns(call: OperatorCall, convolution: Convolution) -> None:
     """Make the requests of `slow_conv_dilated3d`'s backward pass: all results, then the columns, with each sample's bias."""
     gradient, tensor, weight = call.args[:3]
     wanted = call.args[-1]
@@ -99,7 +99,7 @@ def _differentiate_in_columns(call: Call, convolution: Convolution) -> None:
     call.free(columns, *reversed(held))
 
 
-def _differentiate_depthwise(call: Call, *, flat: bool) -> None:
+def _differentiate_depthwise(call: OperatorCall, *, flat: bool) -> None:
     """Make the requests of PyTorch's own kernels: `flat` ones begin with the weight's gradient, 3-d ones with both results."""
     gradient, tensor, weight = call.args[:3]
     wanted = call.args[-1]
@@ -126,7 +126,7 @@ def cudnn_settings() -> CudnnSettings:
     )
 
 
-def _run(call: Call, convolution: Convolution, operation: Operation) -> None:
+def _run(call: OperatorCall, convolution: Convolution, operation: Operation) -> None:
     found = call.convolution_workspaces.ask(convolution, operation, cudnn_settings(), thread=call.thread)
     if found is None:
         return

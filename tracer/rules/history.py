@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from vramcast.tracer.format.trace import Action, Trace
-from vramcast.tracer.recording.profile import Place
+from vramcast.tracer.recording.profile import ProfilePlace
 
 
 class History:
@@ -20,7 +20,7 @@ class History:
 
     def __init__(self) -> None:
         self.position = 0  # requests and frees so far
-        self.contexts: list[tuple[int, Place]] = []  # for each request, by the address assigned here
+        self.contexts: list[tuple[int, ProfilePlace]] = []  # for each request, by the address assigned here
         self.searches: list[int] = []  # rows in which a convolution emptied the cache
         self._rows: list[tuple[Action, int, int, int]] = []  # action, address, size, block
         self._alive: dict[int, weakref.ref[Any]] = {}  # by StorageImpl
@@ -34,7 +34,7 @@ class History:
         """Return the address of the storage; None if it takes no memory on the card."""
         return self._addresses.get(storage._cdata)
 
-    def begin(self, storage: torch.UntypedStorage, size_bytes: int, context: Place) -> None:
+    def begin(self, storage: torch.UntypedStorage, size_bytes: int, context: ProfilePlace) -> None:
         """Begin a storage of `size_bytes`, which ends by itself; one of 0 B takes no memory."""
         key = storage._cdata
         row = self.ask(size_bytes, context) if size_bytes else None
@@ -49,7 +49,7 @@ class History:
         if row is not None:
             self._addresses[key] = row + 1
 
-    def ask(self, size_bytes: int, context: Place) -> int:
+    def ask(self, size_bytes: int, context: ProfilePlace) -> int:
         """Note a request and return its row."""
         row = len(self._rows)
         self._rows.append((Action.ALLOC, row + 1, size_bytes, row))

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 
 from vramcast.hardware.device import Device
-from vramcast.tracer.recording.profile import Place
+from vramcast.tracer.recording.profile import ProfilePlace
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.rules.history import History
 from vramcast.tracer.rules.reductions import split_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class OperatorCall:
     """One operator on the card: its arguments, its results as meta tensors, and the requests it makes.
 
     Attributes:
@@ -30,7 +30,7 @@ class Call:
     results: Any
     device: Device
     history: History
-    context: Place
+    context: ProfilePlace
     convolution_workspaces: ConvolutionWorkspaces
     on_card: Callable[[Any], bool]
     storage_of: Callable[[torch.Tensor], torch.UntypedStorage]
@@ -82,4 +82,4 @@ class Call:
         return [self.ask(n) for n in split][::-1] if split else []
 
 
-Rule = Callable[[Call], None]
+Rule = Callable[[OperatorCall], None]

@@ -14,7 +14,7 @@ from vramcast.tracer.format.trace import LOOPS, Category, Trace
 from vramcast.tracer.hooks.torch_api import current_autograd_node, current_graph_task_id, sequence_number
 from vramcast.tracer.program.model_program import DATA_RANGE
 from vramcast.tracer.recording.emptied_cache import of_convolutions
-from vramcast.tracer.recording.profile import Contexts, Place
+from vramcast.tracer.recording.profile import Contexts, ProfilePlace
 from vramcast.tracer.recording.recorder import Recorder, annotate
 from vramcast.tracer.rules.history import History
 
@@ -65,24 +65,24 @@ class PortableRecorder(Recorder):
         if func.namespace == "profiler":
             self.data = "enter" in func.__name__ and args[0] == DATA_RANGE
 
-    def context(self, op: str, args: Iterable[Any]) -> Place:
+    def context(self, op: str, args: Iterable[Any]) -> ProfilePlace:
         """Return the place of the operator `op`, which runs now with these arguments and requests memory."""
         given = [argument for argument in args if isinstance(argument, torch.Tensor)]
         dtypes = tuple(str(tensor.dtype).removeprefix("torch.") for tensor in given)
         return self._place(op)._replace(shapes=tuple(tuple(tensor.shape) for tensor in given), dtypes=dtypes)
 
-    def _place(self, op: str) -> Place:
+    def _place(self, op: str) -> ProfilePlace:
         op = ASKS_AS.get(op, op)
         node = current_autograd_node()
         if node is not None:
             module = self._modules_by_sequence.get(node._sequence_nr(), "")
-            return Place(node.name() if op in FACTORIES else op, module, True, self.data, False)
+            return ProfilePlace(node.name() if op in FACTORIES else op, module, True, self.data, False)
         stack = self._local.__dict__.get("stack")
         module = stack[-1][2] if stack else ""
         if self._optimizer and op in FACTORIES:
             op = self._optimizer
         backward = current_graph_task_id() != -1
-        return Place(op, module, backward, self.data, bool(self._optimizer))
+        return ProfilePlace(op, module, backward, self.data, bool(self._optimizer))
 
     def _position(self) -> int:
         return self._history.position

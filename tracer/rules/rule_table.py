@@ -1,7 +1,7 @@
 """Requests of CUDA's operators in addition to their results, in order: one small function per operator.
 
-Each gets the `Call` and replays it: `call.begin(i)` requests result i, `call.ask(n)` requests n bytes that `call.free(...)`
-returns. Results that are not begun lie on the host in reality, or use another's memory.
+Each gets the `OperatorCall` and replays it: `call.begin(i)` requests result i, `call.ask(n)` requests n bytes that
+`call.free(...)` returns. Results that are not begun lie on the host in reality, or use another's memory.
 
 measured: request by request on the null GPU, torch 2.11.0+cu130, a100-40gb, unless a line says otherwise.
 """
@@ -17,7 +17,7 @@ from vramcast.hardware.device import WARP_SIZE, Device
 from vramcast.hardware.stack import release_of
 from vramcast.tracer.hooks.torch_api import suggest_memory_format
 from vramcast.tracer.rules.convolutions import convolve, differentiate
-from vramcast.tracer.rules.operator_call import Call, Rule
+from vramcast.tracer.rules.operator_call import OperatorCall, Rule
 
 aten = torch.ops.aten
 
@@ -35,13 +35,13 @@ def _accumulator_bytes(dtype: torch.dtype) -> int:
     return max(dtype.itemsize, 4) if dtype.is_floating_point else dtype.itemsize
 
 
-def _dimensions(call: Call) -> list[int]:
+def _dimensions(call: OperatorCall) -> list[int]:
     tensor, given = call.args[0], call.argument("dim")
     given = [given] if isinstance(given, int) else list(given or range(tensor.dim()))
     return [d % max(tensor.dim(), 1) for d in given]
 
 
-def _reduction(call: Call) -> None:
+def _reduction(call: OperatorCall) -> None:
     call.begin_all()
     tensor = call.args[0]
     if tensor.dim():
@@ -52,7 +52,7 @@ def _reduction(call: Call) -> None:
         call.free(*call.hold_reduction(tensor, _dimensions(call), wider), converted)
 
 
-def _arg_reduction(call: Call) -> None:
+def _arg_reduction(call: OperatorCall) -> None:
     call.begin_all()
     if call.args[0].dim():
         call.free(*call.hold_reduction(call.args[0], _dimensions(call), 16))  # spec: a value and its index
@@ -67,7 +67,7 @@ _PARTIAL_LIMIT_BYTES = 4 << 20  # measured: per buffer of partial sums
 def _contiguous_first(index: int) -> Rule:
     """Return the rule of a kernel that reads the argument `index` as a contiguous tensor, and copies any other."""
 
-    def rule(call: Call) -> None:
+    def rule(call: OperatorCall) -> None:
         copies = call.hold_copies((call.args[index],), torch.contiguous_format)
         call.begin_all()
         call.free(*copies)
@@ -75,14 +75,14 @@ def _contiguous_first(index: int) -> Rule:
     return rule
 
 
-def _layer_norm_backward(call: Call) -> None:
+def _layer_norm_backward(call: OperatorCall) -> None:
     copies = call.hold_copies(call.args[:2], torch.contiguous_format)
     call.begin_all()
     _sum_rows(call)
     call.free(*reversed(copies))
 
 
-def _sum_rows(call: Call) -> None:
+def _sum_rows(call: OperatorCall) -> None:
     gradient, width = call.args[0], math.prod(call.args[2])
     n_rows = gradient.numel() // width if width else 0
     if n_rows <= _MANY_ROWS or width // 32 >= call.device.sm_count // 2:
@@ -99,14 +99,14 @@ def _sum_rows(call: Call) -> None:
     call.free(*reversed(held))
 
 
-def _group_norm(call: Call) -> None:
+def _group_norm(call: OperatorCall) -> None:
     call.begin_all()
     n, channels = call.args[3], call.args[4]
     held = [call.ask(n * channels * 4) for _ in range(2)]
     call.free(*reversed(held))
 
 
-def _group_norm_backward(call: Call) -> None:
+def _group_norm_backward(call: OperatorCall) -> None:
     call.begin_all()
     n, channels, groups = call.args[5], call.args[6], call.args[8]
     sums = [call.ask(n * channels * 4) for _ in range(2)]
@@ -115,7 +115,7 @@ def _group_norm_backward(call: Call) -> None:
     call.free(*reversed(scales), factors, *reversed(sums))
 
 
-def _batch_norm_backward(call: Call) -> None:
+def _batch_norm_backward(call: OperatorCall) -> None:
     """Replay batch norm's backward pass; adjacent channels (N x C, channels_last) take the kernel with separate sums."""
     tensor = call.args[1]
     by_channel = suggest_memory_format(tensor) == torch.channels_last
@@ -130,7 +130,7 @@ def _batch_norm_backward(call: Call) -> None:
     call.free(*reversed(held))
 
 
-def _batch_norm(call: Call) -> None:
+def _batch_norm(call: OperatorCall) -> None:
     call.begin_all()
     tensor = call.args[0]
     by_channel = tensor.dim() == 2 or suggest_memory_format(tensor) == torch.channels_last
@@ -142,7 +142,7 @@ _BATCH_NORM_THREADS, _BATCH_NORM_WIDTH = 512, 32  # spec: per block, and across 
 _BATCH_NORM_ROWS, _BATCH_NORM_BLOCKS = 16, (8, 128)  # spec: rows per thread; blocks stacked over the rows, else there is one
 
 
-def _hold_channel_sums(call: Call, tensor: torch.Tensor, sums: int) -> list[int]:
+def _hold_channel_sums(call: OperatorCall, tensor: torch.Tensor, sums: int) -> list[int]:
     """Request the partial sums of thread blocks that share a channel, and a counter per block.
 
     spec: the launch rules of ATen/native/cuda/Normalization.cuh, torch 2.11 (`flexible_launch_configs`).
@@ -163,12 +163,12 @@ _CUDNN_9_24 = (2, 14)  # spec: the first torch in vramcast/hardware/stack.py tha
 _NUMBERS_ON_CARD = (2, 14)  # measured: null GPU; 2.14.1 and not 2.11.0
 
 
-def _cudnn_attention(call: Call) -> None:
+def _cudnn_attention(call: OperatorCall) -> None:
     call.begin(6, 7, 0, 1)
     call.free(call.ask(256 if call.device.compute_capability >= (9, 0) and _takes_workspace(call) else 0))
 
 
-def _takes_workspace(call: Call) -> bool:
+def _takes_workspace(call: OperatorCall) -> bool:
     """Return whether cuDNN's plan takes a workspace on Hopper. measured: null GPU, h100, torch 2.14.1, two lengths."""
     if is_before(_CUDNN_9_24):
         return True
@@ -179,13 +179,13 @@ def _takes_workspace(call: Call) -> bool:
     return not causal and (mask is None or not drops)
 
 
-def _efficient_attention(call: Call) -> None:
+def _efficient_attention(call: OperatorCall) -> None:
     """Replay the results; with dropout, the seed and offset of the random numbers lie on the host."""
     on_host = is_before(_NUMBERS_ON_CARD) or call.argument("dropout_p", 0.0) > 0
     call.begin(*(() if on_host else (2, 3)), 0, 1)
 
 
-def _cudnn_attention_backward(call: Call) -> None:
+def _cudnn_attention_backward(call: OperatorCall) -> None:
     """Replay cuDNN's own plan. measured: one shape per card, and one with fewer heads of keys."""
     call.begin_all()
     gradient, query, key, out = call.args[0], call.args[1], call.args[2], call.args[4]
@@ -197,13 +197,13 @@ def _cudnn_attention_backward(call: Call) -> None:
     call.free(call.ask(accumulators + spread + 4 * rows + (256 if hopper else 128)), copied)
 
 
-def _flash_attention(call: Call) -> None:
+def _flash_attention(call: OperatorCall) -> None:
     call.begin(0, 1, 6, 7)
     if call.argument("dropout_p", 0.0) > 0:
         call.free(call.ask(16))
 
 
-def _flash_attention_backward(call: Call) -> None:
+def _flash_attention_backward(call: OperatorCall) -> None:
     gradient, query, out = call.args[0], call.args[1], call.args[4]
     copies = [call.ask(t.nbytes) for t in (gradient, out) if not t.transpose(1, 2).is_contiguous()]
     call.begin_all()
@@ -214,7 +214,7 @@ def _flash_attention_backward(call: Call) -> None:
     call.free(accumulator, sums, *reversed(copies))
 
 
-def _efficient_attention_backward(call: Call) -> None:
+def _efficient_attention_backward(call: OperatorCall) -> None:
     gradient, query = call.args[0], call.args[1]
     copied = call.ask(0 if gradient.transpose(1, 2).is_contiguous() else gradient.nbytes)
     call.begin_all()
@@ -240,18 +240,18 @@ def _efficient_tile(width: int, fp32: bool, capability: tuple[int, int]) -> tupl
 
 
 # ------------------------------------------------------------------------------------------------ losses
-def _elements(call: Call) -> torch.Tensor:
+def _elements(call: OperatorCall) -> torch.Tensor:
     """Return a tensor with the shape and type of the elementwise loss."""
     tensor, target = torch.broadcast_tensors(*call.args[:2])
     return torch.empty(tensor.shape, dtype=torch.promote_types(tensor.dtype, target.dtype), device="meta")
 
 
-def _reduce_all(call: Call, elements: torch.Tensor, held: int) -> None:
+def _reduce_all(call: OperatorCall, elements: torch.Tensor, held: int) -> None:
     """Add up the elementwise loss, then free its block `held`."""
     call.free(*call.hold_reduction(elements, [*range(elements.dim())], 4), held)
 
 
-def _loss(call: Call) -> None:
+def _loss(call: OperatorCall) -> None:
     """Replay a loss that is the mean or sum of an elementwise loss."""
     call.begin_all()
     if call.argument("reduction", 1):
@@ -259,7 +259,7 @@ def _loss(call: Call) -> None:
         _reduce_all(call, elements, call.ask(elements.nbytes))
 
 
-def _huber_loss(call: Call) -> None:
+def _huber_loss(call: OperatorCall) -> None:
     elements = _elements(call)
     held = call.ask(elements.nbytes if call.argument("reduction", 1) else 0)
     call.begin_all()
@@ -267,7 +267,7 @@ def _huber_loss(call: Call) -> None:
         _reduce_all(call, elements, held)
 
 
-def _binary_cross_entropy(call: Call) -> None:
+def _binary_cross_entropy(call: OperatorCall) -> None:
     """Replay a loss that stores its mean in a separate tensor before the result."""
     call.begin_all()
     if call.argument("reduction", 1):
@@ -275,7 +275,7 @@ def _binary_cross_entropy(call: Call) -> None:
         _reduce_all(call, elements, call.ask(elements.dtype.itemsize))
 
 
-def _binary_cross_entropy_with_logits(call: Call) -> None:
+def _binary_cross_entropy_with_logits(call: OperatorCall) -> None:
     elements, pos_weight = _elements(call), call.argument("pos_weight")
     kept = call.ask(elements.nbytes if pos_weight is not None else 0)
     logarithm = call.ask(call.args[0].nbytes)
@@ -287,20 +287,20 @@ def _binary_cross_entropy_with_logits(call: Call) -> None:
     call.free(logarithm, kept)
 
 
-def _margin_loss(call: Call) -> None:
+def _margin_loss(call: OperatorCall) -> None:
     call.begin_all()
     tensor = call.args[0]
     rows = tensor.shape[0] if tensor.dim() > 1 else 1
     call.free(call.ask(rows * tensor.dtype.itemsize if call.argument("reduction", 1) else 0))
 
 
-def _ctc_loss(call: Call) -> None:
+def _ctc_loss(call: OperatorCall) -> None:
     held = [call.ask(_LONG_BYTES * call.args[0].shape[1]) for _ in range(3)]
     call.begin(1, 0)
     call.free(held[1], held[0], held[2])
 
 
-def _ctc_loss_backward(call: Call) -> None:
+def _ctc_loss_backward(call: OperatorCall) -> None:
     held = [call.ask(_LONG_BYTES * call.args[1].shape[1]) for _ in range(3)]
     betas = call.ask(call.args[6].nbytes)
     call.begin_all()
@@ -308,13 +308,13 @@ def _ctc_loss_backward(call: Call) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ gradients, movement
-def _copied_gradient(call: Call) -> None:
+def _copied_gradient(call: OperatorCall) -> None:
     """Replay a backward pass that copies a gradient with another layout than the result, for example one spread by a sum."""
     call.begin_all()
     call.free(*call.hold_copies((call.args[0],), suggest_memory_format(call.results[0])))
 
 
-def _roll(call: Call) -> None:
+def _roll(call: OperatorCall) -> None:
     """Replay one dimension after the other."""
     copies = call.hold_copies((call.args[0],), torch.contiguous_format)
     dims = call.argument("dims", ())
@@ -327,7 +327,7 @@ def _roll(call: Call) -> None:
     call.free(*copies, *reversed(held))
 
 
-def _unfold_backward(call: Call) -> None:
+def _unfold_backward(call: OperatorCall) -> None:
     """Replay a fold by the numbers of the elements that windows cover."""
     call.begin_all()
     gradient, dim, size, step = call.args[0], call.args[2], call.args[3], call.args[4]
@@ -335,7 +335,7 @@ def _unfold_backward(call: Call) -> None:
     call.free(call.ask(_LONG_BYTES * ((windows - 1) * step + size)))
 
 
-def _sort(call: Call) -> None:
+def _sort(call: OperatorCall) -> None:
     call.begin_all()
     tensor = call.args[0]
     n = tensor.shape[call.argument("dim", -1)] if tensor.dim() else 1
@@ -345,7 +345,7 @@ def _sort(call: Call) -> None:
 _FEW_TO_SORT = 4096  # spec: up to here rows are sorted in place, with an arange for the indices; longer rows are not modelled
 
 
-def _im2col(call: Call) -> None:
+def _im2col(call: OperatorCall) -> None:
     """Replay a result that begins with the input's size, and grows."""
     copies = call.hold_copies((call.args[0],), torch.contiguous_format)
     first = call.ask(call.args[0].nbytes)
@@ -353,7 +353,7 @@ def _im2col(call: Call) -> None:
     call.free(first, *copies)
 
 
-def _logsumexp(call: Call) -> None:
+def _logsumexp(call: OperatorCall) -> None:
     result = call.results[0]
     largest, absolute = call.ask(result.nbytes), call.ask(result.nbytes)
     call.free(call.ask(result.numel()), absolute)
@@ -362,7 +362,7 @@ def _logsumexp(call: Call) -> None:
     call.free(shifted, largest)
 
 
-def _safe_softmax(call: Call) -> None:
+def _safe_softmax(call: OperatorCall) -> None:
     call.begin_all()
     result = call.results[0]
     infinite = call.ask(result.numel())
@@ -371,20 +371,20 @@ def _safe_softmax(call: Call) -> None:
     call.free(zero, rows, infinite)
 
 
-def _softmax_backward(call: Call) -> None:
+def _softmax_backward(call: OperatorCall) -> None:
     call.begin_all()
     call.free(call.ask(call.args[0].nbytes))
 
 
 # ------------------------------------------------------------------------------------------------ indices
-def _index(call: Call) -> None:
+def _index(call: OperatorCall) -> None:
     """Replay indexing, which first moves indices from the host."""
     moved = [call.ask(i.nbytes) for i in call.args[1] if i is not None and not call.on_card(i)]
     call.begin_all()
     call.free(*moved)
 
 
-def _cumulative(call: Call) -> None:
+def _cumulative(call: OperatorCall) -> None:
     call.begin_all()
     result, dim = call.results[0], call.args[1]
     converted = call.ask(result.nbytes if result.dtype != call.args[0].dtype else 0)
@@ -416,7 +416,7 @@ def _sort_bytes(n: int, n_weights: int) -> int:
     return buffers + 511 + 2048 * passes + 1024 * -(-n // 3840)
 
 
-def _embedding_backward(call: Call) -> None:
+def _embedding_backward(call: OperatorCall) -> None:
     gradient, indices, n_weights = call.args[0], call.args[1], call.args[2]
     n, width = indices.numel(), gradient.shape[-1]
     copied = call.ask(0 if indices.is_contiguous() else indices.nbytes)
@@ -440,7 +440,7 @@ def _embedding_backward(call: Call) -> None:
     call.free(sums, partial, last, *reversed(segments), count, starts, original, ordered, copied)
 
 
-def _index_put(call: Call) -> None:
+def _index_put(call: OperatorCall) -> None:
     """Replay a sum in the order of sorted indices."""
     call.begin_all()
     indices = [i for i in call.args[1] if i is not None]
@@ -463,7 +463,7 @@ def _begins(*indexes: int) -> Rule:
     return lambda call: call.begin(*indexes)
 
 
-def _foreach_norm(call: Call) -> None:
+def _foreach_norm(call: OperatorCall) -> None:
     chunks = sum(-(-t.numel() // 65_536) for t in call.args[0])
     most = max((-(-t.numel() // 65_536) for t in call.args[0]), default=0)
     partial = call.ask(4 * len(call.args[0]) * most if chunks else 0)
@@ -568,7 +568,7 @@ class Workspaces:
         self.sizes = {self._cublas_bytes, self._lt_bytes} - {0}
         self._taken: set[tuple[str, bool]] = set()
 
-    def take(self, call: Call, backward: bool) -> None:
+    def take(self, call: OperatorCall, backward: bool) -> None:
         """Request what `call` needs first; `backward`: it runs on autograd's thread, with its own handles."""
         packet = call.func._overloadpacket
         if packet not in _GEMMS:
@@ -585,7 +585,7 @@ class Workspaces:
             self._take(call, "cublasLt", backward, self._lt_bytes)
         call.free(*reversed(copies))
 
-    def _take(self, call: Call, library: str, backward: bool, size_bytes: int) -> None:
+    def _take(self, call: OperatorCall, library: str, backward: bool, size_bytes: int) -> None:
         if not self._keeps:
             call.free(call.ask(size_bytes))
         elif (library, backward) not in self._taken:

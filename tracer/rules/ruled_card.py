@@ -15,7 +15,7 @@ from vramcast.tracer.hooks.torch_api import suggest_memory_format
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces
 from vramcast.tracer.rules.history import History
 from vramcast.tracer.rules.in_place import takes_first
-from vramcast.tracer.rules.operator_call import Call, Rule
+from vramcast.tracer.rules.operator_call import OperatorCall, Rule
 from vramcast.tracer.rules.recorder import PortableRecorder
 from vramcast.tracer.rules.rule_table import RULES, UNMODELLED, Workspaces
 from vramcast.tracer.rules.shapes import Shapes
@@ -80,7 +80,7 @@ class RuledCard:
         if plan is None and all(self.history.knows(s) for s in fresh):
             return
         context = self.recorder.context(func._schema.name, args)
-        call = Call(
+        call = OperatorCall(
             func, args, kwargs, results, self.device, self.history, context, self.convolution_workspaces, self.on_card,
             storage_of,
         )  # fmt: skip

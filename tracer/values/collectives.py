@@ -17,8 +17,8 @@ from typing import Any, Final
 import torch
 
 from vramcast.tracer.hooks import torch_api
-from vramcast.tracer.hooks.replacement import Replaced
-from vramcast.tracer.ranks.simulated_peers import Absent
+from vramcast.tracer.hooks.replacement import ReplacedAttribute
+from vramcast.tracer.ranks.simulated_peers import AbsentRanks
 from vramcast.tracer.values.recipes import Origin
 from vramcast.tracer.values.tensor_values import TensorValues
 
@@ -48,7 +48,7 @@ _MESSAGE: Final = "message of a tensor"
 
 
 @contextmanager
-def followed(values: TensorValues, others: Absent | None = None) -> Iterator[None]:
+def followed(values: TensorValues, others: AbsentRanks | None = None) -> Iterator[None]:
     """Report the contents of tensors to `values` after each collective that runs inside."""
     distributed: Any = torch.distributed
     if not distributed.is_available():
@@ -57,14 +57,14 @@ def followed(values: TensorValues, others: Absent | None = None) -> Iterator[Non
     module = distributed.distributed_c10d
     made = {name: _recording(getattr(module, name), name, values, others) for name in _PARAMETERS}
     replaced = [
-        Replaced(owner, name, lambda _, instead=instead: instead)  # type: ignore[misc]
+        ReplacedAttribute(owner, name, lambda _, instead=instead: instead)  # type: ignore[misc]
         for owner in (distributed, module)  # the same function in both: dynamo recognizes collectives by identity
         for name, instead in made.items()
     ]
     if others is not None:
         group = module.ProcessGroup
-        replaced.append(Replaced(group, "send", functools.partial(_sent, values=values, others=others)))
-        replaced.append(Replaced(group, "recv", functools.partial(_received, values=values, others=others)))
+        replaced.append(ReplacedAttribute(group, "send", functools.partial(_sent, values=values, others=others)))
+        replaced.append(ReplacedAttribute(group, "recv", functools.partial(_received, values=values, others=others)))
     try:
         yield
     finally:
@@ -72,7 +72,7 @@ def followed(values: TensorValues, others: Absent | None = None) -> Iterator[Non
             place.remove()
 
 
-def _recording(original: Callable[..., Any], name: str, values: TensorValues, others: Absent | None) -> Callable[..., Any]:
+def _recording(original: Callable[..., Any], name: str, values: TensorValues, others: AbsentRanks | None) -> Callable[..., Any]:
     """Return a collective that records its result in `values`."""
     parameters = tuple(inspect.signature(original).parameters)
     output, source = _PARAMETERS[name]
@@ -145,7 +145,7 @@ def _given(values: TensorValues, name: str, tensor: Any) -> tuple[torch.Tensor, 
 
 
 def _broadcast(
-    others: Absent | None, group: Any, source: int, given: tuple[torch.Tensor, Origin] | None
+    others: AbsentRanks | None, group: Any, source: int, given: tuple[torch.Tensor, Origin] | None
 ) -> tuple[torch.Tensor, Origin] | None:
     if others is None:
         return None
@@ -156,7 +156,7 @@ def _broadcast(
     return None if received is None else (received, Origin.DRAWN)
 
 
-def _sent(original: Any, values: TensorValues, others: Absent) -> Callable[..., Any]:
+def _sent(original: Any, values: TensorValues, others: AbsentRanks) -> Callable[..., Any]:
     def send(group: Any, tensors: Any, place: int, *args: Any, **kwargs: Any) -> Any:
         given = values.value(tensors[0])
         others.record_tensor(_MESSAGE, group, _ends(group, place), None if given is None else given[0])
@@ -165,7 +165,7 @@ def _sent(original: Any, values: TensorValues, others: Absent) -> Callable[..., 
     return send
 
 
-def _received(original: Any, values: TensorValues, others: Absent) -> Callable[..., Any]:
+def _received(original: Any, values: TensorValues, others: AbsentRanks) -> Callable[..., Any]:
     """Return a receive that records the contents of the message."""
 
     def receive(group: Any, tensors: Any, place: int, *args: Any, **kwargs: Any) -> Any:

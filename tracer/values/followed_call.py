@@ -16,7 +16,7 @@ from vramcast.tracer.values import unknown_values
 from vramcast.tracer.values.function_kinds import COPIES, FLOATS, is_pointwise, reads_nothing
 from vramcast.tracer.values.host_reads import ReadLog, count, masks, numbers, raw, repeated, selected
 from vramcast.tracer.values.max_shapes import deciding
-from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Origin, Recipe, Step, drawn_leaf, is_too_much, made
+from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Origin, Recipe, RecipeStep, drawn_leaf, is_too_much, made
 from vramcast.tracer.values.tensor_values import TensorValues, host_tensor, is_dense_from_start, is_small
 
 MAX_FLOATS = 4096  # arbitrary: per tensor; a program does not inspect more numbers one by one
@@ -52,7 +52,7 @@ def most_elements(name: str, arguments: Any, tensors: list[torch.Tensor]) -> flo
 
 def derivation(
     func: Callable[..., Any], name: str, args: Any, kwargs: Any, tensors: list[torch.Tensor], recipes: list[Recipe]
-) -> Step:
+) -> RecipeStep:
     """Return a step that repeats a call with usual arguments, among them `tensors` with their recipes."""
     by_id = dict(zip(map(id, tensors), recipes, strict=True))
 
@@ -62,10 +62,10 @@ def derivation(
     is_flat = LEAVES.issuperset(map(type, args))  # as most are; then without a call for each
     made_of = tuple([by_id.get(id(value), value) for value in args]) if is_flat else map_leaves(with_recipes, args, slice)
     named = {key: map_leaves(with_recipes, value) for key, value in kwargs.items() if key not in _DROPPED} if kwargs else {}
-    return Step(name, functools.partial(_again, func, name), made_of, named, recipes)
+    return RecipeStep(name, functools.partial(_again, func, name), made_of, named, recipes)
 
 
-def result_recipe(step: Step, place: int, result: torch.Tensor, *, rounds: bool = False) -> Recipe:
+def result_recipe(step: RecipeStep, place: int, result: torch.Tensor, *, rounds: bool = False) -> Recipe:
     """Return the recipe of one result of a step; a result that only moves or rounds drawn data is itself drawn."""
     if rounds or (step.name in _MOVES and result.is_floating_point()):
         source = step.args[0] if step.args else None
@@ -82,7 +82,7 @@ def _n_places(indices: torch.Tensor, shape: torch.Size) -> int:
     return int(flat.unique().numel())
 
 
-class Call:
+class FollowedCall:
     """One call, with its arguments as host tensors.
 
     Attributes:
@@ -229,7 +229,7 @@ class Call:
             reads = [*reads, raw(result if isinstance(result, torch.Tensor) else args[0])]
         return result, reads
 
-    def step(self) -> Step | None:
+    def step(self) -> RecipeStep | None:
         """Return a step that repeats the call; take it before the call changes anything."""
         if self.name.startswith("_foreach") or unknown_values.is_drawn_afresh(self.name):
             return None
@@ -240,9 +240,9 @@ class Call:
             return parts[-1]
 
         args, kwargs = self._arguments(recipe)
-        return Step(self.name, functools.partial(_again, self.func, self.name), args, kwargs, parts)
+        return RecipeStep(self.name, functools.partial(_again, self.func, self.name), args, kwargs, parts)
 
-    def recipe(self, step: Step, place: int, result: torch.Tensor) -> Recipe:
+    def recipe(self, step: RecipeStep, place: int, result: torch.Tensor) -> Recipe:
         """Return the recipe of one result."""
         return result_recipe(step, place, result, rounds=unknown_values.makes_integers(self.name, self.args))
 

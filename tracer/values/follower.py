@@ -31,8 +31,8 @@ import torch
 from torch.nn.parameter import is_lazy
 from torch.overrides import TorchFunctionMode
 
-from vramcast.tracer.format.ledger import Code, Entered, Entry
-from vramcast.tracer.hooks.replacement import Replaced, when_imported
+from vramcast.tracer.format.ledger import CallHandling, Code, Entry
+from vramcast.tracer.hooks.replacement import ReplacedAttribute, when_imported
 from vramcast.tracer.hooks.tensors import LEAVES, leaves_of, map_leaves, tensors_in
 from vramcast.tracer.hooks.torch_api import (
     CHECKS_GRADIENTS,
@@ -48,9 +48,9 @@ from vramcast.tracer.hooks.torch_api import (
     places,
 )
 from vramcast.tracer.protocol.run_options import Answers
-from vramcast.tracer.ranks.simulated_peers import Absent
+from vramcast.tracer.ranks.simulated_peers import AbsentRanks
 from vramcast.tracer.values import collectives, gate, max_shapes, unknown_values
-from vramcast.tracer.values.followed_call import Call, derivation, most_elements, result_recipe
+from vramcast.tracer.values.followed_call import FollowedCall, derivation, most_elements, result_recipe
 from vramcast.tracer.values.function_kinds import (
     BACKWARD,
     CHECKED,
@@ -66,8 +66,8 @@ from vramcast.tracer.values.function_kinds import (
 from vramcast.tracer.values.host_reads import masks, raw
 from vramcast.tracer.values.host_weights import HostWeights
 from vramcast.tracer.values.loop_exits import goes_on
-from vramcast.tracer.values.read_numbers import LARGE_FLOAT, MAX_PER_STEP, Decisions, Reading, has_number, sizes_in, spoken
-from vramcast.tracer.values.recipes import BOUNDED, LARGE_ELEMENTS, Origin, Recipe, Step, host_only
+from vramcast.tracer.values.read_numbers import LARGE_FLOAT, MAX_PER_STEP, Decisions, NumberOrigin, has_number, sizes_in, spoken
+from vramcast.tracer.values.recipes import BOUNDED, LARGE_ELEMENTS, Origin, Recipe, RecipeStep, host_only
 from vramcast.tracer.values.tensor_values import TensorValues
 
 # The commonest optimizers; some others keep numbers on the card.
@@ -81,7 +81,7 @@ _DRAWN_ON_HOST = "vramcast_reading"  # an attribute of a host tensor that holds 
 _PLAIN = frozenset({"__complex__", "__float__", "__index__", "__int__"})  # calls that return a plain Python number
 
 
-class Answering(Protocol):
+class CardAnswers(Protocol):
     """The card's end of the protocol: it answers reads by C++ code."""
 
     def know(self, reads: list[bytes]) -> int:
@@ -104,7 +104,7 @@ class Values(TensorValues, TorchFunctionMode):
     """
 
     def __init__(
-        self, card: Answering, *, on_card: Callable[[torch.Tensor], bool] | None = None, devices: tuple[str, ...] = ("cuda",),
+        self, card: CardAnswers, *, on_card: Callable[[torch.Tensor], bool] | None = None, devices: tuple[str, ...] = ("cuda",),
         answers: Answers = "drawn", host_weights: HostWeights | None = None,
     ) -> None:  # fmt: skip
         super().__init__(on_card, devices)
@@ -114,7 +114,7 @@ class Values(TensorValues, TorchFunctionMode):
         self._card = card
         self._answers = answers
         self._host_weights = host_weights
-        self._of_large: Counter[tuple[Entered, str]] = Counter()  # by kind of ledger entry and name of the call
+        self._of_large: Counter[tuple[CallHandling, str]] = Counter()  # by kind of ledger entry and name of the call
         self._compiles = False  # the job compiles code
         self._decisions = Decisions(answers)
         self._is_on_host = False  # whether any host tensor holds a drawn number
@@ -179,7 +179,9 @@ class Values(TensorValues, TorchFunctionMode):
             self._keep_recipes(step, leaves_of(result), result_recipe)
         return result
 
-    def _keep_recipes(self, step: Step, results: list[Any], recipe: Callable[[Step, int, torch.Tensor], Recipe]) -> None:
+    def _keep_recipes(
+        self, step: RecipeStep, results: list[Any], recipe: Callable[[RecipeStep, int, torch.Tensor], Recipe]
+    ) -> None:
         """Keep the recipes of a step's results on the card with contents that are not known."""
         for place, tensor in enumerate(results):
             if not isinstance(tensor, torch.Tensor) or not self.on_card(tensor) or tensor.layout != torch.strided:
@@ -205,7 +207,7 @@ class Values(TensorValues, TorchFunctionMode):
             return result
         if unknown_values.is_computing(name):
             return (
-                self._answered(Call(self, func, name, args, kwargs, []), [b"\1"])
+                self._answered(FollowedCall(self, func, name, args, kwargs, []), [b"\1"])
                 if name in CHECKED
                 else self._on_host(func, args, kwargs)
             )
@@ -223,7 +225,7 @@ class Values(TensorValues, TorchFunctionMode):
             return func(*args, **kwargs)  # hundreds of weights; step counters are known
         if collectives.is_functional(func):
             return collectives.functional(self, func, args, kwargs)
-        call = Call(self, func, name, args, kwargs, tensors)
+        call = FollowedCall(self, func, name, args, kwargs, tensors)
         call.origin = max(call.origin, Origin.DRAWN) if has_numbers else call.origin
         if name in FLOATS | COPIES:
             call.draw_float()
@@ -285,12 +287,14 @@ class Values(TensorValues, TorchFunctionMode):
 
     def ledger(self) -> list[Entry]:
         """Return the ledger entries for drawn values."""
-        entries = [Entry.of(Entered.ASSUMED, Code.DRAWN_SHAPE, hits, name=name) for name, hits in sorted(self.drawn.items())]
+        entries = [
+            Entry.of(CallHandling.ASSUMED, Code.DRAWN_SHAPE, hits, name=name) for name, hits in sorted(self.drawn.items())
+        ]
         self._decisions.settle()
         entries += [
             Entry(kind, name, hits) for (kind, name), hits in sorted((self._of_large + self._decisions.entries).items())
         ]
-        return entries + ([Entry(Entered.DRAWN, "single numbers", self.reads)] if self.reads else [])
+        return entries + ([Entry(CallHandling.DRAWN, "single numbers", self.reads)] if self.reads else [])
 
     def unseen_by(self, compile_: Callable[..., Any]) -> Callable[..., Any]:
         """Return a `torch.compile` whose compiled code runs outside this mode, which would otherwise be compiled with it."""
@@ -368,7 +372,7 @@ class Values(TensorValues, TorchFunctionMode):
             autograd._engine_run_backward = run
 
     # -------------------------------------------------------------------------------------------- the two runs
-    def _known(self, call: Call) -> Any:
+    def _known(self, call: FollowedCall) -> Any:
         try:
             with host_only():
                 mirrored, reads = call.on_host() if call.result_elements() <= LARGE_ELEMENTS else (None, None)
@@ -376,7 +380,7 @@ class Values(TensorValues, TorchFunctionMode):
             return self._recorded(call)
         return self._recorded(call) if reads is None else self._both(call, mirrored, reads)
 
-    def _unknown(self, call: Call) -> Any:
+    def _unknown(self, call: FollowedCall) -> Any:
         """Make a call with unknown arguments; the values that the card's code reads may still be worked out."""
         if not call.work_out():  # too much work
             call.origin = Origin.LARGE
@@ -385,7 +389,7 @@ class Values(TensorValues, TorchFunctionMode):
                 is_own = call.name in ("__bool__", "is_nonzero", "item")  # others read a flag that they compute
                 return self._recorded(call, [bytes(call.args[0].element_size() if is_own else 1)])  # false: `_otherwise`
             if most is None:
-                self._of_large[Entered.OPEN, spoken(call.name)] += 1
+                self._of_large[CallHandling.OPEN, spoken(call.name)] += 1
             return self._recorded(call, *(most or ()))
         if call.deciding and call.known and not call.has_selection:
             try:
@@ -396,14 +400,14 @@ class Values(TensorValues, TorchFunctionMode):
             return self._recorded(call, reads, mirrored)
         return self._recorded(call)
 
-    def _recorded(self, call: Call, reads: list[bytes] | None = None, mirrored: Any = _NOTHING) -> Any:
+    def _recorded(self, call: FollowedCall, reads: list[bytes] | None = None, mirrored: Any = _NOTHING) -> Any:
         step = call.step() if call.name not in SCALARS else None
         result = self._both(call, mirrored, call.selection() if reads is None else reads)
         if step is not None:
             self._keep_recipes(step, [call.args[0]] if call.name == "__setitem__" else leaves_of(result), call.recipe)
         return result
 
-    def _both(self, call: Call, mirrored: Any, reads: list[bytes]) -> Any:
+    def _both(self, call: FollowedCall, mirrored: Any, reads: list[bytes]) -> Any:
         """On the card, make the call that was made on the host, with the answers `reads`."""
         most = None
         if call.origin == Origin.LARGE and reads and not _reads_floats(call):
@@ -423,13 +427,13 @@ class Values(TensorValues, TorchFunctionMode):
             self._keep_bounds(call, bounds, result)
         return self._settle(call, result, mirrored)
 
-    def _keep_bounds(self, call: Call, step: Any, result: Any) -> None:
+    def _keep_bounds(self, call: FollowedCall, step: Any, result: Any) -> None:
         """Keep the recipe of known integers derived from drawn ones, because their maximum is needed."""
         for place, tensor in enumerate(leaves_of(result)):
             if isinstance(tensor, torch.Tensor) and self.on_card(tensor) and not tensor.is_floating_point():
                 self._shadows.keep_recipe(tensor, call.recipe(step, place, tensor))
 
-    def _answered(self, call: Call, reads: list[bytes], has_most: bool = False) -> Any:
+    def _answered(self, call: FollowedCall, reads: list[bytes], has_most: bool = False) -> Any:
         outer, self.call = self.call, call.name
         try:
             is_exhausted = call.origin and call.name in SCALARS and self._reads_of_step >= _MAX_DRAWN_READS
@@ -441,7 +445,7 @@ class Values(TensorValues, TorchFunctionMode):
         finally:
             self.call = outer
 
-    def _reading(self, call: Call, reads: list[bytes], has_most: bool) -> Any:
+    def _reading(self, call: FollowedCall, reads: list[bytes], has_most: bool) -> Any:
         self._card.know(reads)
         try:
             result = call.func(*call.args, **call.kwargs)
@@ -453,7 +457,7 @@ class Values(TensorValues, TorchFunctionMode):
             self._tell_backward(call, result, reads)
         return result
 
-    def _count(self, call: Call, taken: int, has_most: bool) -> None:
+    def _count(self, call: FollowedCall, taken: int, has_most: bool) -> None:
         is_number = call.name in SCALARS or _reads_floats(call)
         self.reads += taken if is_number else 0
         self._reads_of_step += taken if is_number else 0
@@ -462,12 +466,12 @@ class Values(TensorValues, TorchFunctionMode):
             self.drawn[call.name] += 1
         if is_shape:
             is_branch = not has_most and max_shapes.is_branch(call.name, call.args[0])
-            kind = Entered.LARGEST if has_most else Entered.BRANCH if is_branch else Entered.OPEN
+            kind = CallHandling.LARGEST if has_most else CallHandling.BRANCH if is_branch else CallHandling.OPEN
             self._of_large[kind, spoken(call.name)] += 1
         elif max_shapes.is_branch(call.name, call.args[0]):
             self._decisions.branched(call.name)
 
-    def _tell_backward(self, call: Call, result: Any, reads: list[bytes]) -> None:
+    def _tell_backward(self, call: FollowedCall, result: Any, reads: list[bytes]) -> None:
         """Answer the reads of masks and offsets that autograd repeats in the backward pass."""
         if call.name == "_grouped_mm":
             tensor, reads = result, 2 * reads  # for the gradient of each factor
@@ -482,7 +486,7 @@ class Values(TensorValues, TorchFunctionMode):
     def _tell(self, reads: list[bytes]) -> None:
         self._card.know(reads)
 
-    def _settle(self, call: Call, result: Any, mirrored: Any) -> Any:
+    def _settle(self, call: FollowedCall, result: Any, mirrored: Any) -> Any:
         if call.name in SCALARS:
             lasting = not call.origin or self._reads_of_step < _MAX_DRAWN_READS
             value = mirrored if lasting and type(mirrored) is type(result) else result
@@ -503,7 +507,7 @@ class Values(TensorValues, TorchFunctionMode):
     def _read(self, name: str, value: Any, *, has_most: bool) -> Any:
         """Return a value read by the host as a number that tracks its use; a list of integers without a maximum stays plain."""
         if isinstance(value, bool):
-            return self._decisions.compared(value, Reading(self._decisions, "", has_most=False))
+            return self._decisions.compared(value, NumberOrigin(self._decisions, "", has_most=False))
         if name in _PLAIN:
             self._decisions.read_plain(has_most=has_most)
             return value
@@ -514,7 +518,7 @@ class Values(TensorValues, TorchFunctionMode):
         return self._decisions.number(value, has_most=has_most, is_alone=name != "tolist")
 
     # -------------------------------------------------------------------------------------------- other answers
-    def _another_number(self, call: Call, reads: list[bytes], mirrored: Any) -> tuple[list[bytes], Any]:
+    def _another_number(self, call: FollowedCall, reads: list[bytes], mirrored: Any) -> tuple[list[bytes], Any]:
         """Return the answer for a single drawn number in a run with other answers."""
         if max_shapes.is_branch(call.name, call.args[0]):
             return self._otherwise(call, reads, mirrored, None)
@@ -530,7 +534,7 @@ class Values(TensorValues, TorchFunctionMode):
         value = larger if self._answers == "largest" else torch.zeros_like(known)
         return [raw(value)], _like(call.name, value, mirrored)
 
-    def _most(self, call: Call) -> tuple[list[bytes], Any] | None:
+    def _most(self, call: FollowedCall) -> tuple[list[bytes], Any] | None:
         """Return the reads that make the call's result the largest, and the host's result; None if there is no largest."""
         reads = max_shapes.most(call.name, call.args, call.kwargs)
         if reads is not None:
@@ -545,7 +549,7 @@ class Values(TensorValues, TorchFunctionMode):
         value = torch.full(counted.shape, each, dtype=counted.dtype, device="cpu")
         return [raw(value)], value.tolist() if call.name in SCALARS else value
 
-    def _otherwise(self, call: Call, reads: list[bytes], mirrored: Any, most: Any) -> tuple[list[bytes], Any]:
+    def _otherwise(self, call: FollowedCall, reads: list[bytes], mirrored: Any, most: Any) -> tuple[list[bytes], Any]:
         """Return the answers to the card's reads, and a substitute for the host's result, in a run with other answers."""
         if self._answers == "drawn":
             return reads, mirrored
@@ -575,7 +579,7 @@ def _like(name: str, value: torch.Tensor, mirrored: Any) -> Any:
     return value.tolist() if name == "tolist" else type(mirrored)(value.item())
 
 
-def _reads_floats(call: Call) -> bool:
+def _reads_floats(call: FollowedCall) -> bool:
     """Return whether a call hands floats to the host unchanged: they are logged, or compared where it is not seen."""
     return call.name in max_shapes.COPIES | {"__float__", "__complex__"} and not call.deciding
 
@@ -594,19 +598,21 @@ def _is_usual(optimizer: Any) -> bool:
 
 
 @contextmanager
-def patched(values: Values, others: Absent | None = None) -> Iterator[None]:
+def patched(values: Values, others: AbsentRanks | None = None) -> Iterator[None]:
     """Hide code compiled inside from `values`, and let collectives return the data of equal ranks, or of `others`."""
     replaced = [
-        Replaced(torch, "compile", values.unseen_by),
-        Replaced(torch.UntypedStorage, "copy_", lambda original: _writing(original, values)),
-        Replaced(torch.optim.Optimizer, "zero_grad", values.apart),
-        Replaced(torch.optim.Optimizer, "profile_hook_step", lambda hook: lambda step: hook(values.apart(step))),
+        ReplacedAttribute(torch, "compile", values.unseen_by),
+        ReplacedAttribute(torch.UntypedStorage, "copy_", lambda original: _writing(original, values)),
+        ReplacedAttribute(torch.optim.Optimizer, "zero_grad", values.apart),
+        ReplacedAttribute(torch.optim.Optimizer, "profile_hook_step", lambda hook: lambda step: hook(values.apart(step))),
     ]
-    replaced += [Replaced(*place, lambda original: _laid(original, values)) for place in places("tensor_of_storage")]
-    replaced += [Replaced(*place, lambda original: _followed_again(original, values)) for place in places("checkpointed")]
+    replaced += [ReplacedAttribute(*place, lambda original: _laid(original, values)) for place in places("tensor_of_storage")]
+    replaced += [
+        ReplacedAttribute(*place, lambda original: _followed_again(original, values)) for place in places("checkpointed")
+    ]
 
     def hide_compiled_ahead() -> None:  # what `aot_compile` returns, or a cache of such code, is called by itself
-        replaced.extend(Replaced(*place, values._unseen) for place in places("run_compiled_ahead"))
+        replaced.extend(ReplacedAttribute(*place, values._unseen) for place in places("run_compiled_ahead"))
 
     try:
         with collectives.followed(values, others), when_imported(COMPILED_AHEAD, hide_compiled_ahead):

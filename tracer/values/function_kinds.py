@@ -55,7 +55,7 @@ PASSING: Final[dict[Callable[..., Any], int]] = {}
 
 
 @dataclass(slots=True)
-class Kind:
+class FunctionKind:
     """The kind of one function.
 
     Attributes:
@@ -76,12 +76,12 @@ class Kind:
 
 
 @functools.cache
-def kind_of(func: Callable[..., Any]) -> Kind:
+def kind_of(func: Callable[..., Any]) -> FunctionKind:
     """Return the kind of a function."""
     name: str = getattr(func, "__name__", "")
     is_operator = type(func).__module__ == OPERATORS
     reads = name in _READING or unknown_values.is_deciding(name, ()) or unknown_values.is_of_finite(name)
-    kind = Kind(
+    kind = FunctionKind(
         name,
         is_passed=name in PASSED,
         is_computing=unknown_values.is_computing(name),

@@ -94,7 +94,7 @@ class ReadLog(TorchDispatchMode):
         return result
 
 
-class Known:
+class KnownReads:
     """The answers to the next reads on a card without C code; like `nullgpu_know` on the null GPU.
 
     A read whose size differs from the next answer is unknown.

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import torch
 
-from vramcast.tracer.format.ledger import SPOKEN, Entered
+from vramcast.tracer.format.ledger import SPOKEN, CallHandling
 from vramcast.tracer.hooks.tensors import LEAVES
 from vramcast.tracer.hooks.torch_api import CHART_POINTS
 from vramcast.tracer.protocol.run_options import Answers
@@ -50,7 +50,7 @@ _VALUED: Final = frozenset({
 
 
 @dataclass(slots=True, eq=False)
-class Reading:
+class NumberOrigin:
     """The origin of a number.
 
     Attributes:
@@ -83,11 +83,11 @@ class Decisions:
     """
 
     def __init__(self, answers: Answers) -> None:
-        self.entries: Counter[tuple[Entered, str]] = Counter()
+        self.entries: Counter[tuple[CallHandling, str]] = Counter()
         self.are_there = False
         self._answers = answers
         self._compared: Counter[str] = Counter()  # in this step, by place
-        self._whole: list[Reading] = []
+        self._whole: list[NumberOrigin] = []
 
     def step_over(self) -> None:
         """Note that an optimizer has stepped."""
@@ -99,7 +99,7 @@ class Decisions:
 
         Args:
             value: A float or an int; any other value is returned unchanged.
-            has_most: See `Reading`.
+            has_most: See `NumberOrigin`.
             is_alone: Whether it was read alone, not with others of its tensor.
         """
         if type(value) not in _KINDS:
@@ -107,7 +107,7 @@ class Decisions:
         self.are_there = True
         frame = _frame()
         may_count = frame is not None and "range" in frame.f_code.co_names
-        reading = Reading(self, _place(frame), has_most, may_count=may_count)
+        reading = NumberOrigin(self, _place(frame), has_most, may_count=may_count)
         if is_alone and type(value) is int:
             self._whole.append(reading)
         return _KINDS[type(value)](value, reading)
@@ -120,7 +120,7 @@ class Decisions:
         for one in of:
             one.is_used = True
         first = of[0]
-        reading = Reading(
+        reading = NumberOrigin(
             self, first.place, keeps_most and all(one.has_most for one in of), sum(one.reads for one in of),
             may_count=first.may_count,
         )  # fmt: skip
@@ -129,7 +129,7 @@ class Decisions:
         return _KINDS[type(value)](value, reading)
 
     # -------------------------------------------------------------------------------------------- what becomes of them
-    def compared(self, answer: bool, reading: Reading) -> bool:
+    def compared(self, answer: bool, reading: NumberOrigin) -> bool:
         """Note a comparison with a number, and return its answer."""
         reading.is_used = True
         place = _place(_frame())
@@ -137,9 +137,9 @@ class Decisions:
             return answer
         self._compared[place] += 1
         if reading.has_most:
-            self.entries[Entered.SMALLEST, f"a number read from the card ({reading.place})"] += 1
+            self.entries[CallHandling.SMALLEST, f"a number read from the card ({reading.place})"] += 1
             return answer
-        self.entries[Entered.DECIDED, f"a number read from the card ({place})"] += 1
+        self.entries[CallHandling.DECIDED, f"a number read from the card ({place})"] += 1
         if self._answers != "otherwise":
             return answer
         return not answer if (on := goes_on()) is None else on
@@ -148,13 +148,13 @@ class Decisions:
         """Note that a call of torch read a truth value."""
         if place := _place(_frame()):
             self._compared[place] += 1
-            self.entries[Entered.DECIDED, f"{name} ({place})"] += 1
+            self.entries[CallHandling.DECIDED, f"{name} ({place})"] += 1
 
     def exhausted(self) -> None:
         """Note that no more numbers are drawn in this step. A loop until convergence compares at one place again and again."""
         place, times = max(self._compared.items(), key=lambda item: item[1], default=("", 0))
         if times >= _LOOPS:
-            self.entries[Entered.OPEN, f"a loop that ends by a number read from the card ({place})"] += 1
+            self.entries[CallHandling.OPEN, f"a loop that ends by a number read from the card ({place})"] += 1
             self._compared.clear()
 
     def sized(self, name: str, numbers: list[Any]) -> None:
@@ -162,12 +162,12 @@ class Decisions:
         for number in numbers:
             number.reading.is_used = True
             if number.reading.has_most:
-                for kind in (Entered.LARGEST, Entered.SMALLEST):
+                for kind in (CallHandling.LARGEST, CallHandling.SMALLEST):
                     self.entries[kind, f"a number read from the card ({number.reading.place})"] += 1
             else:
-                self.entries[Entered.OPEN, f"{name} with a number read from the card ({number.reading.place})"] += 1
+                self.entries[CallHandling.OPEN, f"{name} with a number read from the card ({number.reading.place})"] += 1
 
-    def escaped(self, reading: Reading) -> None:
+    def escaped(self, reading: NumberOrigin) -> None:
         """Note that a number became a plain, untracked one."""
         reading.is_used = True
         frame = _frame()
@@ -176,7 +176,7 @@ class Decisions:
 
     def read_plain(self, *, has_most: bool) -> None:
         """Note that a number was read as a plain one."""
-        self.escaped(Reading(self, "", has_most))
+        self.escaped(NumberOrigin(self, "", has_most))
 
     def settle(self) -> None:
         """Note the integers without any observed use: `range(n)` leaves no trace."""
@@ -185,8 +185,8 @@ class Decisions:
                 self._unfollowed(reading, reading.place)
         self._whole.clear()
 
-    def _unfollowed(self, reading: Reading, place: str) -> None:
-        kind = Entered.SMALLEST if reading.has_most else Entered.UNFOLLOWED
+    def _unfollowed(self, reading: NumberOrigin, place: str) -> None:
+        kind = CallHandling.SMALLEST if reading.has_most else CallHandling.UNFOLLOWED
         self.entries[kind, f"a number read from the card ({place})"] += 1
 
 
@@ -249,7 +249,7 @@ def _place(frame: FrameType | None) -> str:
 class _Drawn:
     """Behavior shared by both kinds."""
 
-    reading: Reading
+    reading: NumberOrigin
 
     def __bool__(self) -> bool:
         return self.reading.decisions.compared(bool(_plain(self)), self.reading)
@@ -295,7 +295,7 @@ class _Drawn:
 class DrawnFloat(_Drawn, float):  # type: ignore[misc]  # rounding gives a tracked number
     """An unknown float."""
 
-    def __new__(cls, value: Any, reading: Reading | None = None) -> Any:
+    def __new__(cls, value: Any, reading: NumberOrigin | None = None) -> Any:
         """Return `value` with its origin; without one, which `statistics` calls its type with, the plain number."""
         if reading is None:
             return float(value)
@@ -307,7 +307,7 @@ class DrawnFloat(_Drawn, float):  # type: ignore[misc]  # rounding gives a track
 class DrawnInt(_Drawn, int):  # type: ignore[misc]  # as above
     """An unknown int."""
 
-    def __new__(cls, value: Any, reading: Reading | None = None) -> Any:
+    def __new__(cls, value: Any, reading: NumberOrigin | None = None) -> Any:
         """Return `value` with its origin; without one, which `statistics` calls its type with, the plain number."""
         if reading is None:
             return int(value)

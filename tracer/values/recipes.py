@@ -7,8 +7,8 @@ A recipe is a call with recipes in place of its tensors, down to leaves: data fr
     ids = (scores * 100).long()         recipe: long(mul(leaf, 100))
     torch.bincount(ids)                 request: the host draws the scores, multiplies, and gives the card the largest id
 
-A recipe holds no card tensor, so it does not extend the life of its memory. A `Budget` limits the work; beyond that the values
-are unknown.
+A recipe holds no card tensor, so it does not extend the life of its memory. A `TimeBudget` limits the work;
+beyond that the values are unknown.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class OverBudget(Exception):
     """The request is too much work for the host."""
 
 
-class Budget:
+class TimeBudget:
     """The host's time budget for one job."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Budget:
 
 
 @dataclass(slots=True, eq=False)
-class Step:
+class RecipeStep:
     """One call, with recipes in place of tensors.
 
     Attributes:
@@ -120,7 +120,7 @@ class Recipe:
     shape: torch.Size
     dtype: torch.dtype
     origin: Origin
-    step: Step | None = None
+    step: RecipeStep | None = None
     place: int = 0
     known: Callable[[], torch.Tensor | None] | None = field(default=None, repr=False)
     depth: int = 0
@@ -162,7 +162,7 @@ def drawn_leaf(shape: torch.Size, dtype: torch.dtype) -> Recipe:
     return Recipe(shape, dtype, Origin.DRAWN if type(n := math.prod(shape)) is int and n <= LARGE_ELEMENTS else Origin.LARGE)
 
 
-def made(step: Step, place: int, tensor: torch.Tensor) -> Recipe:
+def made(step: RecipeStep, place: int, tensor: torch.Tensor) -> Recipe:
     """Return the recipe of a call's result `tensor`."""
     depth, origin = 1, Origin.KNOWN
     for part in step.parts:  # faster than `max`
@@ -174,7 +174,7 @@ def made(step: Step, place: int, tensor: torch.Tensor) -> Recipe:
     return Recipe(tensor.shape, tensor.dtype, origin, step, place, depth=depth)
 
 
-def work_out(recipe: Recipe, budget: Budget) -> torch.Tensor:
+def work_out(recipe: Recipe, budget: TimeBudget) -> torch.Tensor:
     """Return the contents of a tensor.
 
     Raises:
@@ -215,7 +215,7 @@ def host_only() -> Iterator[None]:
         torch.set_grad_enabled(has_grad)
 
 
-def _result(recipe: Recipe, done: dict[int, list[Any]], left: Counter[int], budget: Budget) -> torch.Tensor:
+def _result(recipe: Recipe, done: dict[int, list[Any]], left: Counter[int], budget: TimeBudget) -> torch.Tensor:
     if is_too_much("", recipe, {}):
         raise OverBudget
     if recipe.step is None:
@@ -232,7 +232,7 @@ def _result(recipe: Recipe, done: dict[int, list[Any]], left: Counter[int], budg
     return value if isinstance(value, torch.Tensor) and is_same else unknown_values.leaf(recipe.shape, recipe.dtype)
 
 
-def _run(step: Step, done: dict[int, list[Any]], left: Counter[int], budget: Budget) -> list[Any]:
+def _run(step: RecipeStep, done: dict[int, list[Any]], left: Counter[int], budget: TimeBudget) -> list[Any]:
     first = step.args[0] if step.args else None
     if isinstance(first, Recipe) and is_too_much(step.name, first, step.kwargs):
         raise OverBudget

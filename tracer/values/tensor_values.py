@@ -22,7 +22,7 @@ import torch
 
 from vramcast.tracer.hooks.tensors import TENSORS
 from vramcast.tracer.program.meta_model import BIG_BYTES
-from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Budget, Origin, OverBudget, Recipe, drawn_leaf, work_out
+from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Origin, OverBudget, Recipe, TimeBudget, drawn_leaf, work_out
 
 _LARGE_BYTES: Final = 8 * LARGE_ELEMENTS  # in the widest integers
 _MOST_WORKED: Final = 4  # arbitrary: large contents kept; a few tensors in a row are indexed by one mask
@@ -229,7 +229,7 @@ class TensorValues:
         self.on_card = on_card or (lambda tensor: tensor.is_cuda)
         self._devices = devices
         self._shadows = Shadows()
-        self._budget = Budget()
+        self._budget = TimeBudget()
         self._worked: deque[tuple[Recipe, torch.Tensor]] = deque(maxlen=_MOST_WORKED)
 
     def written(self, storage: torch.UntypedStorage, source: torch.UntypedStorage) -> None:

@@ -30,7 +30,7 @@ from typing import Any, Final
 from vramcast.core.errors import ArtifactError, OutputError
 from vramcast.core.files import atomic_write
 from vramcast.learner import artifact
-from vramcast.learner.model import Learned
+from vramcast.learner.model import LearnedModel
 
 # spec: the files that `learner.artifact.save` writes; model.json holds the trees in the first schema. Readers start with
 # the first.
@@ -112,7 +112,7 @@ class Folder:
             file.write(content)
 
     # -------------------------------------------------------------------------------------------- artifacts
-    def present(self) -> Learned | None:
+    def present(self) -> LearnedModel | None:
         """Return the current artifact; None: there is none.
 
         Raises:
@@ -138,7 +138,7 @@ class Folder:
         if digest != self.present_digest():
             shutil.rmtree(self.artifacts / digest, ignore_errors=True)
 
-    def keep(self, learned: Learned, card_text: str) -> str:
+    def keep(self, learned: LearnedModel, card_text: str) -> str:
         """Write an artifact next to the current one and return its digest.
 
         Raises:
@@ -172,7 +172,7 @@ class Folder:
         """Return the file with an artifact's evaluation at its adoption."""
         return self.artifacts / digest / "judged.json"
 
-    def kept(self, digest: str) -> Learned:
+    def kept(self, digest: str) -> LearnedModel:
         """Return an artifact of this folder.
 
         Raises:

@@ -9,13 +9,13 @@ from typing import Final
 from vramcast.core.units import MIB, gib
 from vramcast.learner import gains
 from vramcast.learner.examples import Example
-from vramcast.learner.model import Learned, family_name
+from vramcast.learner.model import LearnedModel, family_name
 
 _LEAST_BYTES: Final = 64 * MIB  # arbitrary: contexts of one stack scatter by some tens of MiB
 _SHOWN: Final = 3  # arbitrary: features named for a class
 
 
-def gaps(learned: Learned, examples: Sequence[Example]) -> list[str]:
+def gaps(learned: LearnedModel, examples: Sequence[Example]) -> list[str]:
     """Return the gaps that an artifact corrects, one sentence each; none if the estimates need no correction.
 
     Args:
@@ -25,7 +25,7 @@ def gaps(learned: Learned, examples: Sequence[Example]) -> list[str]:
     return [*_of_contexts(learned, examples), *_of_trees(learned)]
 
 
-def _of_contexts(learned: Learned, examples: Iterable[Example]) -> Iterable[str]:
+def _of_contexts(learned: LearnedModel, examples: Iterable[Example]) -> Iterable[str]:
     assumed: dict[str, list[int]] = {}
     for example in examples:
         assumed.setdefault(example.stack, []).append(example.context)
@@ -40,7 +40,7 @@ def _of_contexts(learned: Learned, examples: Iterable[Example]) -> Iterable[str]
             )
 
 
-def _of_trees(learned: Learned) -> Iterable[str]:
+def _of_trees(learned: LearnedModel) -> Iterable[str]:
     for peak, of in gains.of_card(learned.card).items():
         for what, by, verb in (("bounds", of.bounds, "set"), ("estimates", of.points, "correct")):
             for family, gain in by.items():

@@ -46,7 +46,7 @@ class OfModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class GateDecision:
     """The decision of the gate.
 
     Attributes:
@@ -132,7 +132,7 @@ def narrower(new: Mapping[str, OfModel], old: Mapping[str, OfModel]) -> list[str
 
 def compared(
     new: Mapping[str, OfModel], old: Mapping[str, OfModel], where: str, other: str = "the current artifact"
-) -> Verdict:
+) -> GateDecision:
     """Return whether the new artifact is worse than the old one on models that both were evaluated on.
 
     Args:
@@ -169,7 +169,7 @@ def compared(
                 f"on {where} its quantile loss is {100 * mine:.2f} % of the peak, that of {other} "
                 f"{100 * its:.2f} %: more than {100 * allowed:g} % worse"
             )
-    return Verdict(reasons, figures)
+    return GateDecision(reasons, figures)
 
 
 def _least(level: float, models: int) -> float:

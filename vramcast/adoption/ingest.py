@@ -14,7 +14,7 @@ from vramcast.core.errors import DatasetError
 from vramcast.core.files import sha256_of
 from vramcast.datasets.histories import format_detection, job_rules
 from vramcast.datasets.histories.formats import find
-from vramcast.datasets.journal import Reading, Rejected, counted_reasons, read_runs, shown_reasons
+from vramcast.datasets.journal import JournalContent, RejectedRow, counted_reasons, read_runs, shown_reasons
 from vramcast.datasets.run import Run, with_config, with_source
 from vramcast.datasets.tables import read_set
 
@@ -30,7 +30,7 @@ class Intake:
     """
 
     runs: dict[str, Run] = field(default_factory=dict)
-    rejected: list[Rejected] = field(default_factory=list)
+    rejected: list[RejectedRow] = field(default_factory=list)
     accounts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
@@ -119,7 +119,7 @@ def read_files(
     return found
 
 
-def _read(file: str, name: str, columns: Mapping[str, str]) -> Reading:
+def _read(file: str, name: str, columns: Mapping[str, str]) -> JournalContent:
     if (Path(file).is_dir() or Path(file).suffix == ".parquet") and name == format_detection.SET:
         return read_set(file)
     form = find(name)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from vramcast.adoption.gate import LEVELS
-from vramcast.adoption.verdict import Judged
+from vramcast.adoption.verdict import Candidate
 from vramcast.core.text import printable
 from vramcast.datasets.run import Run
 from vramcast.learner.conformal import models_needed
@@ -43,7 +43,7 @@ def for_left_out(left_out: Mapping[str, int]) -> str:
     return next((step for reason, step in _OF_REASON.items() if most.startswith(reason)), "")
 
 
-def next_step(judged: Judged, left_out: Mapping[str, int], models_like: int) -> str:
+def next_step(judged: Candidate, left_out: Mapping[str, int], models_like: int) -> str:
     """Return the step after an evaluation; "" if none is known.
 
     Args:

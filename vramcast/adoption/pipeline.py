@@ -21,8 +21,8 @@ import joblib
 from vramcast.adoption import gaps, ingest, next_step, sample, verdict
 from vramcast.adoption import report as findings
 from vramcast.adoption.artifact_store import Folder, as_json
-from vramcast.adoption.shipped_artifact import Comparison
-from vramcast.adoption.verdict import Judged
+from vramcast.adoption.shipped_artifact import ArtifactComparison
+from vramcast.adoption.verdict import Candidate
 from vramcast.core.errors import ArtifactError, DatasetError
 from vramcast.core.files import digest, sha256_of
 from vramcast.core.location import FOLDER
@@ -31,7 +31,7 @@ from vramcast.datasets.journal import Journal
 from vramcast.datasets.run import Run
 from vramcast.estimates import run_examples
 from vramcast.learner import artifact, cross_validation, dask_engine, model_cards, training
-from vramcast.learner.model import Learned
+from vramcast.learner.model import LearnedModel
 
 Keep: TypeAlias = Literal["better", "new", "old"]
 SCHEMA: Final = 1
@@ -113,7 +113,7 @@ class _Clock:
 def adopt(
     wanted: AdoptOptions,
     progress: Callable[[str], None] = lambda line: None,
-    ask: Callable[[Comparison, list[str]], bool] | None = None,
+    ask: Callable[[ArtifactComparison, list[str]], bool] | None = None,
 ) -> dict[str, Any]:
     """Return the facts of this adoption, which are those of `adopted.json`.
 
@@ -142,9 +142,9 @@ class _Adoption:
         self,
         wanted: AdoptOptions,
         folder: Folder,
-        older: Learned | None,
+        older: LearnedModel | None,
         clock: _Clock,
-        ask: Callable[[Comparison, list[str]], bool] | None,
+        ask: Callable[[ArtifactComparison, list[str]], bool] | None,
     ) -> None:
         self.wanted, self.folder, self.older, self.clock, self.ask = wanted, folder, older, clock, ask
         self.last = folder.last()
@@ -248,7 +248,7 @@ class _Adoption:
         clock.begin("judging", f"{_FOLDS} trainings, each without some of the models")
         scored = cross_validation.cross_validated(chosen, wanted.parameters(len(chosen)), folds=_FOLDS, seed=wanted.seed)
         clock.begin("comparing")
-        judged = Judged(learned, runs, found.examples, chosen, scored)
+        judged = Candidate(learned, runs, found.examples, chosen, scored)
         decided, shipped = verdict.verdict(judged, self.folder, self.older), verdict.against_shipped(judged)
         worse = [*decided.worse, *shipped.reasons]
         keep = self._keep(decided.reasons, worse, shipped)
@@ -284,13 +284,13 @@ class _Adoption:
             return {**facts, "seconds": clock.seconds}
         return self._kept(judged, taken, facts)
 
-    def _keep(self, reasons: list[str], worse: list[str], shipped: Comparison) -> Keep:
+    def _keep(self, reasons: list[str], worse: list[str], shipped: ArtifactComparison) -> Keep:
         """Return the artifact to keep: as wanted, or as a person answers if another one is better or narrower."""
         if self.wanted.keep != "better" or self.ask is None or reasons or self.wanted.dry_run:
             return self.wanted.keep
         return self.wanted.keep if not (worse or shipped.wider) else "new" if self.ask(shipped, worse) else "old"
 
-    def _kept(self, judged: Judged, taken: ingest.Intake, facts: dict[str, Any]) -> dict[str, Any]:
+    def _kept(self, judged: Candidate, taken: ingest.Intake, facts: dict[str, Any]) -> dict[str, Any]:
         """Write the artifact, the report and the facts, in this order; then deploy it if the gate permits."""
         self.clock.begin("writing")
         made_of = {"sources": f"{len(judged.runs)} runs, {len(judged.chosen)} of them learned from"}

@@ -14,7 +14,7 @@ from vramcast.core.text import printable
 from vramcast.core.units import GIB, gib
 from vramcast.learner.evaluation.report import report
 from vramcast.learner.evaluation.scored_run import Scored
-from vramcast.views.charts.page import Table
+from vramcast.views.charts.page import ChartTable
 
 _DIED: Final = 25  # arbitrary: rows of the table of jobs that would have died
 _GROUPS: Final = 25  # arbitrary: rows of a table by group
@@ -43,7 +43,9 @@ def page(facts: Mapping[str, Any], sample: Sequence[Scored], runs: Sequence[Scor
         _requests(cost),
         _deaths(runs, seconds),
         *(_groups(runs, seconds, name, group) for name, group in _GROUPINGS.items()),
-        Table("Rows and runs left out", ("reason", "rows or runs"), [[printable(why, 120), f"{n:,}"] for why, n in left_out]),
+        ChartTable(
+            "Rows and runs left out", ("reason", "rows or runs"), [[printable(why, 120), f"{n:,}"] for why, n in left_out]
+        ),
     ]
     verdict = "was deployed" if facts["promoted"] else f"was not deployed: {'; '.join(facts['reasons'])}"
     summary = [
@@ -68,7 +70,7 @@ def cost_facts(runs: Sequence[Scored], seconds: Mapping[str, float]) -> dict[str
     }
 
 
-def _requests(found: Costs) -> Table:
+def _requests(found: Costs) -> ChartTable:
     whole = found.policies[0].requested_gib_hours
     rows = [
         [
@@ -86,10 +88,10 @@ def _requests(found: Costs) -> Table:
     used = f", which used {found.used_gib_hours:,.0f} GiB-hours" if whole else ""
     note = f"{found.runs:,} runs{used}. A job that dies runs again with the whole card. {left}"
     columns = ("request", "GiB-hours requested", "of them unused", "deaths", "GiB-hours of second attempts", "saved")
-    return Table("Cost of request policies", columns, rows, note)
+    return ChartTable("Cost of request policies", columns, rows, note)
 
 
-def _deaths(runs: Sequence[Scored], seconds: Mapping[str, float]) -> Table:
+def _deaths(runs: Sequence[Scored], seconds: Mapping[str, float]) -> ChartTable:
     exact = [run for run in runs if _AT in run.bounds and not run.is_lower_bound]
     dead = [run for run in exact if dies(run, min(run.bounds[_AT], run.card_bytes or run.bounds[_AT]))]
     longest = sorted(dead, key=lambda run: -seconds.get(run.id, 0.0))[:_DIED]
@@ -104,10 +106,10 @@ def _deaths(runs: Sequence[Scored], seconds: Mapping[str, float]) -> Table:
         for run in longest
     ]
     heading = f"Jobs that would have died with the bound at {_AT:g}: {len(dead):,} of {len(exact):,}, the longest first"
-    return Table(heading, ("run", "model", "measured", "bound", "hours"), rows)
+    return ChartTable(heading, ("run", "model", "measured", "bound", "hours"), rows)
 
 
-def _groups(runs: Sequence[Scored], seconds: Mapping[str, float], name: str, group_of: Callable[[Scored], str]) -> Table:
+def _groups(runs: Sequence[Scored], seconds: Mapping[str, float], name: str, group_of: Callable[[Scored], str]) -> ChartTable:
     """Return the coverage of the bounds by group, and the memory that they request beyond the measured peak."""
     members: dict[str, list[Scored]] = {}
     for run in runs:
@@ -132,7 +134,7 @@ def _groups(runs: Sequence[Scored], seconds: Mapping[str, float], name: str, gro
         *(f"over at {level:g}, GiB-hours" for level in LEVELS),
     )
     note = "Shares are means over models. Over: the bound minus the measured peak, times the job's duration."
-    return Table(f"By {name}: the {len(largest)} largest of {len(members):,}", columns, rows, note)
+    return ChartTable(f"By {name}: the {len(largest)} largest of {len(members):,}", columns, rows, note)
 
 
 def _over(runs: Sequence[Scored], seconds: Mapping[str, float], level: float) -> str:

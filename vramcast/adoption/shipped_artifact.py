@@ -21,7 +21,7 @@ from vramcast.hardware.cards import device as find_device
 from vramcast.hardware.context import Context
 from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.learner.examples import Example
-from vramcast.learner.model import Learned, Subject
+from vramcast.learner.model import LearnedModel, Subject
 from vramcast.learner.stacks import StackContext
 from vramcast.learner.table import subject_of
 
@@ -51,7 +51,7 @@ class AtLevel:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ArtifactComparison:
     """Both artifacts on the same runs.
 
     Attributes:
@@ -83,7 +83,7 @@ class Comparison:
         return to_plain(self)  # type: ignore[no-any-return]
 
 
-def load() -> Learned:
+def load() -> LearnedModel:
     """Return the shipped artifact.
 
     Raises:
@@ -92,13 +92,13 @@ def load() -> Learned:
     return artifacts.load(FOLDER / "models" / artifacts.SHIPPED)
 
 
-def is_covered(shipped: Learned, example: Example) -> bool:
+def is_covered(shipped: LearnedModel, example: Example) -> bool:
     """Return whether an estimate of this job without another artifact takes the shipped one's bound."""
     return not shipped.lacks(Subject.of(example).traits)
 
 
 def as_estimated(
-    scored: Iterable[Scored], examples: Mapping[str, Example], contexts: Mapping[str, StackContext], shipped: Learned
+    scored: Iterable[Scored], examples: Mapping[str, Example], contexts: Mapping[str, StackContext], shipped: LearnedModel
 ) -> list[Scored]:
     """Return runs with the bounds of estimates: not below the built-in rule's where that has more models.
 
@@ -111,7 +111,7 @@ def as_estimated(
     return [_at_least(run, examples[run.id], contexts, shipped) for run in scored]
 
 
-def _at_least(run: Scored, example: Example, contexts: Mapping[str, StackContext], shipped: Learned) -> Scored:
+def _at_least(run: Scored, example: Example, contexts: Mapping[str, StackContext], shipped: LearnedModel) -> Scored:
     bound = artifacts.bound_of(example, shipped)
     if not isinstance(bound, artifacts.LearnedBound) or bound.at_least is None:
         return run
@@ -125,7 +125,7 @@ def _at_least(run: Scored, example: Example, contexts: Mapping[str, StackContext
 
 def compared(
     new: Sequence[Scored], shipped: Sequence[Scored], like: Sequence[tuple[int, int]], where: str = "the jobs held out"
-) -> Comparison:
+) -> ArtifactComparison:
     """Return the comparison of both artifacts on the runs that both scored by the same peak.
 
     Args:
@@ -138,10 +138,10 @@ def compared(
     pairs = [(run, theirs[run.id]) for run in new if run.id in theirs and theirs[run.id].measured_bytes == run.measured_bytes]
     ours, others = gate.by_model(one for one, _ in pairs), gate.by_model(other for _, other in pairs)
     if not ours.keys() & others.keys():
-        return Comparison()
+        return ArtifactComparison()
     decided = gate.compared(ours, others, where, NAME)
     n_new, n_shipped = (int(statistics.median(column)) for column in zip(*like, strict=True))
-    return Comparison(
+    return ArtifactComparison(
         runs=len(pairs),
         models=len(ours),
         models_like=n_new,

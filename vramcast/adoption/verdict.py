@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from vramcast.adoption import gate, sample, shipped_artifact
 from vramcast.adoption.artifact_store import Folder
-from vramcast.adoption.shipped_artifact import Comparison
+from vramcast.adoption.shipped_artifact import ArtifactComparison
 from vramcast.core.errors import ArtifactError, DatasetError
 from vramcast.core.plain import from_plain, json_value, to_plain
 from vramcast.datasets.run import Run
 from vramcast.learner import cross_validation, stacks
 from vramcast.learner.evaluation.scored_run import Scored
 from vramcast.learner.examples import Example
-from vramcast.learner.model import Learned, Subject
+from vramcast.learner.model import LearnedModel, Subject
 from vramcast.learner.stacks import StackContext
 
 _COMPARED: Final = 20  # arbitrary: runs that compare an artifact read back from disk with the written one
@@ -38,7 +38,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Candidate:
     """A new artifact, and the data to evaluate it.
 
     Attributes:
@@ -49,7 +49,7 @@ class Judged:
         scored: The training runs, scored by artifacts that have not seen their model.
     """
 
-    learned: Learned
+    learned: LearnedModel
     runs: Sequence[Run]
     examples: Sequence[Example]
     chosen: Sequence[Example]
@@ -86,7 +86,7 @@ class Judged:
 
 
 def said_of_all(
-    learned: Learned,
+    learned: LearnedModel,
     asked: Sequence[Example],
     examples: Sequence[Example],
     contexts: Mapping[str, StackContext] | None = None,
@@ -97,7 +97,7 @@ def said_of_all(
     return sample.said_of_all([one for one in said if one is not None], examples)
 
 
-def verdict(judged: Judged, folder: Folder, against: Learned | None = None) -> gate.Verdict:
+def verdict(judged: Candidate, folder: Folder, against: LearnedModel | None = None) -> gate.GateDecision:
     """Return the reasons to reject the new artifact, and the compared metrics.
 
     Args:
@@ -135,15 +135,15 @@ def verdict(judged: Judged, folder: Folder, against: Learned | None = None) -> g
         compared = gate.compared(*_on_new_models(judged, against, ()), "all runs (for --against)")
         figures["against"] = compared.figures
         worse += compared.reasons
-    return gate.Verdict(reasons, figures, worse)
+    return gate.GateDecision(reasons, figures, worse)
 
 
-def against_shipped(judged: Judged) -> Comparison:
+def against_shipped(judged: Candidate) -> ArtifactComparison:
     """Return the comparison of the new artifact with the shipped one; an empty one if nothing can be compared."""
     try:
         shipped = shipped_artifact.load()
     except ArtifactError:
-        return Comparison()
+        return ArtifactComparison()
     covered = [example for example in judged.chosen if shipped_artifact.is_covered(shipped, example)]
     contexts = {**stacks.learn(judged.chosen), **shipped.contexts}
     theirs = said_of_all(shipped, covered, judged.examples, contexts)
@@ -153,7 +153,7 @@ def against_shipped(judged: Judged) -> Comparison:
 
 
 def _on_new_models(
-    judged: Judged, present: Learned, before: Collection[str]
+    judged: Candidate, present: LearnedModel, before: Collection[str]
 ) -> tuple[dict[str, gate.OfModel], dict[str, gate.OfModel]]:
     """Return the performance of the new and the current artifact on runs of models that the current one has not seen."""
     fresh = [example for example in judged.chosen if example.group not in before]
@@ -174,7 +174,7 @@ def _of_present(folder: Folder) -> Figures:
         return Figures()
 
 
-def damaged(folder: Folder, digest: str, judged: Judged) -> list[str]:
+def damaged(folder: Folder, digest: str, judged: Candidate) -> list[str]:
     """Return the defects of a written artifact, which is read back and evaluated again."""
     if not folder.is_whole(digest):
         return ["it was not written completely"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vramcast.cli.streams import say
 
 if TYPE_CHECKING:
-    from vramcast.adoption.shipped_artifact import Comparison
+    from vramcast.adoption.shipped_artifact import ArtifactComparison
 
 
 def answer(facts: Mapping[str, Any]) -> str:
@@ -77,7 +77,7 @@ def _percent(share: float | None) -> str:
     return "unknown" if share is None else f"{100 * share:.1f} %"
 
 
-def wants_new(shipped: Comparison, worse: Sequence[str]) -> bool:
+def wants_new(shipped: ArtifactComparison, worse: Sequence[str]) -> bool:
     """Return whether a person wants the new artifact; Enter takes the one that is better on the jobs held out."""
     for line in [*_comparison(shipped.plain()), *(f"the new artifact is worse: {reason}" for reason in worse)]:
         say(line)

@@ -13,7 +13,7 @@ _HELD: Final = re.compile(r"^(?:VmRSS|VmPTE):\s+(\d+) kB$", re.MULTILINE)  # spe
 _INODE_BYTES: Final = 1 << 10  # measured: an empty file on a tmpfs takes 990 bytes of kernel memory, Linux 6.18
 
 
-class Running(NamedTuple):
+class LiveProcess(NamedTuple):
     """A process that is alive, or was not waited for.
 
     Attributes:
@@ -25,13 +25,13 @@ class Running(NamedTuple):
     ticks: int
 
 
-def running() -> dict[int, Running]:
+def running() -> dict[int, LiveProcess]:
     """Return the processes by number. spec: proc(5), fields 4 and 14 to 17 of stat; field 2, the name, may be any text."""
     found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, IndexError):  # ended meanwhile
             fields = stat.read_text().rpartition(")")[2].split()
-            found[int(stat.parent.name)] = Running(int(fields[1]), sum(map(int, fields[11:15])))
+            found[int(stat.parent.name)] = LiveProcess(int(fields[1]), sum(map(int, fields[11:15])))
     return found
 
 

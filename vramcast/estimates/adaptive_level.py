@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from vramcast.core.errors import DatasetError
-from vramcast.datasets.journal import Journal, Rejected, read_lines
-from vramcast.learner.conformal import Adaptive
+from vramcast.datasets.journal import Journal, RejectedRow, read_lines
+from vramcast.learner.conformal import AdaptiveConformal
 
 _LEAST: Final = 1e-3  # arbitrary: the lowest level of a request
 _MOST: Final = 1 - 1e-4  # arbitrary: the highest level of a request
@@ -25,7 +25,7 @@ _BEYOND: Final = 5 * RATE  # arbitrary: after five jobs in a row above their req
 HIGHEST: Final = _MOST + _BEYOND  # from this level on, the whole card is requested
 
 
-class Judged(Protocol):
+class BoundedEstimate(Protocol):
     """The part of an `Estimate` that `Online` needs."""
 
     def bound_at(self, level: float) -> int:
@@ -63,7 +63,7 @@ class Online:
         self, level: float = 0.99, state: str | os.PathLike[str] | None = None, *, rate: float = RATE,
         asked: float | None = None,
     ) -> None:  # fmt: skip
-        self._adaptive = Adaptive(level, rate, level if asked is None else asked)
+        self._adaptive = AdaptiveConformal(level, rate, level if asked is None else asked)
         self._path = Path(state) if state is not None else None
         self.observed = 0
         if self._path is not None and self._path.exists():
@@ -71,7 +71,7 @@ class Online:
                 self._take(where, row)
 
     def _take(self, where: str, row: object) -> None:
-        if isinstance(row, Rejected):  # a torn last line is a job that was not observed
+        if isinstance(row, RejectedRow):  # a torn last line is a job that was not observed
             return
         if not isinstance(row, dict) or row.get("level") != self._adaptive.level or not isinstance(row.get("asked"), float):
             raise DatasetError(f"{where} does not belong to a state at level {self._adaptive.level:g}: choose another file.")
@@ -83,7 +83,7 @@ class Online:
         """Level of the next request; it may leave (0, 1)."""
         return self._adaptive.asked
 
-    def request(self, estimate: Judged) -> int:
+    def request(self, estimate: BoundedEstimate) -> int:
         """Return the bytes to request for a job.
 
         Above the highest level, the request rises linearly from that quantile to the whole card. At 0.99, one job above its
@@ -100,7 +100,12 @@ class Online:
         return quantile + round(beyond * (estimate.card_bytes - quantile))
 
     def observe(
-        self, estimate: Judged, measured_bytes: int, *, requested_bytes: int | None = None, ran_out_of_memory: bool = False
+        self,
+        estimate: BoundedEstimate,
+        measured_bytes: int,
+        *,
+        requested_bytes: int | None = None,
+        ran_out_of_memory: bool = False,
     ) -> float:
         """Record a finished job.
 

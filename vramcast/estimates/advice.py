@@ -33,7 +33,7 @@ from vramcast.jobs.parallel import Parallel
 from vramcast.jobs.ranks import World
 from vramcast.simulator.planning.free_options import free_options
 from vramcast.simulator.settings import Settings
-from vramcast.tracer.format.operators import Kind
+from vramcast.tracer.format.operators import OperatorKind
 from vramcast.tracer.format.trace import Trace
 from vramcast.tracer.processes.thread_pool import in_parallel
 from vramcast.tracer.program.variations import accumulate, checkpoint_blocks
@@ -139,7 +139,7 @@ def _variants(estimate: Estimate, accesses: Trace | None) -> Iterator[_Variant]:
     if trains:
         yield from _optimizers(job)
     yield _half_batch(estimate)
-    if not training.channels_last and _runs(estimate.trace, Kind.CONVOLUTION, Kind.CONVOLUTION_BACKWARD):
+    if not training.channels_last and _runs(estimate.trace, OperatorKind.CONVOLUTION, OperatorKind.CONVOLUTION_BACKWARD):
         yield "channels_last", "none", job.with_training(channels_last=True)
     for place in ("step-start", "after-step") if trains else ():
         if place != training.zero_grad:
@@ -227,7 +227,7 @@ def _half_batch(estimate: Estimate) -> _Variant:
     job, trains = estimate.job, estimate.job.training.mode == "train"
     name = "half the batch" + (", accumulated twice" if trains else "")
     price = "twice the launches per step" if trains else "twice the launches"
-    if trains and _runs(estimate.trace, Kind.BATCH_NORM):
+    if trains and _runs(estimate.trace, OperatorKind.BATCH_NORM):
         price += "; batch norm sees half batches"
     sizes = {spec.shape[0] for spec in specs_in(job.batch, job.labels) if spec.shape}
     if len(sizes) != 1 or min(sizes) % 2 or min(sizes) == 0:
@@ -237,7 +237,7 @@ def _half_batch(estimate: Estimate) -> _Variant:
     return name, price, accumulate(half) if trains else half
 
 
-def _runs(trace: Trace, *kinds: Kind) -> bool:
+def _runs(trace: Trace, *kinds: OperatorKind) -> bool:
     return any(operator.kind in kinds for operator in trace.operators)
 
 

@@ -13,7 +13,7 @@ from vramcast.estimates.result import Estimate, Maker
 from vramcast.hardware.cards import DEVICES
 from vramcast.jobs.commands import engines
 from vramcast.jobs.job import Command
-from vramcast.tracer.format.serving import Serving
+from vramcast.tracer.format.serving import EngineAccounts
 
 _SHARE: Final = 0.95  # arbitrary: of the card, for the engine
 _RANKS: Final = (2, 4, 8)  # arbitrary: cards of one machine
@@ -45,7 +45,7 @@ def advise_engine(estimate: Estimate, estimator: Maker) -> Advice:
     return Advice(tuple(sorted(rows, key=lambda row: -(row.kv_cache_tokens or 0))), estimate.level, is_of_engine=True)
 
 
-def _variants(serving: Serving) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+def _variants(serving: EngineAccounts) -> Iterator[tuple[str, str, tuple[str, ...]]]:
     """Yield the name, the price and the options of each change that needs no other card."""
     yield "fp8 KV cache", "rounded keys and values", ("--kv-cache-dtype", "fp8")
     if serving.utilization is None or serving.utilization < _SHARE:

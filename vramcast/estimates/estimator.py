@@ -30,8 +30,8 @@ from vramcast.estimates import other_plans, other_ways
 from vramcast.estimates.bounds import learned as artifacts
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.model_job import JobOptions, job_of_model
-from vramcast.estimates.other_plans import Compared
-from vramcast.estimates.phases import Course, course_of
+from vramcast.estimates.other_plans import CudnnComparison
+from vramcast.estimates.phases import TrainingCourse, course_of
 from vramcast.estimates.remarks import remarks
 from vramcast.estimates.result import Estimate, Peaks
 from vramcast.estimates.run_on_card import OnCard, cudnn_asked, observed_on_card
@@ -51,7 +51,7 @@ from vramcast.learner.workspaces import without_workspaces
 from vramcast.simulator.curves import process_bytes
 from vramcast.simulator.rules import AllocatorRules
 from vramcast.simulator.settings import Settings, UnknownSetting
-from vramcast.tracer.format.ledger import Code, Entered, Entry, words
+from vramcast.tracer.format.ledger import CallHandling, Code, Entry, words
 from vramcast.tracer.format.rank_facts import world_size_of
 from vramcast.tracer.format.serving import serving_of
 from vramcast.tracer.format.trace import MPS_LIMIT
@@ -64,7 +64,7 @@ from vramcast.tracer.protocol import alloc_conf as allocator_settings
 from vramcast.tracer.protocol.run_options import AS_USUAL, RunOptions
 
 if TYPE_CHECKING:
-    from vramcast.learner.model import Learned
+    from vramcast.learner.model import LearnedModel
 
 _LEAST_TIMEOUT_S: Final = 1e-3  # arbitrary: no job ends sooner
 _MOST_TIMEOUT_S: Final = 2_147_483.0  # spec: poll(2) counts milliseconds in a C int: 24 days
@@ -127,7 +127,7 @@ class Estimator:
     stack: str | Stack | None = None
     bracket: bool | None = None
     host_memory: int | str | None = None
-    learned: tuple[str, Learned] | None = field(default=None, repr=False)
+    learned: tuple[str, LearnedModel] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         is_known = self.tracer in TRACERS if isinstance(self.tracer, str) else hasattr(self.tracer, "observe")
@@ -154,7 +154,7 @@ class Estimator:
         return None if size is None else whole("host_memory (--host-memory)", size, least=1)
 
     @cached_property
-    def _artifact(self) -> tuple[str, Learned] | None:
+    def _artifact(self) -> tuple[str, LearnedModel] | None:
         folder = artifacts.chosen(self.artifact) if self.learned is None else None
         return (folder.name, artifacts.load(folder)) if folder is not None else self.learned
 
@@ -374,14 +374,14 @@ class Estimator:
         shipped = artifacts.shipped(self.artifact) if self.learned is None else None
         return estimate if shipped is None else self._with_shipped_bound(shipped, estimate)
 
-    def _with_shipped_bound(self, shipped: Learned, estimate: Estimate) -> Estimate:
+    def _with_shipped_bound(self, shipped: LearnedModel, estimate: Estimate) -> Estimate:
         if missing := shipped.lacks(estimate.traits):
             text = f"too few jobs with {', '.join(missing)} were measured: the bound comes from other public runs"
             return replace(estimate, warnings=(*estimate.warnings, text))
         rule = estimate.bound if isinstance(estimate.bound, PublicBound) else None
         return self._with_bound_of(artifacts.SHIPPED, shipped, estimate, rule)
 
-    def _with_bound_of(self, name: str, learned: Learned, estimate: Estimate, rule: PublicBound | None = None) -> Estimate:
+    def _with_bound_of(self, name: str, learned: LearnedModel, estimate: Estimate, rule: PublicBound | None = None) -> Estimate:
         from vramcast.estimates.learner_input import observed
 
         started = time.perf_counter()
@@ -704,7 +704,7 @@ def _check_settings(job: Job) -> None:
         raise UsageError(f"{place} is '{value}': {error}") from None
 
 
-def _nothing_requested(command: Command, course: Course) -> str:
+def _nothing_requested(command: Command, course: TrainingCourse) -> str:
     """Return the error text for a command that took no memory from the card."""
     program = "The code" if command.is_code else f"'{command.program}'"
     text = f"{program} ended without requesting GPU memory"
@@ -730,7 +730,7 @@ def _may_be_the_tracers_fault(error: CannotEstimate) -> bool:
     return isinstance(error, (NullGpuError, WorkerError)) and not isinstance(error, TimeLimit)
 
 
-def _estimate(estimator: Estimator, job: Job, chosen: Compared, start_s: float) -> Estimate:
+def _estimate(estimator: Estimator, job: Job, chosen: CudnnComparison, start_s: float) -> Estimate:
     on_card, larger = chosen.on_card, chosen.larger
     seen = on_card.seen
     job = job.with_inputs(seen.inputs)
@@ -741,9 +741,9 @@ def _estimate(estimator: Estimator, job: Job, chosen: Compared, start_s: float) 
             f"NVIDIA's own libraries were loaded together with the null GPU ({', '.join(seen.foreign)}), so the numbers are "
             "unreliable: please report the torch version and how it was installed."
         )
-    unbounded_calls = words(seen.ledger, Entered.OPEN)
-    unbounded = (Entry.of(Entered.OPEN, Code.UNBOUNDED, 1, name=name).words for name in unbounded_calls)
-    unknown = (*words(seen.ledger, Entered.REFUSED, Entered.ASSUMED), *unbounded)
+    unbounded_calls = words(seen.ledger, CallHandling.OPEN)
+    unbounded = (Entry.of(CallHandling.OPEN, Code.UNBOUNDED, 1, name=name).words for name in unbounded_calls)
+    unknown = (*words(seen.ledger, CallHandling.REFUSED, CallHandling.ASSUMED), *unbounded)
     cudnn = cudnn_asked(chosen.options.stack_of_plans(job.stack)) if "cudnn" in seen.libraries else ""
     bare = without_workspaces(on_card.trace)
     return Estimate(
@@ -766,8 +766,8 @@ def _estimate(estimator: Estimator, job: Job, chosen: Compared, start_s: float) 
         out_of_memory=on_card.out_of_memory,
         libraries=seen.libraries,
         unknown=unknown,
-        noop_calls=words(seen.ledger, Entered.NOOP),
-        host_reads=seen.count(Entered.READ) + seen.count(Entered.DRAWN),
+        noop_calls=words(seen.ledger, CallHandling.NOOP),
+        host_reads=seen.count(CallHandling.READ) + seen.count(CallHandling.DRAWN),
         unbounded_calls=unbounded_calls,
         warnings=(*remarks(job, on_card), *filter(None, [chosen.warning])),
         traits=traits_of(

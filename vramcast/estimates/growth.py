@@ -88,7 +88,7 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class GrowingBlocks:
     """The growing blocks of a loop.
 
     Attributes:
@@ -115,7 +115,7 @@ def grows(live_bytes: Iterable[int]) -> float:
     return float(steps[at[0] + 1 :].sum() / (at[-1] - at[0])) if len(at) > 1 else float(steps.mean())
 
 
-def kept_by(trace: Trace, ends: tuple[int, ...]) -> Kept | None:
+def kept_by(trace: Trace, ends: tuple[int, ...]) -> GrowingBlocks | None:
     """Return the blocks that a loop keeps from step to step; None if it settles.
 
     Args:
@@ -127,10 +127,10 @@ def kept_by(trace: Trace, ends: tuple[int, ...]) -> Kept | None:
     if not found:
         return None
     growing = np.isin(group, [row for row, _ in found]) & (alive >= ends[len(ends) // _WARM_SHARE])
-    return Kept(max(round(sum(by for _, by in found)), 1), tuple(alive[growing].tolist()))
+    return GrowingBlocks(max(round(sum(by for _, by in found)), 1), tuple(alive[growing].tolist()))
 
 
-def kept_so_far(trace: Trace, ends: tuple[int, ...]) -> Kept | None:
+def kept_so_far(trace: Trace, ends: tuple[int, ...]) -> GrowingBlocks | None:
     """Return the blocks that every step of a short loop has kept from the third on; None if not every step has.
 
     It does not predict whether a longer loop would continue to grow.
@@ -144,7 +144,7 @@ def kept_so_far(trace: Trace, ends: tuple[int, ...]) -> Kept | None:
     if not rises.any():
         return None
     growing = np.isin(group, 2 * np.flatnonzero(rises) + 1) & (alive >= ends[0])
-    return Kept(max(round(int(rises.sum()) / (len(ends) - 2)), 1), tuple(alive[growing].tolist()))
+    return GrowingBlocks(max(round(int(rises.sum()) / (len(ends) - 2)), 1), tuple(alive[growing].tolist()))
 
 
 def may_grow(trace: Trace, ends: tuple[int, ...]) -> float:
@@ -208,7 +208,7 @@ def to_watch(trace: Trace) -> list[LoopWatch]:
     return [watch for _, watch in sorted(found.values(), key=lambda one: not one[1].is_training)]
 
 
-def place_of(trace: Trace, kept: Kept) -> str:
+def place_of(trace: Trace, kept: GrowingBlocks) -> str:
     """Return the line that requested most of the growth, or else the operator and its module."""
     lines = {int(row): str(line) for row, line in trace.header.get(LOOPS, {}).get("kept", ())}
     sizes = trace.rounded_bytes()

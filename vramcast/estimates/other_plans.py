@@ -16,7 +16,7 @@ from vramcast.estimates.phases import course_of
 from vramcast.estimates.run_on_card import OnCard, cudnn_asked, observed_on_card
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.trace import Trace
-from vramcast.tracer.nullgpu.cudnn.libraries import Library, second_opinion
+from vramcast.tracer.nullgpu.cudnn.libraries import CudnnLibrary, second_opinion
 from vramcast.tracer.observation import Tracer
 from vramcast.tracer.processes.thread_pool import in_parallel, n_free_lanes
 from vramcast.tracer.protocol.run_options import RunOptions
@@ -44,7 +44,7 @@ class OtherPlans:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class CudnnComparison:
     """The result of a job after a second opinion on its plans.
 
     Attributes:
@@ -65,7 +65,7 @@ class Compared:
         return f"no second cuDNN chose plans, which widens the bound: {self.failure}" if self.failure else ""
 
 
-def observed(tracer: Tracer, job: Job, options: RunOptions, deadline: Deadline) -> Compared:
+def observed(tracer: Tracer, job: Job, options: RunOptions, deadline: Deadline) -> CudnnComparison:
     """Return the run of a job on its card; under two cuDNNs, the one with the smaller reserved peak, and the other one.
 
     A model with convolutions runs under both at once if there are processors for it. What a command does is known after its
@@ -81,7 +81,7 @@ def observed(tracer: Tracer, job: Job, options: RunOptions, deadline: Deadline) 
     """
     library = _second_cudnn(job, options)
     if library is None:
-        return Compared(observed_on_card(tracer, job, options, timeout_s=deadline.left_s()), options)
+        return CudnnComparison(observed_on_card(tracer, job, options, timeout_s=deadline.left_s()), options)
     way = replace(options, cudnn=library.name)
     other: OnCard | CannotEstimate | None
     if _is_of_convolutions(job) and n_free_lanes() > 1:
@@ -93,13 +93,13 @@ def observed(tracer: Tracer, job: Job, options: RunOptions, deadline: Deadline) 
         first = observed_on_card(tracer, job, options, timeout_s=deadline.left_s())
         other = _after(first, tracer, job, way, deadline)
     if other is None or not first.seen.trace.has_convolutions:
-        return Compared(first, options)
+        return CudnnComparison(first, options)
     if isinstance(other, CannotEstimate):
-        return Compared(first, options, failure=f"{library}: {other}")
+        return CudnnComparison(first, options, failure=f"{library}: {other}")
     return _compared(job, first, options, other, way)
 
 
-def _second_cudnn(job: Job, options: RunOptions) -> Library | None:
+def _second_cudnn(job: Job, options: RunOptions) -> CudnnLibrary | None:
     try:
         return None if options.cudnn else second_opinion(job.stack)
     except NullGpuError:
@@ -127,7 +127,7 @@ def _tried(tracer: Tracer, job: Job, options: RunOptions, timeout_s: float) -> O
         return error
 
 
-def _compared(job: Job, first: OnCard, options: RunOptions, other: OnCard, way: RunOptions) -> Compared:
+def _compared(job: Job, first: OnCard, options: RunOptions, other: OnCard, way: RunOptions) -> CudnnComparison:
     """Return the smaller run, and the plans of the larger one; further runs ask the cuDNN of the smaller one."""
     if first.out_of_memory is not None:
         smallest = other.with_smallest_cards().min_feasible
@@ -136,8 +136,8 @@ def _compared(job: Job, first: OnCard, options: RunOptions, other: OnCard, way: 
     seconds = {name: spent_s + other.seconds[name] for name, spent_s in first.seconds.items()}
     asked = cudnn_asked(job.stack)
     if other.reserved < first.reserved:
-        return Compared(replace(other, stack=first.stack, seconds=seconds), way, _plans(first, asked))
-    return Compared(replace(first, seconds=seconds), replace(options, cudnn=asked), _plans(other, way.cudnn))
+        return CudnnComparison(replace(other, stack=first.stack, seconds=seconds), way, _plans(first, asked))
+    return CudnnComparison(replace(first, seconds=seconds), replace(options, cudnn=asked), _plans(other, way.cudnn))
 
 
 def _plans(run: OnCard, cudnn: str) -> OtherPlans:

@@ -17,16 +17,16 @@ from vramcast.core.errors import CannotEstimate, JobError
 from vramcast.core.units import gib
 from vramcast.estimates.result import Estimate
 from vramcast.estimates.verdict import ANOTHER_RUN
-from vramcast.tracer.format.ledger import Entered, Entry, words
+from vramcast.tracer.format.ledger import CallHandling, Entry, words
 from vramcast.tracer.protocol.run_options import Answers
 
-_WAYS: Final[dict[Answers, frozenset[Entered]]] = {
-    "largest": frozenset({Entered.LARGEST, Entered.SMALLEST, Entered.UNFOLLOWED}),
-    "smallest": frozenset({Entered.SMALLEST, Entered.UNFOLLOWED}),
-    "otherwise": frozenset({Entered.BRANCH, Entered.DECIDED}),
+_WAYS: Final[dict[Answers, frozenset[CallHandling]]] = {
+    "largest": frozenset({CallHandling.LARGEST, CallHandling.SMALLEST, CallHandling.UNFOLLOWED}),
+    "smallest": frozenset({CallHandling.SMALLEST, CallHandling.UNFOLLOWED}),
+    "otherwise": frozenset({CallHandling.BRANCH, CallHandling.DECIDED}),
 }
-_NUMBERS: Final = (Entered.SMALLEST, Entered.DECIDED, Entered.UNFOLLOWED)
-_SHAPES: Final = (Entered.LARGEST, Entered.BRANCH)
+_NUMBERS: Final = (CallHandling.SMALLEST, CallHandling.DECIDED, CallHandling.UNFOLLOWED)
+_SHAPES: Final = (CallHandling.LARGEST, CallHandling.BRANCH)
 _NAMES: Final[dict[Answers, str]] = {
     "largest": "the largest values", "smallest": "the smallest values", "otherwise": "each branch reversed",
 }  # fmt: skip
@@ -56,7 +56,7 @@ def covered(found: Estimate, ledger: Sequence[Entry], others: Mapping[Answers, E
         *_without_answer(ledger, others),
         *(call for one in runs for call in one.unbounded_calls),
     }
-    unfollowed = words(ledger, Entered.UNFOLLOWED)
+    unfollowed = words(ledger, CallHandling.UNFOLLOWED)
     if unfollowed and any(other.reserved > found.reserved for other in runs):
         unbounded |= {*unfollowed}
     unbounded |= _unknown_steps(found, runs)
@@ -73,7 +73,7 @@ def covered(found: Estimate, ledger: Sequence[Entry], others: Mapping[Answers, E
 
 def _without_answer(ledger: Sequence[Entry], others: Mapping[Answers, Estimate | CannotEstimate]) -> set[str]:
     """Return descriptions of the further runs that failed, other than by the job's own error."""
-    has_largest = bool(words(ledger, Entered.LARGEST, Entered.SMALLEST))
+    has_largest = bool(words(ledger, CallHandling.LARGEST, CallHandling.SMALLEST))
     found = set()
     for answers, other in others.items():
         if isinstance(other, Estimate):

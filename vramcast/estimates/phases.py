@@ -15,7 +15,7 @@ from vramcast.tracer.format.trace import COURSE, INTERRUPTED, TIME_UP, Trace
 
 @brief
 @dataclass(frozen=True, slots=True)
-class Phase:
+class TrainingPhase:
     """One phase of a training command.
 
     Attributes:
@@ -34,7 +34,7 @@ class Phase:
 
 @brief
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TrainingShare:
     """The observed share of a training command.
 
     Attributes:
@@ -58,7 +58,7 @@ class Seen:
 
 @brief
 @dataclass(frozen=True, slots=True)
-class Course:
+class TrainingCourse:
     """The observed part of a training command.
 
     Attributes:
@@ -69,11 +69,11 @@ class Course:
         seen: The observed share.
     """
 
-    phases: tuple[Phase, ...] = ()
+    phases: tuple[TrainingPhase, ...] = ()
     not_reached: tuple[str, ...] = ()
     ended: str = ""
     frameworks: tuple[str, ...] = ()
-    seen: Seen = Seen()
+    seen: TrainingShare = TrainingShare()
 
     @property
     def is_whole(self) -> bool:
@@ -91,10 +91,10 @@ class Course:
         return self.is_interrupted or self.ended.startswith(TIME_UP)
 
 
-_courses: weakref.WeakKeyDictionary[Trace, Course] = weakref.WeakKeyDictionary()  # each card of an answer asks
+_courses: weakref.WeakKeyDictionary[Trace, TrainingCourse] = weakref.WeakKeyDictionary()  # each card of an answer asks
 
 
-def course_of(trace: Trace) -> Course:
+def course_of(trace: Trace) -> TrainingCourse:
     """Return the course recorded in a trace's header; it is empty for a model.
 
     Raises:
@@ -102,7 +102,7 @@ def course_of(trace: Trace) -> Course:
     """
     said = trace.header.get(COURSE)
     if not said:
-        return Course()
+        return TrainingCourse()
     try:
         if trace not in _courses:
             _courses[trace] = _course(trace, said)
@@ -111,7 +111,7 @@ def course_of(trace: Trace) -> Course:
         raise TraceFileError(f"The trace's course is damaged ({type(error).__name__}: {error}): record it again.") from None
 
 
-def _course(trace: Trace, said: Mapping[str, Any]) -> Course:
+def _course(trace: Trace, said: Mapping[str, Any]) -> TrainingCourse:
     spans = [(int(row), str(name)) for row, name in said["phases"]]
     ends = [*(row for row, _ in spans[1:]), len(trace)]
     live, held = curves.live_bytes(trace), trace.reserved_bytes()
@@ -121,7 +121,9 @@ def _course(trace: Trace, said: Mapping[str, Any]) -> Course:
         inside = slice(max(row - 1, 0), end)  # blocks alive at the start of the phase belong to it
         peaks[name] = max(before[0], int(live[inside].max(initial=0))), max(before[1], int(held[inside].max(initial=0)))
     names = {name for _, name in spans}
-    phases = tuple(Phase(name, int(n), name in names, *(peaks.get(name, (None, None)))) for name, n in said["counts"].items())
+    phases = tuple(
+        TrainingPhase(name, int(n), name in names, *(peaks.get(name, (None, None)))) for name, n in said["counts"].items()
+    )
     frameworks = tuple(map(str, said.get("frameworks", ())))  # an older trace has none
-    seen = Seen(**said["seen"]) if "seen" in said else Seen()
-    return Course(phases, tuple(map(str, said["not_reached"])), str(said["ended"]), frameworks, seen)
+    seen = TrainingShare(**said["seen"]) if "seen" in said else TrainingShare()
+    return TrainingCourse(phases, tuple(map(str, said["not_reached"])), str(said["ended"]), frameworks, seen)

@@ -12,7 +12,7 @@ from vramcast.hardware.stack import release_of, same_minor
 from vramcast.jobs import other_packages
 from vramcast.jobs.job import Job
 from vramcast.jobs.targets import is_denoiser
-from vramcast.tracer.format.ledger import SPOKEN, Code, Entered, words
+from vramcast.tracer.format.ledger import SPOKEN, CallHandling, Code, words
 from vramcast.tracer.format.trace import Category
 from vramcast.tracer.nullgpu.cudnn.libraries import warning_of
 
@@ -49,23 +49,23 @@ def remarks(job: Job, on_card: OnCard) -> Iterator[str]:
     shapes = sorted({SPOKEN.get(entry.name, entry.name) for entry in missing if entry.code is Code.DRAWN_SHAPE})
     if shapes:
         yield f"shapes depend on values that were drawn at random ({', '.join(shapes)}): this widens the bound"
-    for name in words((entry for entry in missing if entry.code not in (Code.DRAWN_SHAPE, Code.OTHER_CUDNN)), *Entered):
+    for name in words((entry for entry in missing if entry.code not in (Code.DRAWN_SHAPE, Code.OTHER_CUDNN)), *CallHandling):
         yield f"not known exactly: {name}; this widens the bound"
     for entry in seen.ledger:
-        if entry.kind is Entered.BOUNDED:
+        if entry.kind is CallHandling.BOUNDED:
             most = gib(entry.size_bytes // entry.hits)
             yield f"{entry.words} ({entry.hits} times; at most {most} each; the bound covers this)"
-        if entry.kind is Entered.OUTSIDE:
+        if entry.kind is CallHandling.OUTSIDE:
             yield f"{entry.name} took {gib(entry.size_bytes)} outside PyTorch's allocator: counted in the process peak"
-        if entry.kind is Entered.MANAGED:
+        if entry.kind is CallHandling.MANAGED:
             yield (
                 f"{gib(entry.size_bytes)} is managed memory, which moves between host and card: the peaks leave it out, but "
                 "it also takes card memory while space is left"
             )
     yield from _of_stack(job, on_card, is_another=any(entry.code is Code.OTHER_CUDNN for entry in missing))
-    if reads := seen.count(Entered.READ):
+    if reads := seen.count(CallHandling.READ):
         yield f"the host read from the device {reads} times and got zeros: a branch on such a value may differ on a GPU"
-    if drawn := seen.count(Entered.DRAWN):
+    if drawn := seen.count(CallHandling.DRAWN):
         yield f"the host read {drawn} numbers that depend on weights and got random ones: a branch may differ on a GPU"
     if on_card.out_of_memory is not None:
         yield f"does not fit on {job.device.name} ({gib(job.total_bytes)}); the peaks are those of an unlimited card"

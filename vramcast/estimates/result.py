@@ -19,7 +19,7 @@ from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.communicators import Communicator, context_of_process, sizes_of
 from vramcast.estimates.growth import Growth
 from vramcast.estimates.other_plans import OtherPlans
-from vramcast.estimates.phases import Course, course_of
+from vramcast.estimates.phases import TrainingCourse, course_of
 from vramcast.estimates.timeline import Timeline, timeline_of
 from vramcast.estimates.verdict import Need, Verdict, doubts, verdict_of
 from vramcast.estimates.view import Viewable
@@ -27,7 +27,7 @@ from vramcast.hardware.cards import card_bytes, device
 from vramcast.hardware.context import Context
 from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
-from vramcast.jobs.adapters import Adapted
+from vramcast.jobs.adapters import ModelAdapters
 from vramcast.jobs.job import Job
 from vramcast.jobs.targets import as_typed
 from vramcast.learner import sum_quantile
@@ -36,10 +36,10 @@ from vramcast.simulator import curves
 from vramcast.simulator.fragmentation import Fragmentation, fragmentation
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.what_if import Case, what_if
-from vramcast.tracer.format.ledger import Entered
+from vramcast.tracer.format.ledger import CallHandling
 from vramcast.tracer.format.nccl_calls import calls_in
 from vramcast.tracer.format.rank_facts import (
-    Held,
+    HeldParameters,
     ProcessPeak,
     RankPeaks,
     beside_bytes,
@@ -48,7 +48,7 @@ from vramcast.tracer.format.rank_facts import (
     sharding_of,
     world_size_of,
 )
-from vramcast.tracer.format.serving import Serving, serving_of
+from vramcast.tracer.format.serving import EngineAccounts, serving_of
 from vramcast.tracer.format.snapshot import write_snapshot
 from vramcast.tracer.format.trace import Category, Phase, Trace, step_number
 from vramcast.tracer.protocol.alloc_conf import AllocConf
@@ -214,7 +214,7 @@ class Estimate(Viewable):
     without_workspaces: int | None = None
     other_rank: tuple[int, Trace] | None = field(default=None, repr=False)
     growth: Growth | None = None
-    adapted: Adapted | None = None
+    adapted: ModelAdapters | None = None
     has_card: bool = True
 
     # -------------------------------------------------------------------------------------------- observed facts
@@ -227,12 +227,12 @@ class Estimate(Viewable):
         return self.job.sizes.words if self.job.sizes is not None else ""
 
     @property
-    def course(self) -> Course:
+    def course(self) -> TrainingCourse:
         """The observed part of a training command, with the peaks of each phase; empty for a model."""
         return course_of(self.trace)
 
     @property
-    def serving(self) -> Serving | None:
+    def serving(self) -> EngineAccounts | None:
         """The accounts of a serving engine; None if the job serves nothing."""
         return serving_of(self.trace)
 
@@ -260,7 +260,7 @@ class Estimate(Viewable):
         return processes_of(self.trace)
 
     @property
-    def sharding(self) -> tuple[Held, ...]:
+    def sharding(self) -> tuple[HeldParameters, ...]:
         """The shard of each module's parameters on the estimated rank; empty for a single rank."""
         return sharding_of(self.trace)
 
@@ -273,7 +273,7 @@ class Estimate(Viewable):
     def streams(self) -> CardSpeed:
         """The effect of the card's speed on the peaks, through blocks shared by several streams."""
         fast = Peaks(self.allocated, self.reserved)
-        decides = any(entry.kind is Entered.SPEED for entry in self.trace.ledger)
+        decides = any(entry.kind is CallHandling.SPEED for entry in self.trace.ledger)
         return CardSpeed(decides, fast, self.slow_card_peaks if decides else fast)
 
     # -------------------------------------------------------------------------------------------- bound

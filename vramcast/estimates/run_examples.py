@@ -30,7 +30,7 @@ from vramcast.estimates.learner_input import observed
 from vramcast.estimates.run_on_card import cudnn_asked
 from vramcast.hardware.cards import device as find_device
 from vramcast.hardware.cards import site_file
-from vramcast.jobs.caller_variables import Decision, decision
+from vramcast.jobs.caller_variables import VariableRule, decision
 from vramcast.jobs.job import Job
 from vramcast.jobs.targets import refusal
 from vramcast.learner import examples as store
@@ -334,7 +334,7 @@ def decides_all() -> list[str]:
     """Return the inputs of every example besides its job: settings, the site's file, versions, our own code."""
     site = site_file()
     site_text = site.sha256 if site is not None else ""
-    settings = sorted(f"{name}={value}" for name, value in os.environ.items() if decision(name) is Decision.OBEYED)
+    settings = sorted(f"{name}={value}" for name, value in os.environ.items() if decision(name) is VariableRule.OBEYED)
     return [*settings, site_text, *_versions(), _own_code()]
 
 

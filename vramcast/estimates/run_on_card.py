@@ -21,7 +21,7 @@ from vramcast.hardware.stack import Stack
 from vramcast.jobs.job import Job
 from vramcast.simulator.card import Card
 from vramcast.simulator.replay import recorded_settings
-from vramcast.simulator.requests import Kind, Requests
+from vramcast.simulator.requests import RequestKind, Requests
 from vramcast.simulator.rules import AllocatorRules
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate
@@ -211,7 +211,7 @@ def _without_searches(found: OnCard) -> int | None:
     if not len(trials) or found.min_feasible is None:
         return None
     rest = Requests.of(found.trace.without_blocks(trials))
-    kind = np.where(rest.kind == Kind.TRY, Kind.MALLOC, rest.kind).astype(np.uint8)
+    kind = np.where(rest.kind == RequestKind.TRY, RequestKind.MALLOC, rest.kind).astype(np.uint8)
     return min_feasible(replace(rest, kind=kind), settings_of(found))
 
 

@@ -12,10 +12,10 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 from vramcast.core.brief import brief
 from vramcast.core.units import gib
 from vramcast.estimates.growth import Growth
-from vramcast.estimates.phases import Course
+from vramcast.estimates.phases import TrainingCourse
 from vramcast.hardware.device import Device
 from vramcast.hardware.engine_memory import engine_memory, runs_alike
-from vramcast.tracer.format.serving import Serving
+from vramcast.tracer.format.serving import EngineAccounts
 
 Value: TypeAlias = Literal["fits", "does not fit", "uncertain"]
 ANOTHER_RUN: Final = "another run, "  # the beginning of an unknown that is no call, but a further run of the job
@@ -70,7 +70,7 @@ class Need:
     least_bytes: int
 
 
-class Seen(Protocol):
+class VerdictInput(Protocol):
     """The part of an `Estimate` that the verdict uses."""
 
     @property
@@ -78,7 +78,7 @@ class Seen(Protocol):
         """Calls without a largest shape."""
 
     @property
-    def course(self) -> Course:
+    def course(self) -> TrainingCourse:
         """The observed part of a training command."""
 
     @property
@@ -86,7 +86,7 @@ class Seen(Protocol):
         """Memory that a loop keeps from step to step."""
 
     @property
-    def serving(self) -> Serving | None:
+    def serving(self) -> EngineAccounts | None:
         """The accounts of a serving engine."""
 
     @property
@@ -94,7 +94,7 @@ class Seen(Protocol):
         """The card on which the job was traced, with the memory available to the job."""
 
 
-def verdict_of(estimate: Seen, need: Need) -> Verdict:
+def verdict_of(estimate: VerdictInput, need: Need) -> Verdict:
     """Return the verdict on a card.
 
     Args:
@@ -120,7 +120,7 @@ def verdict_of(estimate: Seen, need: Need) -> Verdict:
     return Verdict("fits" if need.bound_bytes <= need.card.total_bytes else "uncertain", sizes)
 
 
-def _of_engine_elsewhere(serving: Serving, traced: Device, need: Need) -> Verdict:
+def _of_engine_elsewhere(serving: EngineAccounts, traced: Device, need: Need) -> Verdict:
     """Return the verdict on another card: if all else is equal there, the KV cache grows with the engine's share."""
     card = f"{need.card.name} has {gib(need.card.total_bytes)}"
     there = serving.on_larger_card(need.card.total_bytes - traced.total_bytes) if runs_alike(traced, need.card) else None
@@ -138,7 +138,7 @@ def _of_engine_elsewhere(serving: Serving, traced: Device, need: Need) -> Verdic
     return _of_engine(there, replace(need, point_bytes=need.point_bytes + more_cache_bytes))
 
 
-def _of_engine(serving: Serving, need: Need) -> Verdict:
+def _of_engine(serving: EngineAccounts, need: Need) -> Verdict:
     """Return the verdict of an engine's own check: it takes what is left of its share of the card for its KV cache."""
     card = f"{need.card.name} has {gib(need.card.total_bytes)}"
     outside = "memory outside PyTorch that others logged"
@@ -157,7 +157,7 @@ def _of_engine(serving: Serving, need: Need) -> Verdict:
     return Verdict("fits", f"{serving.engine} starts; {serving}; {card}")
 
 
-def doubts(estimate: Seen) -> Iterator[str]:
+def doubts(estimate: VerdictInput) -> Iterator[str]:
     """Yield the unknowns that matter, as text; with any of them, no bound holds for the whole job."""
     if estimate.serving is not None and estimate.serving.starts is not None:
         return  # requests come after the engine has divided the card

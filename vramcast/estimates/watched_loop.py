@@ -26,7 +26,7 @@ _FIRST_RUNS: Final = 2.0  # arbitrary: multiple of the first run's time for a se
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class CheckedLoop:
     """The result of a job after a check of its loops.
 
     Attributes:
@@ -38,7 +38,7 @@ class Watched:
     growth: Growth | None
 
 
-def watched(tracer: Tracer, job: Job, options: RunOptions, first: OnCard, deadline: Deadline) -> Watched:
+def watched(tracer: Tracer, job: Job, options: RunOptions, first: OnCard, deadline: Deadline) -> CheckedLoop:
     """Return the run of a job to use, and the growth of one of its loops.
 
     Args:
@@ -48,7 +48,7 @@ def watched(tracer: Tracer, job: Job, options: RunOptions, first: OnCard, deadli
         first: Result of the first run.
         deadline: Deadline of the whole answer.
     """
-    found, seconds = Watched(first, None), dict(first.seconds)
+    found, seconds = CheckedLoop(first, None), dict(first.seconds)
     for watch in to_watch(first.seen.trace):
         second = _watched_run(tracer, job, options, first, watch, deadline)
         if second is not None:
@@ -60,7 +60,7 @@ def watched(tracer: Tracer, job: Job, options: RunOptions, first: OnCard, deadli
         if growth is None or (found.growth is not None and not growth.is_judged):
             continue
         # If only the time limit ended the loop, its number of steps depends on the machine: use the second run.
-        found = Watched(seen if _was_ended_by_time(job, first) else first, growth)
+        found = CheckedLoop(seen if _was_ended_by_time(job, first) else first, growth)
         if growth.is_judged:
             break
     return replace(found, on_card=replace(found.on_card, seconds=seconds))

@@ -26,7 +26,7 @@ from vramcast.core.checks import number, whole
 from vramcast.core.errors import UsageError
 from vramcast.core.text import shorten, shown
 from vramcast.core.units import parse_bytes
-from vramcast.hardware.device import LIMITS, SMALLEST_BYTES, Device, Peak, squeezed
+from vramcast.hardware.device import LIMITS, SMALLEST_BYTES, Device, PeakSpeeds, squeezed
 
 T = TypeVar("T")
 _MOST_TEXT: Final = 100  # arbitrary: characters of a name or a version
@@ -353,7 +353,7 @@ def _capability(fields: _Fields) -> tuple[int, int]:
     return int(version[1]), int(version[2])
 
 
-def _peak(fields: _Fields, *, assumed: bool) -> Peak | None:
+def _peak(fields: _Fields, *, assumed: bool) -> PeakSpeeds | None:
     said = fields.take(_PEAK, {})
     if not isinstance(said, dict):
         raise UsageError(f"{_PEAK} is {shown(said)}: a table {{ fp32 = 1, tf32 = 1, half = 1 }} is expected.")
@@ -362,4 +362,4 @@ def _peak(fields: _Fields, *, assumed: bool) -> Peak | None:
     of_unit = _Fields(_PEAK, said)
     fp32, tf32, half = (of_unit.number(unit, _MOST_TFLOPS) for unit in ("fp32", "tf32", "half"))
     of_unit.end()
-    return Peak(fp32, tf32, half, assumed)
+    return PeakSpeeds(fp32, tf32, half, assumed)

@@ -19,7 +19,7 @@ The size depends mainly on how kernels are loaded. With CUDA 11, all kernels of 
 1.7 GiB); later versions load each kernel at its first use (PyTorch requests that since 1.13). The rest grows with the number
 of resident threads of the card, which is the rule for cards without a row.
 
-The uncertainty of a context is the spread of the measurements, by how much of it was measured on the card (`Source`).
+The uncertainty of a context is the spread of the measurements, by how much of it was measured on the card (`ContextSource`).
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def kernels_mib(threads_1024: float, rows: tuple[ContextRow, ...] = LAZY) -> flo
     return statistics.median(shares) * threads_1024
 
 
-class Source(Enum):
+class ContextSource(Enum):
     """Origin of a context's size; each class has its own spread."""
 
     SITE = "the site's own measurement"
@@ -139,7 +139,7 @@ class Context:
     assumed: bool
     outside_bytes: int = 0
     added: tuple[int, int, int] = (0, 0, 0)
-    source: Source = Source.INTERPOLATED
+    source: ContextSource = ContextSource.INTERPOLATED
     own_bytes: int = 0
     own_high_bytes: int = 0
     spread: tuple[float, ...] = field(default=(), repr=False)
@@ -202,7 +202,7 @@ class _Size:
     """A context without NCCL: its size, its source, and whether all of it was measured together."""
 
     mib: Interval
-    source: Source
+    source: ContextSource
     spread: tuple[float, ...]
     said_by: str
     exact: bool
@@ -257,12 +257,12 @@ def context_bytes(
         else _lazy(card, loaded, torch, kernels=kernels or bool(loaded))
     )
     interval, spread, exact, said_by = size.mib, size.spread, size.exact, size.said_by
-    if size.source not in (Source.SITE, Source.MEASURED) and cuda_major not in (_LAST_EAGER, _OF_ROWS):
+    if size.source not in (ContextSource.SITE, ContextSource.MEASURED) and cuda_major not in (_LAST_EAGER, _OF_ROWS):
         exact, said_by = False, f"{said_by}, but for another CUDA version"
         interval, spread = _of_another_cuda(size, 1 if _LAST_EAGER < cuda_major <= _LAST_MEASURED else _UNMEASURED_WIDER)
     whole = interval + (_NCCL if "nccl" in wanted else _NONE)
     exact = exact and "nccl" not in wanted
-    measured_by = "measured on your site" if size.source is Source.SITE else "measured by others"
+    measured_by = "measured on your site" if size.source is ContextSource.SITE else "measured by others"
     return Context(
         bytes=round(whole.mib * MIB),
         low_bytes=round(max(0.0, whole.low_mib) * MIB),
@@ -290,7 +290,7 @@ def _eager(card: Device, wanted: frozenset[str], torch: str | None) -> _Size:
     row = _most_of(rows, wanted) if rows else EAGER_ELSEWHERE
     size = _with_libraries(row.size, row.libraries, wanted, _EAGER_ADDS)
     exact = bool(rows) and row.libraries == wanted
-    source = Source.SITE if of_site else Source.OTHER_STACK if rows else Source.INTERPOLATED
+    source = ContextSource.SITE if of_site else ContextSource.OTHER_STACK if rows else ContextSource.INTERPOLATED
     return _Size(size, source, (size.high_mib / size.mib - 1,), _words(row, exact=exact), exact)
 
 
@@ -313,7 +313,13 @@ def _lazy(
         ]  # fmt: skip
         if of_card:
             found = _most_of(of_card, wanted)
-            source = Source.OTHER_STACK if not is_this_torch else Source.SITE if found in of_site else Source.MEASURED
+            source = (
+                ContextSource.OTHER_STACK
+                if not is_this_torch
+                else ContextSource.SITE
+                if found in of_site
+                else ContextSource.MEASURED
+            )
             break
     if found is not None:
         exact = found.libraries == wanted
@@ -322,7 +328,7 @@ def _lazy(
         if found in of_site and found.size.high_mib > found.size.mib:  # the site gives its own range
             spread = (found.size.high_mib / found.size.mib - 1,)
         return _Size(size, source, spread, _words(found, exact=exact), exact)
-    spread = _spread(Source.INTERPOLATED, kernels=kernels)
+    spread = _spread(ContextSource.INTERPOLATED, kernels=kernels)
     mib, least = bare_mib(kilothreads(card), rows), 0.0
     said_by = "extrapolated from other cards' bare contexts"
     if kernels:
@@ -332,7 +338,7 @@ def _lazy(
     size = Interval(mib, max(mib * (1 + spread[0]), least), mib * (1 + spread[-1]))
     if kernels:
         size = _with_libraries(size, frozenset(_LAZY_ADDS), wanted, adds)
-    return _Size(size, Source.INTERPOLATED, spread, said_by, False)
+    return _Size(size, ContextSource.INTERPOLATED, spread, said_by, False)
 
 
 def _of_site(card: Device, *, eager: bool) -> list[ContextRow]:
@@ -353,10 +359,10 @@ def minor_of(torch: str | None) -> str:
     return ".".join((torch or "").partition("+")[0].split(".")[:2])
 
 
-def _spread(source: Source, *, kernels: bool) -> tuple[float, ...]:
+def _spread(source: ContextSource, *, kernels: bool) -> tuple[float, ...]:
     """Return the spread of a class of contexts; a site's measurement has the spread of others' measurements."""
     known = _SPREADS["kernels" if kernels else "bare"]
-    return tuple(known.get((Source.MEASURED if source is Source.SITE else source).name, known["OTHER_STACK"]))
+    return tuple(known.get((ContextSource.MEASURED if source is ContextSource.SITE else source).name, known["OTHER_STACK"]))
 
 
 def _most_of(rows: Sequence[ContextRow], wanted: frozenset[str]) -> ContextRow:

@@ -28,7 +28,7 @@ def squeezed(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ComputeLimits:
     """Limits that depend only on the compute capability."""
 
     shared_per_sm_bytes: int
@@ -38,17 +38,17 @@ class Limits:
     blocks_per_sm: int
 
 
-LIMITS: dict[tuple[int, int], Limits] = {
-    (6, 0): Limits(65_536, 49_152, 0, 2048, 32),  # spec: guide
-    (7, 0): Limits(98_304, 98_304, 0, 2048, 32),  # spec: guide
-    (7, 5): Limits(65_536, 65_536, 0, 1024, 16),  # spec: guide
-    (8, 0): Limits(167_936, 166_912, 1024, 2048, 32),  # spec: guide
-    (8, 6): Limits(102_400, 101_376, 1024, 1536, 16),  # spec: guide
-    (8, 7): Limits(167_936, 166_912, 1024, 1536, 16),  # spec: guide
-    (8, 9): Limits(102_400, 101_376, 1024, 1536, 24),  # spec: guide
-    (9, 0): Limits(233_472, 232_448, 1024, 2048, 32),  # spec: guide
-    (10, 0): Limits(233_472, 232_448, 1024, 2048, 32),  # spec: guide
-    (12, 0): Limits(102_400, 101_376, 1024, 1536, 24),  # spec: guide
+LIMITS: dict[tuple[int, int], ComputeLimits] = {
+    (6, 0): ComputeLimits(65_536, 49_152, 0, 2048, 32),  # spec: guide
+    (7, 0): ComputeLimits(98_304, 98_304, 0, 2048, 32),  # spec: guide
+    (7, 5): ComputeLimits(65_536, 65_536, 0, 1024, 16),  # spec: guide
+    (8, 0): ComputeLimits(167_936, 166_912, 1024, 2048, 32),  # spec: guide
+    (8, 6): ComputeLimits(102_400, 101_376, 1024, 1536, 16),  # spec: guide
+    (8, 7): ComputeLimits(167_936, 166_912, 1024, 1536, 16),  # spec: guide
+    (8, 9): ComputeLimits(102_400, 101_376, 1024, 1536, 24),  # spec: guide
+    (9, 0): ComputeLimits(233_472, 232_448, 1024, 2048, 32),  # spec: guide
+    (10, 0): ComputeLimits(233_472, 232_448, 1024, 2048, 32),  # spec: guide
+    (12, 0): ComputeLimits(102_400, 101_376, 1024, 1536, 24),  # spec: guide
 }
 
 _CUDA_VERSION = 13_000  # arbitrary: the driver's version in the record, as 1000 * major + 10 * minor
@@ -59,7 +59,7 @@ _IN_CONFIG = (  # fields with the same names in the null GPU
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
+class PeakSpeeds:
     """Peak speeds in 10^12 operations per second, where a multiplication and an addition count as two.
 
     Attributes:
@@ -117,7 +117,7 @@ class Device:
     assumed: tuple[str, ...] = ()
     # Not part of a job's key, because estimates do not depend on them.
     aliases: tuple[str, ...] = field(default=(), repr=False)
-    peak: Peak | None = field(default=None, repr=False)
+    peak: PeakSpeeds | None = field(default=None, repr=False)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Final
 
 from vramcast.core.errors import UsageError
 from vramcast.hardware.cards import DEVICES
-from vramcast.hardware.device import Device, Peak
+from vramcast.hardware.device import Device, PeakSpeeds
 
 LAUNCH_US: Final = 5  # arbitrary: time between the starts of two tiny kernels; public timings give 2 to 10
 _DATA_RATE: Final = 2  # spec: transfers per clock of HBM and of GDDR, with clocks as in NVML and deviceQuery
@@ -25,7 +25,7 @@ class Roofline:
     """The limits of an operator on one card; `duration_us` has the formula."""
 
     device: str
-    peak: Peak
+    peak: PeakSpeeds
     bytes_per_s: float
 
     @classmethod

@@ -74,7 +74,7 @@ class Adapter:
 
 
 @dataclass(frozen=True, slots=True)
-class Adapted:
+class ModelAdapters:
     """The adapters of a built model.
 
     Attributes:

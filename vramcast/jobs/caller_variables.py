@@ -19,7 +19,7 @@ from vramcast.jobs.ranks import ALONE, Rank
 VISIBLE_CARDS: Final = "CUDA_VISIBLE_DEVICES"
 
 
-class Decision(StrEnum):
+class VariableRule(StrEnum):
     """The fate of a variable of the caller."""
 
     REPLACED = "replaced by those of the job's own ranks"
@@ -29,9 +29,9 @@ class Decision(StrEnum):
 
 # spec: CUDA C++ Programming Guide, "CUDA Environment Variables"; docs.pytorch.org, "CUDA", "ProcessGroupNCCL", and
 # "Miscellaneous Environment Variables"; NCCL's and cuBLAS's user guides
-_DECISIONS: Final[dict[str, Decision]] = {
-    "TORCHINDUCTOR_CACHE_DIR": Decision.IGNORED,  # PyTorch sets it itself
-    **dict.fromkeys((VISIBLE_CARDS, *Rank(0, ALONE).numbers), Decision.REPLACED),
+_DECISIONS: Final[dict[str, VariableRule]] = {
+    "TORCHINDUCTOR_CACHE_DIR": VariableRule.IGNORED,  # PyTorch sets it itself
+    **dict.fromkeys((VISIBLE_CARDS, *Rank(0, ALONE).numbers), VariableRule.REPLACED),
     **dict.fromkeys(
         (
             "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING", "CUBLAS_WORKSPACE_CONFIG",
@@ -39,18 +39,18 @@ _DECISIONS: Final[dict[str, Decision]] = {
             "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "TORCH_LINALG_PREFER_*", "NVIDIA_TF32_OVERRIDE", "CUDA_MODULE_LOADING",
             "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MPS_*", "NCCL_*", "TORCHINDUCTOR_*", "TORCH_COMPILE_*",
         ),
-        Decision.OBEYED,
+        VariableRule.OBEYED,
     ),
     **dict.fromkeys(
         (
             "CUDA_*", "NVIDIA_*", "PYTORCH_NVML_BASED_CUDA_CHECK", "LD_PRELOAD", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_*",
         ),
-        Decision.IGNORED,
+        VariableRule.IGNORED,
     ),
 }  # fmt: skip
 
 
-def decision(name: str) -> Decision | None:
+def decision(name: str) -> VariableRule | None:
     """Return the decision on a variable; None: nothing on a card reads it."""
     return next((one for pattern, one in _DECISIONS.items() if fnmatchcase(name, pattern)), None)
 
@@ -62,6 +62,6 @@ def note(environment: Iterable[str]) -> str:
         >>> note({"CUDA_VISIBLE_DEVICES": "3", "HOME": "/root"})
         "variables of the shell: CUDA_VISIBLE_DEVICES replaced by those of the job's own ranks"
     """
-    found = {kind: sorted(name for name in environment if decision(name) is kind) for kind in Decision}
-    said = [f"{', '.join(found[kind])} {kind}" for kind in (Decision.REPLACED, Decision.OBEYED) if found[kind]]
+    found = {kind: sorted(name for name in environment if decision(name) is kind) for kind in VariableRule}
+    said = [f"{', '.join(found[kind])} {kind}" for kind in (VariableRule.REPLACED, VariableRule.OBEYED) if found[kind]]
     return f"variables of the shell: {'; '.join(said)}" if said else ""

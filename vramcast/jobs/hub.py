@@ -26,7 +26,7 @@ _MOST_BYTES: Final = 2**24  # arbitrary: names of 20,000 classes take 2 MiB
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class HubLibrary:
     """A library with models on the hub.
 
     Attributes:
@@ -42,9 +42,9 @@ class Library:
     type_key: str
 
 
-TRANSFORMERS: Final = Library("hf", "hub_models.toml", ("config.json",), "model_type")
+TRANSFORMERS: Final = HubLibrary("hf", "hub_models.toml", ("config.json",), "model_type")
 # Of a pipeline, the part that is trained: its denoiser.
-DIFFUSERS: Final = Library(
+DIFFUSERS: Final = HubLibrary(
     "diffusers", "diffusion_models.toml", ("transformer/config.json", "unet/config.json", "config.json"), "_class_name"
 )
 
@@ -73,16 +73,16 @@ def is_hub_id(name: str) -> bool:
 
 # ------------------------------------------------------------------------------------------------ the table
 @functools.cache
-def _tables(library: Library = TRANSFORMERS) -> dict[str, Any]:
+def _tables(library: HubLibrary = TRANSFORMERS) -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_name(library.table).read_text(encoding="utf-8"))
 
 
-def table_ids(library: Library = TRANSFORMERS) -> tuple[str, ...]:
+def table_ids(library: HubLibrary = TRANSFORMERS) -> tuple[str, ...]:
     """Return the ids of a library's table, in its order."""
     return tuple(_tables(library)["models"])
 
 
-def table_config(name: str, library: Library = TRANSFORMERS) -> HubConfig | None:
+def table_config(name: str, library: HubLibrary = TRANSFORMERS) -> HubConfig | None:
     """Return a row of a library's table; None if it has none of this id."""
     models: Mapping[str, Any] = _tables(library)["models"]
     row = models.get(name)
@@ -96,7 +96,7 @@ def table_config(name: str, library: Library = TRANSFORMERS) -> HubConfig | None
     return HubConfig(values.pop(library.type_key), values, url, is_from_table=True)
 
 
-def similar_ids(name: str, library: Library = TRANSFORMERS) -> list[str]:
+def similar_ids(name: str, library: HubLibrary = TRANSFORMERS) -> list[str]:
     """Return the table's ids that a person may have meant: the same model of another organization first, then close names."""
     by_lower = {one.lower(): one for one in table_ids(library)}
     wanted = name.lower()
@@ -107,7 +107,7 @@ def similar_ids(name: str, library: Library = TRANSFORMERS) -> list[str]:
     return list(dict.fromkeys([*same, *close]))[:3]
 
 
-def not_in_table(name: str, library: Library = TRANSFORMERS) -> str:
+def not_in_table(name: str, library: HubLibrary = TRANSFORMERS) -> str:
     """Return the end of a message for an id that the table lacks: the closest ids, and the next step."""
     scheme, close = library.scheme, similar_ids(name, library)
     other = next((one for one in (TRANSFORMERS, DIFFUSERS) if one != library and name in table_ids(one)), None)
@@ -120,7 +120,7 @@ def not_in_table(name: str, library: Library = TRANSFORMERS) -> str:
 
 
 # ------------------------------------------------------------------------------------------------ the cache and the hub
-def hub_config(name: str, library: Library = TRANSFORMERS) -> HubConfig:
+def hub_config(name: str, library: HubLibrary = TRANSFORMERS) -> HubConfig:
     """Return the configuration of a model by its hub id; may ask the hub.
 
     Args:
@@ -138,7 +138,7 @@ def hub_config(name: str, library: Library = TRANSFORMERS) -> HubConfig:
     raise UsageError(f"The model '{name}' is not found: the Hugging Face cache lacks it, {reason}, and {missing}")
 
 
-def config_file(name: str, library: Library = TRANSFORMERS) -> tuple[Path | None, str, str]:
+def config_file(name: str, library: HubLibrary = TRANSFORMERS) -> tuple[Path | None, str, str]:
     """Return the config.json of a model by its hub id, and its source; or None, and why there is none. May ask the hub."""
     try:
         if (path := _cached(name, library.files)) is not None:
@@ -201,7 +201,7 @@ def _without_progress_bars() -> Iterator[None]:
         utils.enable_progress_bars()
 
 
-def _read(name: str, path: Path, source: str, library: Library) -> HubConfig:
+def _read(name: str, path: Path, source: str, library: HubLibrary) -> HubConfig:
     values: Any
     try:
         values = json.loads(path.read_text(encoding="utf-8")) if path.stat().st_size <= _MOST_BYTES else None

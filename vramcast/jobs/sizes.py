@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from vramcast.core.checks import whole
-from vramcast.jobs.adapters import Adapted
+from vramcast.jobs.adapters import ModelAdapters
 
 SIZES: Final = ("batch_size", "seq", "image_size")
 
@@ -73,4 +73,4 @@ class Inputs:
     batch: Any
     labels: Any
     sizes: Sizes | None
-    adapted: Adapted | None = None
+    adapted: ModelAdapters | None = None

@@ -256,7 +256,7 @@ def as_typed(text: str | None) -> str | None:
     return text if text is None or _TYPED not in text else str(Target.parse(text).options.get(_TYPED, text))
 
 
-def _written(library: hub.Library, model_type: str, values: dict[str, Any]) -> str:
+def _written(library: hub.HubLibrary, model_type: str, values: dict[str, Any]) -> str:
     return f"{library.scheme}:{model_type}?{json.dumps(values, sort_keys=True, separators=(',', ':'))}"
 
 
@@ -308,7 +308,7 @@ def _timm(name: str, options: dict[str, Any]) -> Any:
     return _built(f"timm's {name}", functools.partial(timm.create_model, name), {"pretrained": False}, options)
 
 
-def _config(path: Path, library: hub.Library) -> tuple[str, dict[str, Any]]:
+def _config(path: Path, library: hub.HubLibrary) -> tuple[str, dict[str, Any]]:
     """Return the type that a config names, given as a file or a folder, and its other values."""
     path = path / "config.json" if path.is_dir() else path
     try:
@@ -321,7 +321,7 @@ def _config(path: Path, library: hub.Library) -> tuple[str, dict[str, Any]]:
     return model_type, values
 
 
-def _described(name: str, library: hub.Library) -> tuple[str, dict[str, Any]]:
+def _described(name: str, library: hub.HubLibrary) -> tuple[str, dict[str, Any]]:
     """Return the type of the model that a hub id, a config or a type's own name stands for, and its values."""
     if hub.is_hub_id(name):
         if (found := hub.table_config(name, library)) is None:

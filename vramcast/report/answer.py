@@ -15,7 +15,7 @@ from vramcast.simulator.settings import Settings
 from vramcast.simulator.what_if import min_feasible
 from vramcast.tracer.format.operators import is_number
 from vramcast.tracer.format.rank_facts import beside_bytes, processes_beside
-from vramcast.tracer.format.serving import Serving
+from vramcast.tracer.format.serving import EngineAccounts
 from vramcast.tracer.format.trace import CLASSES
 
 WIDTH: Final = 100  # spec: the longest line of an answer on a wide terminal
@@ -135,7 +135,7 @@ def _holds(estimate: Estimate) -> str:
     return ", ".join(f"{PARTS[name].name} {gib(parts[name])}" for name in largest) or "nothing"
 
 
-def divides(serving: Serving) -> str:
+def divides(serving: EngineAccounts) -> str:
     """Return what an engine's share of the card holds besides the KV cache."""
     parts = {
         "weights": serving.weights_bytes, "peak activation": serving.activation_bytes, "graphs": serving.graphs_bytes,

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from vramcast.estimates.other_plans import OtherPlans
-from vramcast.estimates.phases import Phase
+from vramcast.estimates.phases import TrainingPhase
 from vramcast.estimates.result import Estimate, Peaks
 from vramcast.hardware.cards import DEVICES
 from vramcast.jobs.job import Job, Record, TensorSpec
@@ -179,5 +179,5 @@ def _course(estimate: Estimate) -> dict[str, Any]:
     }
 
 
-def _peaks(one: Estimate | OtherPlans | Peaks | RankPeaks | Phase) -> dict[str, int | None]:
+def _peaks(one: Estimate | OtherPlans | Peaks | RankPeaks | TrainingPhase) -> dict[str, int | None]:
     return {"allocated": one.allocated, "reserved": one.reserved}

@@ -14,7 +14,7 @@ from vramcast.estimates.result import Estimate
 from vramcast.estimates.verdict import Value
 from vramcast.report.answer import NAME, WIDTH, bound_holds_for, contexts_of, divides, headline, lines, step_words
 from vramcast.report.card_bar import PARTS
-from vramcast.tracer.format.rank_facts import Held, beside_bytes
+from vramcast.tracer.format.rank_facts import HeldParameters, beside_bytes
 from vramcast.tracer.format.serving import servings_of
 
 Colour: TypeAlias = Literal["green", "yellow", "red", "dim"]
@@ -177,7 +177,7 @@ def _limits(estimate: Estimate) -> Iterator[str]:
         yield f"warning: {warning}"
 
 
-def shard_table(rows: Sequence[Held]) -> Iterator[str]:
+def shard_table(rows: Sequence[HeldParameters]) -> Iterator[str]:
     """Yield the shards of each module's parameters on a rank; adjacent equal modules share a line, `layers.0 to 31`."""
     yield f"{'parameters of':<34} {'full':>12} {'shard here':>12} {'replicated':>12}"
     for _, group in groupby(rows, key=lambda one: (_NUMBER.sub("", one.module), one.full, one.sharded, one.replicated)):
@@ -187,6 +187,6 @@ def shard_table(rows: Sequence[Held]) -> Iterator[str]:
     yield _shards("all", rows)
 
 
-def _shards(name: str, rows: Sequence[Held]) -> str:
+def _shards(name: str, rows: Sequence[HeldParameters]) -> str:
     sizes = (sum(getattr(one, part) for one in rows) for part in ("full", "sharded", "replicated"))
     return " ".join([f"{name:<34}", *(f"{gib(size):>12}" for size in sizes)])

@@ -13,14 +13,14 @@ from vramcast.estimates.result import Estimate
 from vramcast.estimates.verdict import Verdict
 from vramcast.hardware.cards import DEVICES
 from vramcast.report.answer import Line, bound_holds_for, headline, lines
-from vramcast.views.charts.page import Table
+from vramcast.views.charts.page import ChartTable
 
 _MODULES: Final = 15  # arbitrary: rows of the table
 COLOURS: Final = {"fits": "good", "does not fit": "alarm", "uncertain": "doubt"}
 _CALLS: Final = 12  # arbitrary: number of calls named in a line
 
 
-class Answer(NamedTuple):
+class AnswerText(NamedTuple):
     """The headline, the name of its colour, the lines below it, and sentences that explain the verdict."""
 
     headline: str
@@ -29,13 +29,13 @@ class Answer(NamedTuple):
     sentences: tuple[str, ...]
 
 
-def answer(estimate: Estimate) -> Answer:
+def answer(estimate: Estimate) -> AnswerText:
     """Return the answer that the text has too, with its explanation."""
     first = headline(estimate)
     verdict = estimate.verdict if estimate.has_card else None
     colour = COLOURS[verdict.value] if verdict is not None else "doubt"
     sentences = tuple(_sentences(estimate, verdict)) if verdict is not None else ()
-    return Answer(f"{first[0].upper()}{first[1:]}", colour, lines(estimate, " below"), sentences)
+    return AnswerText(f"{first[0].upper()}{first[1:]}", colour, lines(estimate, " below"), sentences)
 
 
 def _sentences(estimate: Estimate, verdict: Verdict) -> Iterator[str]:
@@ -56,15 +56,15 @@ def _sentences(estimate: Estimate, verdict: Verdict) -> Iterator[str]:
         yield "No known card has room for the upper bound."
 
 
-def margin(estimate: Estimate) -> Table:
+def margin(estimate: Estimate) -> ChartTable:
     """Return the parts of the margin between peak and bound; no rows if no bound holds."""
     parts = () if estimate.doubts else estimate.margin()
     rows = [(one.part, gib(one.size_bytes), one.because, one.remedy, gib(one.saves_bytes)) for one in parts]
     columns = ("part", "size", "cause", "remedy", "saves up to")
-    return Table("Parts of the margin", columns, rows)
+    return ChartTable("Parts of the margin", columns, rows)
 
 
-def peaks(estimate: Estimate) -> Table:
+def peaks(estimate: Estimate) -> ChartTable:
     """Return the three peaks and the smallest card."""
     context = estimate.context
     smallest = "unknown" if estimate.min_feasible is None else gib(estimate.min_feasible)
@@ -79,10 +79,10 @@ def peaks(estimate: Estimate) -> Table:
         ),
         ("smallest card", smallest, "the smallest on which the job runs, when the allocator releases memory and retries"),
     ]
-    return Table("Peaks", ("peak", "size", "meaning"), rows)
+    return ChartTable("Peaks", ("peak", "size", "meaning"), rows)
 
 
-def modules(estimate: Estimate) -> Table:
+def modules(estimate: Estimate) -> ChartTable:
     """Return the modules with most bytes at the peak of live blocks."""
     found = estimate.by_module
     all_bytes = max(sum(found.values()), 1)
@@ -90,16 +90,16 @@ def modules(estimate: Estimate) -> Table:
         (printable(name) or "no module", gib(size), f"{size / all_bytes:.1%}") for name, size in list(found.items())[:_MODULES]
     ]
     note = f"The {len(rows)} largest of {len(found)}." if len(found) > len(rows) else ""
-    return Table("Modules at the peak", ("module", "live bytes", "share"), rows, note)
+    return ChartTable("Modules at the peak", ("module", "live bytes", "share"), rows, note)
 
 
-def more_tables(estimate: Estimate, advice: Advice | None) -> list[Table]:
+def more_tables(estimate: Estimate, advice: Advice | None) -> list[ChartTable]:
     """Return the tables that only some jobs have: phases, ranks, shards, communicators, advice."""
     found = [_phases(estimate), _ranks(estimate), _sharding(estimate), _communicators(estimate)]
     return [table for table in [*found, *([_advice(advice)] if advice is not None else [])] if table.rows]
 
 
-def _phases(estimate: Estimate) -> Table:
+def _phases(estimate: Estimate) -> ChartTable:
     course = estimate.course
     rows = [
         (
@@ -110,30 +110,30 @@ def _phases(estimate: Estimate) -> Table:
         for phase in course.phases
     ]
     note = f"Not reached: {'; '.join(course.not_reached)}." if course.not_reached else ""
-    return Table("Phases of the command", ("phase", "steps", "allocated", "reserved"), rows, note)
+    return ChartTable("Phases of the command", ("phase", "steps", "allocated", "reserved"), rows, note)
 
 
-def _ranks(estimate: Estimate) -> Table:
+def _ranks(estimate: Estimate) -> ChartTable:
     context_bytes = estimate.context.bytes
     rows = [
         (f"rank {one.number}", gib(one.allocated), gib(one.reserved), gib(one.reserved + context_bytes))
         for one in estimate.ranks
     ]
     note = f"Of {estimate.world_size} ranks, these were traced; the others are assumed equal. The report is for the fullest."
-    return Table("Ranks", ("rank", "allocated", "reserved", "process"), rows, note)
+    return ChartTable("Ranks", ("rank", "allocated", "reserved", "process"), rows, note)
 
 
-def _sharding(estimate: Estimate) -> Table:
+def _sharding(estimate: Estimate) -> ChartTable:
     rows = [(one.module, *map(gib, (one.full, one.sharded, one.replicated))) for one in estimate.sharding]
-    return Table("Parameters of a rank", ("module", "all ranks", "its shard", "replicated"), rows)
+    return ChartTable("Parameters of a rank", ("module", "all ranks", "its shard", "replicated"), rows)
 
 
-def _communicators(estimate: Estimate) -> Table:
+def _communicators(estimate: Estimate) -> ChartTable:
     rows = [(str(one), gib(one.bytes_assumed)) for one in estimate.communicators if one.calls]
-    return Table("NCCL's communicators", ("communicator", "assumed size"), rows)
+    return ChartTable("NCCL's communicators", ("communicator", "assumed size"), rows)
 
 
-def _advice(advice: Advice) -> Table:
+def _advice(advice: Advice) -> ChartTable:
     rows = []
     for row in advice.rows:
         if row.reserved is None or (row.bound is None and not advice.is_of_engine):
@@ -147,7 +147,7 @@ def _advice(advice: Advice) -> Table:
     size, note = "upper bound", f"Upper bounds are for {jobs_below(advice.level)}."
     if advice.is_of_engine:
         size, note = "tokens", "Tokens are those in the KV cache."
-    return Table("Variants of the job", ("change", "reserved", size, "this card", "fits from", "price"), rows, note)
+    return ChartTable("Variants of the job", ("change", "reserved", size, "this card", "fits from", "price"), rows, note)
 
 
 def assumed(estimate: Estimate) -> list[str]:
@@ -171,7 +171,7 @@ def _some(calls: tuple[str, ...]) -> str:
     return ", ".join(calls[:_CALLS]) + more
 
 
-def made_with(estimate: Estimate, version: str) -> Table:
+def made_with(estimate: Estimate, version: str) -> ChartTable:
     """Return the versions and settings of the estimate."""
     stack, conf = estimate.stack, estimate.alloc_conf
     rows = [
@@ -182,4 +182,4 @@ def made_with(estimate: Estimate, version: str) -> Table:
         *([("adapter", estimate.adapted.words)] if estimate.adapted is not None else []),
         ("allocator settings", f"{conf.value} (by the {conf.source})" if conf.value else "torch's own"),
     ]
-    return Table("Versions and settings", ("item", "value"), rows)
+    return ChartTable("Versions and settings", ("item", "value"), rows)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from vramcast.core.plain import to_plain
 from vramcast.core.units import gib
-from vramcast.estimates.planning.mixes import POOL, Choice, Mix
+from vramcast.estimates.planning.mixes import POOL, Mix, MixChoice
 from vramcast.estimates.planning.plans import HookedSwaps
 from vramcast.report.answer_json import SCHEMA
 from vramcast.simulator.planning.free_options import FreeOptions
@@ -40,7 +40,7 @@ class PlanAnswer:
     pool: PoolPlan | None = None
     swap: SwapPlan | None = None
     hooks: HookedSwaps | None = None
-    choice: Choice | None = None
+    choice: MixChoice | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the documented JSON."""
@@ -119,7 +119,7 @@ def _hooks_lines(hooks: HookedSwaps, peak_bytes: int) -> Iterator[str]:
         yield f"{_INDENT}{gib(hooks.kept_bytes)} stay: the job holds them itself, as it does its logits"
 
 
-def _choice_lines(choice: Choice) -> Iterator[str]:
+def _choice_lines(choice: MixChoice) -> Iterator[str]:
     best = choice.cheapest
     for mix in choice.mixes:
         yield f"{'>' if mix is best else ' '} {mix!s:<44}{gib(mix.reserved_bytes):>12}   {_cost(mix)}".rstrip()

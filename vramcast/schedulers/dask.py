@@ -73,7 +73,7 @@ def refuse_unserved(client: Client, request: Request) -> None:
         )
 
 
-class Task(SizedTask):
+class DaskTask(SizedTask):
     """A function whose calls run as dask tasks."""
 
     def submit(self, client: Client, *arguments: Any, **named: Any) -> Future[Any]:
@@ -93,9 +93,9 @@ class Task(SizedTask):
         return self.started(start, self.request(*arguments, **named))
 
 
-def task(sizing: Sizing, **options: Any) -> Callable[[Callable[..., Any]], Task]:
-    """Return a decorator that turns a function into a `Task`; `options` are those of the class."""
-    return lambda function: Task(function, sizing, **options)
+def task(sizing: Sizing, **options: Any) -> Callable[[Callable[..., Any]], DaskTask]:
+    """Return a decorator that turns a function into a `DaskTask`; `options` are those of the class."""
+    return lambda function: DaskTask(function, sizing, **options)
 
 
 def _plain(queued: distributed.Future[Any]) -> Future[Any]:

@@ -63,7 +63,7 @@ def refuse_unserved(request: Request, resource: str | None = None) -> None:
         )
 
 
-class Task(SizedTask):
+class RayTask(SizedTask):
     """A function whose calls run as Ray tasks.
 
     Args:
@@ -125,6 +125,6 @@ class Task(SizedTask):
         return self.function.options(**options_of(request, self.resource)).remote(*arguments, **named)
 
 
-def task(sizing: Sizing, **options: Any) -> Callable[[Callable[..., Any]], Task]:
-    """Return a decorator that turns a function into a `Task`; `options` are those of the class."""
-    return lambda function: Task(function, sizing, **options)
+def task(sizing: Sizing, **options: Any) -> Callable[[Callable[..., Any]], RayTask]:
+    """Return a decorator that turns a function into a `RayTask`; `options` are those of the class."""
+    return lambda function: RayTask(function, sizing, **options)

@@ -33,7 +33,7 @@ class Rules:
     admits: bool = False
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """A request that gets an error; `kind` sets the status."""
 
     def __init__(self, kind: str, message: str, headers: dict[str, str] | None = None) -> None:
@@ -74,10 +74,10 @@ def admit(request: HTTPConnection, clients: Clients, token: str, how: str, chall
     """
     client = clients.showing(token)
     if client is None:
-        raise Refused("unauthorized", f"Wrong or missing token: {how}.", {"WWW-Authenticate": challenge})
+        raise RefusedRequest("unauthorized", f"Wrong or missing token: {how}.", {"WWW-Authenticate": challenge})
     if wait_s := client.wait_s():
         why = f"The client '{client.name}' exceeds its limit of {client.rate:g} requests per second: retry later."
-        raise Refused("overloaded", why, {"Retry-After": str(math.ceil(wait_s))})
+        raise RefusedRequest("overloaded", why, {"Retry-After": str(math.ceil(wait_s))})
     request.state.client = client
 
 
@@ -96,16 +96,18 @@ async def read_body(request: Request, most_bytes: int) -> bytes:
     """Return a request's body, unless it is too large or too slow."""
     said = request.headers.get("content-length", "0")
     if said.isdecimal() and int(said) > most_bytes:
-        raise Refused("too_large", f"The request has {said} bytes, but at most {most_bytes} are allowed.")
+        raise RefusedRequest("too_large", f"The request has {said} bytes, but at most {most_bytes} are allowed.")
     body = bytearray()
     try:
         async with asyncio.timeout(_BODY_S):
             async for part in request.stream():
                 body += part
                 if len(body) > most_bytes:
-                    raise Refused("too_large", f"The request has more than {most_bytes} bytes, the most that are allowed.")
+                    raise RefusedRequest(
+                        "too_large", f"The request has more than {most_bytes} bytes, the most that are allowed."
+                    )
     except TimeoutError:
-        raise Refused("usage", f"The request's body did not arrive within {_BODY_S:g} s: send it again.") from None
+        raise RefusedRequest("usage", f"The request's body did not arrive within {_BODY_S:g} s: send it again.") from None
     except ClientDisconnect:
-        raise Refused("usage", "The client disconnected before its request was complete.") from None
+        raise RefusedRequest("usage", "The client disconnected before its request was complete.") from None
     return bytes(body)

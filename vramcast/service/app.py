@@ -19,11 +19,11 @@ from vramcast.core.errors import NoAnswer, OutputError, UsageError
 from vramcast.schedulers import answer as schedulers
 from vramcast.schedulers.kubernetes.mutation import Ask, Mode, mutate, validate
 from vramcast.schedulers.kubernetes.review import AdmissionRequest, AdmissionReview, ReviewedAdmission, read
-from vramcast.service.access import Refused, Rules, Token, asker_of, client_of, read_body
+from vramcast.service.access import RefusedRequest, Rules, Token, asker_of, client_of, read_body
 from vramcast.service.openapi import DescribedApp, DescribedRoute, answers, reads
 from vramcast.service.page import page_routes
-from vramcast.service.prometheus import Measured, Metrics
-from vramcast.service.requests import JobRequest, Observation, Question, read_observation, read_question
+from vramcast.service.prometheus import Metrics, ResponseCounter
+from vramcast.service.requests import JobRequest, Question, ReportedResult, read_observation, read_question
 from vramcast.service.responses import (
     STATUS,
     CheckAnswer,
@@ -31,12 +31,12 @@ from vramcast.service.responses import (
     EstimateId,
     Failure,
     Health,
-    Observed,
+    ObservedResponse,
     Problem,
-    Running,
+    RunningResponse,
 )
 from vramcast.service.script_requests import ScriptAnswer, ScriptRequest, ScriptRunning, Scripts, read_script_request
-from vramcast.service.service import Answer, Service
+from vramcast.service.service import CachedAnswer, Service
 from vramcast.service.workers import Workers
 
 _JSON: Final = "application/json"
@@ -76,9 +76,9 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
         exception_handlers=dict.fromkeys(_ERRORS, _failed),
     )
     app.state.service = service
-    app.bodies = (JobRequest, Observation, ScriptRequest)
+    app.bodies = (JobRequest, ReportedResult, ScriptRequest)
     metrics = Metrics(service, pools)
-    app.add_middleware(Measured, metrics=metrics)
+    app.add_middleware(ResponseCounter, metrics=metrics)
     app.router.route_class = DescribedRoute
     shows_token = [Depends(Token(rules.clients))]
     asked: dict[str, Any] = {"tags": ["estimates"], "dependencies": shows_token, "openapi_extra": reads(JobRequest)}
@@ -88,20 +88,20 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
         "/v1/checks",
         summary="Check whether a job fits on its card, and how much memory to request",
         **asked,
-        responses=answers({200: CheckAnswer, 202: Running}, *_ASKED),
+        responses=answers({200: CheckAnswer, 202: RunningResponse}, *_ASKED),
     )
     async def check(request: Request) -> Response:
         asked = await question(request)
         if not asked.names_card:
             raise UsageError("A check needs a card: give device or capacity_bytes.")
         id_, found = await service.answer(asked, asker_of(request))
-        return _json(await _checked(found, service)) if isinstance(found, Answer) else _answered(id_, found)
+        return _json(await _checked(found, service)) if isinstance(found, CachedAnswer) else _answered(id_, found)
 
     @app.post(
         "/v1/estimates",
         summary="Estimate a job",
         **asked,
-        responses=answers({200: EstimateAnswer, 202: Running}, *_ASKED),
+        responses=answers({200: EstimateAnswer, 202: RunningResponse}, *_ASKED),
     )
     async def estimate(request: Request) -> Response:
         return _answered(*await service.answer(await question(request), asker_of(request)))
@@ -119,7 +119,7 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
     async def check_script(request: Request) -> Response:
         asked = read_script_request(await read_body(request, rules.body_bytes))
         if not rules.allows_code:
-            raise Refused(
+            raise RefusedRequest(
                 "forbidden", "A script is code, and this service does not run code (--allow-code): name a model instead."
             )
         found = await scripts.answer(asked, asker_of(request))
@@ -133,13 +133,13 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
         dependencies=shows_token,
         summary="Get an estimate requested earlier",
         responses=answers(
-            {200: EstimateAnswer, 202: Running}, "usage", "unauthorized", "not_found", "cannot_estimate", "overloaded"
+            {200: EstimateAnswer, 202: RunningResponse}, "usage", "unauthorized", "not_found", "cannot_estimate", "overloaded"
         ),
     )
     async def find_estimate(id: Annotated[EstimateId, Path()]) -> Response:
         found = service.kept(id) or service.failures.get(id)
         if found is None and id not in service.asking:
-            raise Refused("not_found", _UNKNOWN)
+            raise RefusedRequest("not_found", _UNKNOWN)
         return _answered(id, found)
 
     @app.post(
@@ -147,13 +147,15 @@ def create_app(service: Service, pools: Sequence[Workers], rules: Rules) -> Desc
         tags=["observations"],
         dependencies=shows_token,
         summary="Report how a job went",
-        openapi_extra=reads(Observation),
-        responses=answers({200: Observed, 201: Observed}, "usage", "unauthorized", "too_large", "overloaded", "not_kept"),
+        openapi_extra=reads(ReportedResult),
+        responses=answers(
+            {200: ObservedResponse, 201: ObservedResponse}, "usage", "unauthorized", "too_large", "overloaded", "not_kept"
+        ),
     )
     async def observe(request: Request) -> Response:
         observed = read_observation(await read_body(request, rules.body_bytes))
         id_, is_new = await service.observe(observed, client_of(request))
-        return _json(Observed(id=id_), 201 if is_new else 200)
+        return _json(ObservedResponse(id=id_), 201 if is_new else 200)
 
     if rules.admits:
         app.bodies += (AdmissionReview,)
@@ -181,7 +183,7 @@ def _question(body: bytes, rules: Rules) -> Question:
     """Return the question in a body, if the service answers its kind."""
     question = read_question(body)
     if question.is_code and not rules.allows_code:
-        raise Refused(
+        raise RefusedRequest(
             "forbidden", f"A {question.kind} is code, and this service does not run code (--allow-code): name a model instead."
         )
     return question
@@ -228,7 +230,7 @@ def _asker(service: Service) -> Ask:
     return ask
 
 
-async def _checked(answer: Answer, service: Service) -> CheckAnswer:
+async def _checked(answer: CachedAnswer, service: Service) -> CheckAnswer:
     """Return whether a job fits, and the memory to request."""
     return CheckAnswer(
         id=answer.id,
@@ -242,10 +244,10 @@ async def _checked(answer: Answer, service: Service) -> CheckAnswer:
     )
 
 
-def _answered(id_: str, found: Answer | dict[str, Any] | None) -> Response:
+def _answered(id_: str, found: CachedAnswer | dict[str, Any] | None) -> Response:
     """Return an answer as an HTTP response: the estimate, an error, or that it is not ready yet."""
     if found is None:
-        return _json(Running(id=id_), 202)
+        return _json(RunningResponse(id=id_), 202)
     if isinstance(found, dict):
         return _refused(found["error"], id_)
     begin = f'{{"id": "{id_}", "state": "done", "kept": {str(found.is_kept).lower()}, '.encode()
@@ -262,7 +264,7 @@ def _refused(error: dict[str, Any], id_: str | None = None) -> Response:
 async def _failed(_: Request, error: Exception) -> Response:
     """Return a response for an error in a route; details of an unexpected one go only to the operator's log."""
     match error:
-        case Refused():
+        case RefusedRequest():
             return _failure(error.kind, str(error), error.headers)
         case UsageError():
             return _failure("usage", str(error))
@@ -279,7 +281,7 @@ async def _failed(_: Request, error: Exception) -> Response:
     return _failure("internal", "The service failed: ask its operator to read its log.")
 
 
-_ERRORS: Final = (Refused, UsageError, OutputError, HTTPException, RequestValidationError, Exception)
+_ERRORS: Final = (RefusedRequest, UsageError, OutputError, HTTPException, RequestValidationError, Exception)
 
 
 def _failure(kind: str, message: str, headers: dict[str, str] | None = None, id_: str | None = None) -> Response:

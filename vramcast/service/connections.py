@@ -19,17 +19,17 @@ def limit_connections() -> None:
     """Raise this process's limit of open files to the maximum, and wait for requests on half as many connections."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    Impatient.most_waiting = most // 2
+    TimeLimitedProtocol.most_waiting = most // 2
 
 
-class Impatient(HttpToolsProtocol):
+class TimeLimitedProtocol(HttpToolsProtocol):
     """uvicorn's protocol with time limits: for headers, and for clients that do not read their responses.
 
     uvicorn itself waits without limit for the first headers and the last response, and reads headers of any length.
     """
 
     most_waiting = 500  # connections that have not sent a request; set by `limit_connections`
-    _waiting: ClassVar[OrderedDict[Impatient, None]] = OrderedDict()
+    _waiting: ClassVar[OrderedDict[TimeLimitedProtocol, None]] = OrderedDict()
     _until: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
     _header_bytes = 0

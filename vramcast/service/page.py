@@ -18,7 +18,7 @@ from fastapi.security import HTTPBasic
 from markupsafe import Markup
 
 from vramcast.core.errors import UsageError
-from vramcast.service.access import Refused, Rules, admit
+from vramcast.service.access import RefusedRequest, Rules, admit
 from vramcast.service.page_form import UnknownModel, cleaned, fields, link, read, suggestions
 from vramcast.service.page_reply import RELOAD_S, Reply, failure
 from vramcast.service.responses import STATUS
@@ -43,7 +43,7 @@ def page_routes(service: Service, rules: Rules) -> APIRouter:
             shown = None
         admit(request, rules.clients, shown.password if shown else "", _HOW, _CHALLENGE)
         if request.headers.get("sec-fetch-dest", "document") != "document":
-            raise Refused("forbidden", "Another site asked for this page as a part of its own: open the address itself.")
+            raise RefusedRequest("forbidden", "Another site asked for this page as a part of its own: open the address itself.")
 
     async def answer(request: Request, address: Mapping[str, str]) -> Response:
         await check_access(request)
@@ -63,7 +63,7 @@ def page_routes(service: Service, rules: Rules) -> APIRouter:
             return await answer(request, address)
         except UsageError as error:
             return _error(address, "usage", str(error), meant=error.meant if isinstance(error, UnknownModel) else ())
-        except Refused as error:
+        except RefusedRequest as error:
             return _error(address, error.kind, str(error), error.headers)
 
     return router

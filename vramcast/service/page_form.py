@@ -99,7 +99,7 @@ def _meant(name: str) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PageQuestion:
     """A question of the page.
 
     Attributes:
@@ -151,7 +151,7 @@ def cleaned(values: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in kept.items() if name not in idle}
 
 
-def read(address: Mapping[str, str]) -> Asked:
+def read(address: Mapping[str, str]) -> PageQuestion:
     """Return the question of a cleaned address.
 
     Raises:
@@ -190,7 +190,7 @@ def read(address: Mapping[str, str]) -> Asked:
     job |= {name: address[name] for name in ("precision", "optimizer") if name in address}
     job |= {"checkpointing": True} if "checkpointing" in address else {}
     job |= {"parallel": chosen("parallel"), "world_size": number("cards")} if "cards" in address else {}
-    return Asked(address, {**job, "device": address["device"], "level": None})  # as on the command line
+    return PageQuestion(address, {**job, "device": address["device"], "level": None})  # as on the command line
 
 
 def _target(text: str) -> str:

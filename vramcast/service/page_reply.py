@@ -19,11 +19,11 @@ from vramcast.hardware.cards import DEVICES
 from vramcast.report import facts
 from vramcast.report.answer import Line
 from vramcast.report.card_bar import card_bar
-from vramcast.service.access import Refused, asker_of, client_of
-from vramcast.service.page_form import LARGEST, Asked, UnknownModel
+from vramcast.service.access import RefusedRequest, asker_of, client_of
+from vramcast.service.page_form import LARGEST, PageQuestion, UnknownModel
 from vramcast.service.requests import Question, read_question
-from vramcast.service.service import LASTING, Answer, Service
-from vramcast.views.charts.page import Table, render
+from vramcast.service.service import LASTING, CachedAnswer, Service
+from vramcast.views.charts.page import ChartTable, render
 
 RELOAD_S: Final = 2  # arbitrary
 _WAIT_S: Final = 0.5  # arbitrary: a shorter wait needs no progress
@@ -42,7 +42,7 @@ class Reply:
 
     service: Service
     request: Request
-    asked: Asked
+    asked: PageQuestion
 
     async def html(self) -> tuple[str, bool]:
         """Return the answer or progress as HTML, and whether it is the answer.
@@ -74,11 +74,11 @@ class Reply:
                 size, _ = sizes.send(tried)
             except StopIteration:
                 break
-        table = Table("Batch sizes tried", _COLUMNS, [(str(size), *cells) for size, cells in sorted(rows.items())])
+        table = ChartTable("Batch sizes tried", _COLUMNS, [(str(size), *cells) for size, cells in sorted(rows.items())])
         largest = max((size for size, cells in rows.items() if cells[-1] == "fits"), default=0)
         return render("ask_largest.html", asked=self.asked, tried=table, largest=largest), True
 
-    async def _answer(self, question: Question) -> tuple[str, Answer | None]:
+    async def _answer(self, question: Question) -> tuple[str, CachedAnswer | None]:
         """Return the question's id and the service's answer, as a client of the API gets it; None: it is not ready.
 
         Raises:
@@ -88,7 +88,7 @@ class Reply:
         if isinstance(found, dict):
             error = found["error"]
             retry = {"Retry-After": str(error["retry_after_s"])} if "retry_after_s" in error else None
-            raise Refused(error["kind"], error["message"], retry)
+            raise RefusedRequest(error["kind"], error["message"], retry)
         return id_, found
 
     async def _tried(self, size: int) -> tuple[str, tuple[Tried, tuple[str, str, str]] | None]:
@@ -102,7 +102,7 @@ class Reply:
             return "", None
         try:
             id_, answer = await self._answer(question)
-        except Refused as error:
+        except RefusedRequest as error:
             if error.kind != LASTING:
                 raise
             return "", ("refused", ("", "", str(error)))
@@ -112,7 +112,7 @@ class Reply:
         cells = (gib(found["peaks"]["process"]), gib(found["upper_bound"]["bytes"]), verdict)
         return id_, ("fits" if verdict == "fits" else "too large", cells)
 
-    def _drawn(self, answer: Answer) -> str:
+    def _drawn(self, answer: CachedAnswer) -> str:
         found, words = answer.estimate, answer.words
         lines = tuple(Line(*one) for one in words.lines.items())
         bar, process_bytes = card_bar(found), found["peaks"]["process"]
@@ -123,7 +123,7 @@ class Reply:
         return render(
             "ask_answer.html",
             asked=self.asked,
-            answer=facts.Answer(words.headline, facts.COLOURS[answer.verdict.value], lines, tuple(words.sentences)),
+            answer=facts.AnswerText(words.headline, facts.COLOURS[answer.verdict.value], lines, tuple(words.sentences)),
             assumed=words.assumed,
             card=bar,
             parts=[(one.look, gib(one.size_bytes), one.size_bytes / max(process_bytes, 1)) for one in bar.held],

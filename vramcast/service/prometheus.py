@@ -65,7 +65,7 @@ class Metrics:
         yield from (observed, coverage, over, level)
 
 
-class Measured:
+class ResponseCounter:
     """An ASGI application that counts responses by route; unknown paths are not counted."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:

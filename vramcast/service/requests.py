@@ -84,7 +84,7 @@ JobRequest = create_model("JobRequest", __base__=_Asked, **_options(JobText), **
 JobRequest.__doc__ = "One job: exactly one of target, trace, run and command, with the options of the command line."
 
 
-class Observation(BaseModel):
+class ReportedResult(BaseModel):
     """The result of a job that an estimate was requested for."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -202,13 +202,13 @@ def _check_beside(kind: str, asked: BaseModel) -> None:
         )
 
 
-def read_observation(body: bytes) -> Observation:
+def read_observation(body: bytes) -> ReportedResult:
     """Return the observation in a body.
 
     Raises:
         UsageError: The body is not an observation, or lacks the peak of a job that finished.
     """
-    found: Observation = read_model(Observation, body)
+    found: ReportedResult = read_model(ReportedResult, body)
     if found.outcome == "finished" and found.process_bytes is None and found.reserved_bytes is None:
         raise UsageError("The job finished, but its peak is missing: give process_bytes or reserved_bytes.")
     if found.device is not None:

@@ -50,13 +50,13 @@ def _published(schema: dict[str, Any]) -> None:
     schema.update(resolved(found))
 
 
-class Estimate(RootModel[dict[str, Any]]):
+class EstimateResponse(RootModel[dict[str, Any]]):
     """The JSON of `vramcast estimate --json`."""
 
     model_config = ConfigDict(json_schema_extra=_published)
 
 
-class Verdict(BaseModel):
+class VerdictResponse(BaseModel):
     """The verdict on whether the job fits on its card, as in `vramcast check`."""
 
     value: Literal["fits", "does not fit", "uncertain"]
@@ -84,7 +84,7 @@ class EstimateAnswer(BaseModel):
     id: EstimateId
     state: Literal["done"] = "done"
     kept: Kept = True
-    estimate: Estimate
+    estimate: EstimateResponse
     levels: dict[str, Bytes] = Field(description="the bound on the process peak in bytes, by level")
     words: Words | None = Field(None, description="absent from answers of earlier versions")
 
@@ -95,7 +95,7 @@ class CheckAnswer(BaseModel):
     id: EstimateId
     state: Literal["done"] = "done"
     kept: Kept = True
-    verdict: Verdict
+    verdict: VerdictResponse
     request_bytes: Bytes = Field(description="the memory to request from the scheduler")
     process_bytes: Bytes = Field(description="the point estimate of the process peak")
     capacity_bytes: Bytes = Field(description="the card")
@@ -103,14 +103,14 @@ class CheckAnswer(BaseModel):
     holds_for: str = Field("", description="the share of jobs like it below the bound, and its evidence, in words")
 
 
-class Running(BaseModel):
+class RunningResponse(BaseModel):
     """The answer is not ready yet: get it by its id later."""
 
     id: EstimateId
     state: Literal["running"] = "running"
 
 
-class Observed(BaseModel):
+class ObservedResponse(BaseModel):
     """The observation is stored."""
 
     id: str = Field(description="id of the observation")

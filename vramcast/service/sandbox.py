@@ -22,7 +22,7 @@ from vramcast.core.location import FOLDER
 from vramcast.core.units import gib
 from vramcast.service import system_calls
 from vramcast.service.control_group import ControlGroup, control_groups
-from vramcast.service.workers import Place
+from vramcast.service.workers import WorkerSlot
 
 _NEEDED: Final = {"bwrap": "bubblewrap", "setpriv": "util-linux", "prlimit": "util-linux"}  # program -> Debian package
 _FIRST_USER, _MOST_USERS = 65000, 500  # spec: Debian policy 9.2.2: 65000 to 65533 are unassigned
@@ -45,7 +45,7 @@ def missing() -> str:
     return ", ".join([*programs, *filter(None, [system_calls.missing()])])
 
 
-def places(program: Sequence[str], cache: Path, count: int, memory_bytes: int) -> tuple[list[Place], str]:
+def places(program: Sequence[str], cache: Path, count: int, memory_bytes: int) -> tuple[list[WorkerSlot], str]:
     """Return places where a Python program runs in a sandbox, and a description of their memory limit.
 
     Args:
@@ -68,7 +68,7 @@ def places(program: Sequence[str], cache: Path, count: int, memory_bytes: int) -
             "kernel's memory for pipes and sockets. Give the service a group of its own (systemd: Delegate=yes)"
         )
     return [
-        Place(sandboxed(program, cache, number, group), group, () if group else FOLDERS_IN_MEMORY)
+        WorkerSlot(sandboxed(program, cache, number, group), group, () if group else FOLDERS_IN_MEMORY)
         for number, group in enumerate(groups)
     ], held
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from vramcast.core.errors import CannotEstimate
 from vramcast.jobs.shell.grammar import NotUnderstood
-from vramcast.jobs.shell.plan import Step, to_plain
+from vramcast.jobs.shell.plan import ScriptStep, to_plain
 from vramcast.jobs.shell.script import read_script
 
 _READ = ("folder", "environment", "files", "tasks", "nodes", "cards")
@@ -38,7 +38,7 @@ def plan_of_script(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _question(step: Step) -> dict[str, Any]:
+def _question(step: ScriptStep) -> dict[str, Any]:
     return {
         "command": list(step.words),
         "environment": dict(step.environment),

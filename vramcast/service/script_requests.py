@@ -14,11 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vramcast.core.units import gib
 from vramcast.estimates.verdict import EXIT_CODES, Value
-from vramcast.jobs.shell.plan import Plan, Step, from_plain, peak_bytes
+from vramcast.jobs.shell.plan import Plan, ScriptStep, from_plain, peak_bytes
 from vramcast.service.requests import check_files, read_model, read_question
-from vramcast.service.responses import Bytes, CheckAnswer, EstimateId, Verdict
+from vramcast.service.responses import Bytes, CheckAnswer, EstimateId, VerdictResponse
 from vramcast.service.script_plans import files_below
-from vramcast.service.service import Answer, Service
+from vramcast.service.service import CachedAnswer, Service
 
 _SCRIPT_CHARACTERS: Final = 1 << 20  # arbitrary: the grammar accepts 256 KiB, and reports a longer script itself
 _MOST_WORDS: Final = 1_000  # arbitrary
@@ -51,7 +51,7 @@ class ScriptAnswer(BaseModel):
 
     id: EstimateId | None = Field(None, description="id of the command with the largest need; absent: several that overlap")
     state: Literal["done"] = "done"
-    verdict: Verdict
+    verdict: VerdictResponse
     request_bytes: Bytes = Field(description="the memory to request from the scheduler")
     process_bytes: Bytes = Field(description="the point estimate of the largest sum of processes")
     capacity_bytes: Bytes = Field(description="the card")
@@ -85,7 +85,7 @@ class Scripts:
         check: Makes the answer of one command.
     """
 
-    def __init__(self, service: Service, check: Callable[[Answer], Awaitable[CheckAnswer]]) -> None:
+    def __init__(self, service: Service, check: Callable[[CachedAnswer], Awaitable[CheckAnswer]]) -> None:
         self._service, self._check = service, check
         self._plans: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._reading: dict[str, asyncio.Task[dict[str, Any]]] = {}
@@ -116,7 +116,7 @@ class Scripts:
 
     async def _one(
         self, step: dict[str, Any], asked: ScriptRequest, files: dict[str, dict[str, str]], latest: float, asker: str
-    ) -> Answer | dict[str, Any] | None:
+    ) -> CachedAnswer | dict[str, Any] | None:
         """Return the answer for one command."""
         body = {name: step[name] for name in ("command", "environment", "world_size", "nproc_per_node")}
         body |= {"files": files[step["folder"]], "device": asked.device, "level": asked.level}
@@ -157,7 +157,7 @@ def together(found: dict[str, Any], checks: list[CheckAnswer], cards: int) -> Sc
         checks: Answers by command.
         cards: Cards of the job. With several, commands that overlap may each have one, so that their sum does not decide.
     """
-    steps = [Step((str(number),), copies=step["copies"]) for number, step in enumerate(found["steps"])]
+    steps = [ScriptStep((str(number),), copies=step["copies"]) for number, step in enumerate(found["steps"])]
     plan: Plan = from_plain(found["plan"], steps)
 
     def peak(sizes: list[int]) -> int:
@@ -182,7 +182,7 @@ def together(found: dict[str, Any], checks: list[CheckAnswer], cards: int) -> Sc
         value, reason = "uncertain", f"{reason}; whether that part of the script runs is only known at run time"
     return ScriptAnswer(
         id=largest.id if is_alone else None,
-        verdict=Verdict(value=value, exit_code=EXIT_CODES[value], reason=reason),  # type: ignore[arg-type]
+        verdict=VerdictResponse(value=value, exit_code=EXIT_CODES[value], reason=reason),  # type: ignore[arg-type]
         request_bytes=request_bytes,
         process_bytes=process_bytes,
         holds_for=largest.holds_for if is_alone else "",
@@ -192,5 +192,5 @@ def together(found: dict[str, Any], checks: list[CheckAnswer], cards: int) -> Sc
     )
 
 
-def _first(checks: list[CheckAnswer], value: str) -> Verdict | None:
+def _first(checks: list[CheckAnswer], value: str) -> VerdictResponse | None:
     return next((one.verdict for one in checks if one.verdict.value == value), None)

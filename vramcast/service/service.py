@@ -22,11 +22,11 @@ from vramcast.core.errors import OutputError, Overloaded, TimeLimit, UsageError,
 from vramcast.core.text import shorten
 from vramcast.core.units import MIB
 from vramcast.estimates.adaptive_level import HIGHEST, RATE, Online
-from vramcast.learner.conformal import Adaptive
+from vramcast.learner.conformal import AdaptiveConformal
 from vramcast.learner.residual_tree import CAUSES
 from vramcast.service.clients import WEIGHT, Client
-from vramcast.service.requests import Observation, Question
-from vramcast.service.responses import Verdict, Words
+from vramcast.service.requests import Question, ReportedResult
+from vramcast.service.responses import VerdictResponse, Words
 from vramcast.service.store import GroupState, Store
 from vramcast.service.workers import Workers
 
@@ -53,7 +53,7 @@ def error_of(error: VramcastError) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Answer:
+class CachedAnswer:
     """A cached answer.
 
     Attributes:
@@ -76,9 +76,9 @@ class Answer:
         return self._found["estimate"]  # type: ignore[no-any-return]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> VerdictResponse:
         """The verdict on whether the job fits on its card."""
-        return Verdict(**self.estimate["verdict"])
+        return VerdictResponse(**self.estimate["verdict"])
 
     @property
     def words(self) -> Words:
@@ -133,7 +133,7 @@ class Service:
         self._workers = workers
         self._sandboxes = sandboxes
         self._answered_by = answered_by
-        self._kept: OrderedDict[str, Answer] = OrderedDict()
+        self._kept: OrderedDict[str, CachedAnswer] = OrderedDict()
         self._kept_bytes = 0
         self._requests: OrderedDict[str, list[int]] = OrderedDict()  # requests answered for an estimate, the latest last
         self.failures: OrderedDict[str, dict[str, Any]] = OrderedDict()  # reasons for missing answers, by id
@@ -157,12 +157,12 @@ class Service:
         """The number of questions about models that wait for a worker."""
         return self._workers.waiting
 
-    def kept(self, id_: str) -> Answer | None:
+    def kept(self, id_: str) -> CachedAnswer | None:
         """Return the cached answer to a question."""
         if (answer := self._kept.get(id_)) is not None:
             self._kept.move_to_end(id_)
         elif (text := self._store.answer(id_)) is not None:
-            answer = Answer(id_, text)
+            answer = CachedAnswer(id_, text)
             self._remember_answer(answer)
         return answer
 
@@ -171,7 +171,7 @@ class Service:
         id_ = question.key(self._answered_by)
         return id_ in self.asking or id_ in self.failures or self.kept(id_) is not None
 
-    async def answer(self, question: Question, asker: str = "") -> tuple[str, Answer | dict[str, Any] | None]:
+    async def answer(self, question: Question, asker: str = "") -> tuple[str, CachedAnswer | dict[str, Any] | None]:
         """Return the question's id and its answer: an estimate, an error, or None if the client's waiting time is over.
 
         Args:
@@ -226,7 +226,7 @@ class Service:
             self._remember(self.failures, id_, found, _FAILURES)
             self._remember(self._untold, id_, asker, _FAILURES)
             return found
-        answer = Answer(id_, json.dumps(found).encode())
+        answer = CachedAnswer(id_, json.dumps(found).encode())
         try:
             await asyncio.to_thread(self._store.keep, id_, answer.text)
         except OutputError as error:
@@ -244,7 +244,7 @@ class Service:
         except VramcastError as error:
             return error_of(error)
 
-    def _remember_answer(self, answer: Answer) -> None:
+    def _remember_answer(self, answer: CachedAnswer) -> None:
         if (before := self._kept.pop(answer.id, None)) is not None:
             self._kept_bytes -= len(before.text)
         self._kept[answer.id] = answer
@@ -273,7 +273,7 @@ class Service:
         most = self._weights.get(client, 0.0) * (HIGHEST - self._lowest)
         return min(max(asked, self.level - most), self.level + most)
 
-    async def request_bytes(self, answer: Answer) -> int:
+    async def request_bytes(self, answer: CachedAnswer) -> int:
         """Return the memory to request for a job now, and remember it."""
         request_bytes = self._request_now(answer)
         known = self._answered(answer.id)
@@ -285,7 +285,7 @@ class Service:
                 _LOG.warning("the request of estimate %s is not stored: %s", answer.id, error)
         return request_bytes
 
-    def _request_now(self, answer: Answer) -> int:
+    def _request_now(self, answer: CachedAnswer) -> int:
         """Return the memory to request: at the present level of the job's class, or the whole card if there is no bound."""
         if answer.estimate["doubts"]:
             return answer.card_bytes
@@ -297,7 +297,7 @@ class Service:
             self._remember(self._requests, id_, self._store.requests(id_), _IN_MEMORY)
         return self._requests[id_]
 
-    async def observe(self, observed: Observation, client: Client) -> tuple[str, bool]:
+    async def observe(self, observed: ReportedResult, client: Client) -> tuple[str, bool]:
         """Store an observation; return its id, and whether it is new.
 
         Raises:
@@ -317,10 +317,10 @@ class Service:
             _LOG.info("observation %s of estimate %s: %s", id_, observed.estimate_id, observed.outcome)
             return id_, True
 
-    def _judged(self, answer: Answer, observed: Observation, client: str) -> GroupState:
+    def _judged(self, answer: CachedAnswer, observed: ReportedResult, client: str) -> GroupState:
         """Return the state of a job's group by a client after an observation."""
         before = self.groups.get(answer.group, {}).get(client, GroupState(self.level))
-        judge = Adaptive(self.level, RATE, before.asked)
+        judge = AdaptiveConformal(self.level, RATE, before.asked)
         request_bytes = self._requested(answer, observed.request_bytes)
         died = observed.outcome == "out_of_memory"
         measured_bytes = observed.process_bytes
@@ -331,7 +331,7 @@ class Service:
         over = min(request_bytes / measured_bytes - 1, _MOST_OVER) if measured_bytes else 0.0
         return GroupState(asked, before.observed + 1, before.covered + covered, before.over + over)
 
-    def _requested(self, answer: Answer, given_bytes: int | None) -> int:
+    def _requested(self, answer: CachedAnswer, given_bytes: int | None) -> int:
         """Return the answered request that a job was given: the largest one that fits into its memory.
 
         Raises:

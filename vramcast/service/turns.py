@@ -12,7 +12,7 @@ _RETRY_S: Final = 2  # arbitrary: a model takes about a second
 T = TypeVar("T")
 
 
-class Turns(Generic[T]):
+class FairPool(Generic[T]):
     """Things that are lent to askers, one at a time.
 
     Args:

@@ -11,8 +11,8 @@ from jsonschema.exceptions import ValidationError as SchemaError
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, model_validator
 
 from vramcast.core.errors import UsageError, WorkerError
-from vramcast.jobs.shell.plan import Step, from_plain
-from vramcast.service.responses import Estimate, Verdict, Words
+from vramcast.jobs.shell.plan import ScriptStep, from_plain
+from vramcast.service.responses import EstimateResponse, VerdictResponse, Words
 
 LONGEST: Final = 2 << 20  # arbitrary: bytes; a thousand ranks take about 1 MiB
 _LARGEST: Final = 1 << 53  # spec: JSON, RFC 8259: all readers agree on integers up to here
@@ -73,7 +73,7 @@ class _Planned(_Strict):
     @model_validator(mode="after")
     def _is_a_plan(self) -> _Planned:
         """Raise ValueError if the plan does not refer to these steps."""
-        from_plain(self.plan, [Step((str(number),)) for number in range(len(self.steps))])
+        from_plain(self.plan, [ScriptStep((str(number),)) for number in range(len(self.steps))])
         return self
 
 
@@ -83,7 +83,7 @@ class _Answer(RootModel[_Estimated | _Planned | _Failed]):
 
 @functools.cache
 def _schema() -> Draft202012Validator:
-    return Draft202012Validator(Estimate.model_json_schema())
+    return Draft202012Validator(EstimateResponse.model_json_schema())
 
 
 def read_answer(line: bytes) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def read_answer(line: bytes) -> dict[str, Any]:
             _schema().validate(found["estimate"])
             if not found["estimate"].keys() <= _schema().schema["properties"].keys():
                 raise ValueError("a field that is not in the schema")
-            Verdict.model_validate(found["estimate"]["verdict"])
+            VerdictResponse.model_validate(found["estimate"]["verdict"])
             check_numbers(found["estimate"])
     except (ValidationError, SchemaError, ValueError, RecursionError) as error:
         raise WorkerError(f"The job's process returned an invalid answer ({_short(error)}).") from None

@@ -19,7 +19,7 @@ from vramcast.core.errors import TimeLimit, WorkerError
 from vramcast.core.process_tree import descendants, held_bytes, is_active
 from vramcast.core.units import gib
 from vramcast.service.control_group import ControlGroup
-from vramcast.service.turns import Turns
+from vramcast.service.turns import FairPool
 from vramcast.service.worker_answer import LONGEST, read_answer
 
 _WATCH_S: Final = 0.25  # arbitrary: interval of memory checks
@@ -41,7 +41,7 @@ def _send(number: signal.Signals, pids: Sequence[int]) -> None:
 
 
 @dataclass(eq=False, slots=True)
-class Place:
+class WorkerSlot:
     """The place of one worker after another.
 
     Attributes:
@@ -91,10 +91,10 @@ class Workers:
     """
 
     def __init__(
-        self, places: Sequence[Place], queue: int, time_s: float, memory_bytes: int, *, is_fresh: bool = False
+        self, places: Sequence[WorkerSlot], queue: int, time_s: float, memory_bytes: int, *, is_fresh: bool = False
     ) -> None:
         self._places = places
-        self._turns = Turns(list(places), queue)
+        self._turns = FairPool(list(places), queue)
         self._time_s = time_s
         self._memory_bytes = memory_bytes
         self._is_fresh = is_fresh
@@ -142,7 +142,7 @@ class Workers:
                 await self._replace(place)
             self._turns.give(place)
 
-    async def _make_ready(self, place: Place) -> None:
+    async def _make_ready(self, place: WorkerSlot) -> None:
         """Ensure that a place has a living worker; one that died while idle is replaced at no cost to the question."""
         if place.process is not None and place.process.returncode is None:
             return
@@ -154,19 +154,19 @@ class Workers:
         except OSError as error:
             raise WorkerError(f"No process can be started for the job ({error}): try again later.") from None
 
-    def _note_replaced(self, place: Place, why: object) -> None:
+    def _note_replaced(self, place: WorkerSlot, why: object) -> None:
         if place.process is not None:
             _LOG.warning("worker %d is replaced: %s", place.process.pid, why)
             self.replaced += 1
 
-    async def _replace(self, place: Place) -> None:
+    async def _replace(self, place: WorkerSlot) -> None:
         await self._end(place)
         try:
             await self._start(place)
         except OSError as error:  # retried by the next question
             _LOG.warning("no worker can be started: %s", error)
 
-    async def _answer(self, place: Place, values: dict[str, Any]) -> dict[str, Any]:
+    async def _answer(self, place: WorkerSlot, values: dict[str, Any]) -> dict[str, Any]:
         assert place.process is not None
         assert place.process.stdin is not None
         assert place.process.stdout is not None
@@ -198,7 +198,7 @@ class Workers:
         finally:
             watched.cancel()
 
-    async def _memory_exceeded(self, place: Place, kills: int) -> None:
+    async def _memory_exceeded(self, place: WorkerSlot, kills: int) -> None:
         """Return once a worker and all that it started exceed their memory, or the kernel has killed one of them for that."""
         assert place.process is not None
         while True:
@@ -209,7 +209,7 @@ class Workers:
                 return
             await asyncio.sleep(_WATCH_S)
 
-    async def _start(self, place: Place) -> None:
+    async def _start(self, place: WorkerSlot) -> None:
         if self._is_stopped:
             raise InterruptedError("the service is stopping")
         place.folder = tempfile.mkdtemp(prefix="vramcast-")
@@ -225,7 +225,7 @@ class Workers:
         place.may_say = _MOST_EVENTS
         place.relay = asyncio.create_task(self._relay(place, place.process))
 
-    async def _relay(self, place: Place, process: asyncio.subprocess.Process) -> None:
+    async def _relay(self, place: WorkerSlot, process: asyncio.subprocess.Process) -> None:
         """Copy a worker's stderr to the operator's log until it ends."""
         assert process.stderr is not None
         rest = b""
@@ -241,7 +241,7 @@ class Workers:
             if 0 < left == len(events):
                 _LOG.info("worker %d: further output for this question is omitted", process.pid)
 
-    async def _end(self, place: Place) -> None:
+    async def _end(self, place: WorkerSlot) -> None:
         """End a worker and all that it started, and remove its temporary files."""
         await place.kill()
         if place.relay is not None:

@@ -10,8 +10,8 @@ from vramcast.core.units import GIB, MIB, gib
 from vramcast.simulator.curves import (
     Peak,
     Rows,
+    RowSpan,
     SizesBytes,
-    Span,
     context_bytes,
     live_by_category,
     peak_of_live,
@@ -95,7 +95,7 @@ def layers(trace: Trace, rows: Rows) -> list[tuple[Look, SizesBytes]]:
     return [(CONTEXT, context_bytes(trace)[rows]), *zip(LOOKS.values(), by_category, strict=True)]
 
 
-def shaded_spans(trace: Trace) -> list[Span]:
+def shaded_spans(trace: Trace) -> list[RowSpan]:
     """Return the phases to shade: all, or none if there are too many to distinguish."""
     found = spans(trace)
     return found if len(found) <= _MAX_SPANS else []

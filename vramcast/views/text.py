@@ -138,7 +138,7 @@ def _breakdown(trace: Trace, process: curves.Peak) -> list[str]:
     return lines
 
 
-def _table(groups: Sequence[curves.Group]) -> list[str]:
+def _table(groups: Sequence[curves.BlockGroup]) -> list[str]:
     lines = [f"{'held at the peak':>16} {'blocks':>7}   {'module':<28}{'operator':<24}"]
     for group in groups:
         letter = style.LOOKS[group.category].letter

@@ -18,7 +18,7 @@ from vramcast.core.errors import VramcastError
 from vramcast.core.units import MIB
 from vramcast.service.control_group import ControlGroup, control_groups
 from vramcast.service.sandbox import FOLDERS_IN_MEMORY, missing, sandboxed
-from vramcast.service.workers import Place, Workers
+from vramcast.service.workers import Workers, WorkerSlot
 
 _LIMIT_S: Final = 60.0  # arbitrary
 _JOB_BYTES: Final = 600 * MIB  # arbitrary: more than an interpreter takes, and less than the capacity of the folders in memory
@@ -208,7 +208,9 @@ def _is_held(cache: Path, code: str, group: ControlGroup | None) -> Callable[[],
 
     async def ended() -> Verdict:
         command = sandboxed(["-c", _PROLOGUE + code + _EPILOGUE], cache, 0, group)
-        workers = Workers([Place(command, group, () if group else FOLDERS_IN_MEMORY)], 1, _LIMIT_S, _JOB_BYTES, is_fresh=True)
+        workers = Workers(
+            [WorkerSlot(command, group, () if group else FOLDERS_IN_MEMORY)], 1, _LIMIT_S, _JOB_BYTES, is_fresh=True
+        )
         await workers.start()
         try:
             return Verdict(Wrong.WALL, json.dumps(await workers.ask({}))[:200])

@@ -16,7 +16,7 @@ from vramcast.core.errors import DatasetError
 from vramcast.core.files import digest
 from vramcast.core.plain import json_value
 from vramcast.datasets.histories.reader import Tally, lines, near_capacity, whole_text
-from vramcast.datasets.journal import Reading
+from vramcast.datasets.journal import JournalContent
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 
 _NETWORKS: Final = "benchmarks.peers.authors.networks"
@@ -30,7 +30,7 @@ _TIMM_PIXELS: Final = {
 _CAPPED: Final = "the same job again under a limit; the collector kept only whether it fitted"
 
 
-def read(path: str | os.PathLike[str]) -> Reading:
+def read(path: str | os.PathLike[str]) -> JournalContent:
     """Return the runs; capped runs are runs of their own.
 
     Raises:

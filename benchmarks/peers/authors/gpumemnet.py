@@ -21,7 +21,7 @@ from vramcast.core.errors import DatasetError
 from vramcast.core.files import digest
 from vramcast.core.units import MIB
 from vramcast.datasets.histories.reader import Tally, near_capacity, size_bytes, table
-from vramcast.datasets.journal import Reading
+from vramcast.datasets.journal import JournalContent
 from vramcast.datasets.run import Measurement, Passport, Run, Status, Workload
 
 PERIOD_MS: Final = 1000.0  # spec: nvidia-smi -l 1
@@ -44,7 +44,7 @@ _NAME: Final = re.compile(
 _ENTRY: Final = re.compile(r"\('([A-Za-z0-9_]+)', (\d{1,18}), (\d{1,18})\)")
 
 
-def read(path: str | os.PathLike[str]) -> Reading:
+def read(path: str | os.PathLike[str]) -> JournalContent:
     """Return the runs of one table.
 
     Raises:

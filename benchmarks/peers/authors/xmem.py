@@ -14,7 +14,7 @@ from vramcast.core.errors import DatasetError
 from vramcast.core.files import digest
 from vramcast.core.plain import json_value
 from vramcast.datasets.histories.reader import Tally, lines, near_capacity, table, whole, whole_text
-from vramcast.datasets.journal import Reading
+from vramcast.datasets.journal import JournalContent
 from vramcast.datasets.run import Measurement, Passport, Run, Workload
 
 COLUMNS: Final = (
@@ -44,7 +44,7 @@ CNNS: Final[dict[str, tuple[str, int | None]]] = {
 _ZERO_GRADS: Final = {"": "step-start", "0": "step-start", "1": "before-backward", "2": "after-step"}
 
 
-def read(path: str | os.PathLike[str]) -> Reading:
+def read(path: str | os.PathLike[str]) -> JournalContent:
     """Return the runs of a table, or of one result file.
 
     Raises:

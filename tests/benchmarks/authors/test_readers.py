@@ -10,13 +10,13 @@ import pytest
 from benchmarks.peers.authors.__main__ import main
 from benchmarks.peers.authors.formats import FORMATS
 from vramcast.core.units import GIB, MIB
-from vramcast.datasets.journal import Reading, read_runs
+from vramcast.datasets.journal import JournalContent, read_runs
 from vramcast.hardware.cards import device
 
 from . import samples
 
 
-def reading(format_name: str, content: bytes, folder: Path, file: str = "file.txt") -> Reading:
+def reading(format_name: str, content: bytes, folder: Path, file: str = "file.txt") -> JournalContent:
     (folder / file).write_bytes(content)
     return FORMATS[format_name].read(folder / file)
 

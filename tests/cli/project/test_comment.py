@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.cli.project.comment import MARKER, as_markdown, as_text
-from vramcast.cli.project.comparison import Base, Comparison
-from vramcast.cli.project.outcomes import Outcome, Outcomes, load
+from vramcast.cli.project.comparison import Base, ProjectComparison
+from vramcast.cli.project.outcomes import JobOutcome, Outcomes, load
 
-Make = Callable[..., Outcome]
+Make = Callable[..., JobOutcome]
 
 
-def compared(now: dict[str, Outcome], before: dict[str, Outcome] | None = None) -> Comparison:
-    return Comparison(Outcomes(now), Base("main", Outcomes(before)) if before is not None else None)
+def compared(now: dict[str, JobOutcome], before: dict[str, JobOutcome] | None = None) -> ProjectComparison:
+    return ProjectComparison(Outcomes(now), Base("main", Outcomes(before)) if before is not None else None)
 
 
 def test_table_lists_changes_since_base(outcome: Make) -> None:
@@ -66,7 +66,7 @@ def test_remarks_on_incomparable_results(outcome: Make) -> None:
 
 
 def test_marks_no_job_as_new_without_base_results(outcome: Make) -> None:
-    found = Comparison(Outcomes({"a": outcome(5)}), Base("main", None, "its pyproject.toml has no [tool.vramcast]."))
+    found = ProjectComparison(Outcomes({"a": outcome(5)}), Base("main", None, "its pyproject.toml has no [tool.vramcast]."))
     text = as_markdown(found)
     assert "- `There is no comparison with main: its pyproject.toml has no [tool.vramcast].`" in text
     assert "| unknown |" in text
@@ -97,7 +97,7 @@ def test_job_text_is_code_in_one_cell(outcome: Make, said: str) -> None:
 
 @given(st.text(min_size=1), st.text())
 def test_any_name_and_verdict_fill_one_row(name: str, verdict: str) -> None:
-    found = compared({name: Outcome({}, 3, verdict)})
+    found = compared({name: JobOutcome({}, 3, verdict)})
     rows = as_markdown(found).split("\n")
     assert len(rows) == 7  # marker, heading, blank line, header, rule, row, end of file
     assert rows[5].replace("\\|", "").count("|") == 7
@@ -106,11 +106,11 @@ def test_any_name_and_verdict_fill_one_row(name: str, verdict: str) -> None:
 
 @pytest.mark.parametrize("asked", [{"device": "t4", "on": "h100"}, {"on": "t4", "device": "h100"}, {"on": "h100"}])
 def test_shows_requested_card_without_estimate(asked: dict[str, str]) -> None:
-    assert "| `h100` | - | - | - | `why` |" in as_markdown(compared({"a": Outcome(asked, 3, "why")}))
+    assert "| `h100` | - | - | - | `why` |" in as_markdown(compared({"a": JobOutcome(asked, 3, "why")}))
 
 
 def test_base_name_is_not_markdown() -> None:
-    found = Comparison(Outcomes({}), Base("a|<b>`@c`", Outcomes({})))
+    found = ProjectComparison(Outcomes({}), Base("a|<b>`@c`", Outcomes({})))
     assert "| process peak | since a{0}{0}b{0}{0}{0}c{0} | upper bound |".format("?") in as_markdown(found)
 
 

@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramcast.cli.project.outcomes import WORST, Outcome, Outcomes, load
+from vramcast.cli.project.outcomes import WORST, JobOutcome, Outcomes, load
 from vramcast.core.errors import UsageError
 
-Make = Callable[..., Outcome]
+Make = Callable[..., JobOutcome]
 
 
 def test_exit_code_is_the_worst() -> None:
     for codes in permutations(WORST, 3):
-        jobs = {str(code): Outcome({}, code, "") for code in codes}
+        jobs = {str(code): JobOutcome({}, code, "") for code in codes}
         assert Outcomes(jobs).exit_code == next(code for code in (2, 1, 3, 4, 0) if code in codes)
     assert Outcomes({}).exit_code == 0
 

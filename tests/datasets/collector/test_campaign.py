@@ -22,9 +22,9 @@ from vramcast.cli.main import main
 from vramcast.core.errors import DatasetError, TimeLimit, WorkerError
 from vramcast.datasets import journal
 from vramcast.datasets.collector import campaign as campaign_module
-from vramcast.datasets.collector.campaign import Campaign, Limits
+from vramcast.datasets.collector.campaign import Campaign, CampaignLimits
 from vramcast.datasets.collector.machine import DryRun
-from vramcast.datasets.collector.measured_job import Answer, Request
+from vramcast.datasets.collector.measured_job import MeasuredFacts, MeasureRequest
 from vramcast.datasets.run import DRY_RUN, Run, Workload
 from vramcast.hardware.cards import device
 from vramcast.hardware.device import Device
@@ -61,7 +61,7 @@ class WarmDryRun(DryRun):
 
 
 def on_null_gpu(out: Path, count: int, card: Device | None = None) -> Campaign:
-    return Campaign(out, Limits(count=count), lambda: WarmDryRun(card or device("a100-40gb")))
+    return Campaign(out, CampaignLimits(count=count), lambda: WarmDryRun(card or device("a100-40gb")))
 
 
 # ------------------------------------------------------------------------------------------------ on the null GPU
@@ -169,7 +169,7 @@ class Stub:
 
     measured_by = "stub"
 
-    def __init__(self, answer: Callable[[Request], Answer], libraries: dict[str, str] | None = None) -> None:
+    def __init__(self, answer: Callable[[MeasureRequest], MeasuredFacts], libraries: dict[str, str] | None = None) -> None:
         self.answer, self.libraries = answer, libraries or {}
 
     def run(self, module: str, argument: Any, timeout_s: float) -> Any:
@@ -182,8 +182,10 @@ class Stub:
         """Do nothing."""
 
 
-def stubbed(out: Path, answer: Callable[[Request], Answer], libraries: dict[str, str] | None = None, **limits: Any) -> Campaign:
-    return Campaign(out, Limits(**limits), lambda: Stub(answer, libraries))
+def stubbed(
+    out: Path, answer: Callable[[MeasureRequest], MeasuredFacts], libraries: dict[str, str] | None = None, **limits: Any
+) -> Campaign:
+    return Campaign(out, CampaignLimits(**limits), lambda: Stub(answer, libraries))
 
 
 def peaks(allocated: int, reserved: int, **more: int) -> dict[str, int | None]:
@@ -194,14 +196,14 @@ def test_reruns_out_of_memory_job_alone(tmp_path: Path, monkeypatch: pytest.Monk
     listed(monkeypatch, [Workload(name) for name in ("fits", "large", "retries", "hopeless")])
     together = threading.Lock()
 
-    def answer(request: Request) -> Answer:
+    def answer(request: MeasureRequest) -> MeasuredFacts:
         name = request.workload.name
         with together:
             seen.append(name)
         alone = seen.count(name) == 2
         if name == "hopeless" or (name == "large" and not alone):
-            return Answer(1, "oom", counters=peaks(1, 2))
-        return Answer(1, counters=peaks(1, 2, retries=int(name == "retries" and not alone)))
+            return MeasuredFacts(1, "oom", counters=peaks(1, 2))
+        return MeasuredFacts(1, counters=peaks(1, 2, retries=int(name == "retries" and not alone)))
 
     seen: list[str] = []
     stubbed(tmp_path, answer, count=4, workers=3).run()
@@ -213,7 +215,7 @@ def test_reruns_out_of_memory_job_alone(tmp_path: Path, monkeypatch: pytest.Monk
 def test_killed_job_is_censored_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed(monkeypatch, [Workload("dies"), Workload("slow")])
 
-    def answer(request: Request) -> Answer:
+    def answer(request: MeasureRequest) -> MeasuredFacts:
         raise WorkerError("was killed by SIGKILL") if request.workload.name == "dies" else TimeLimit("did not end within 9 s")
 
     stubbed(tmp_path, answer, count=2, job_timeout_s=9).run()
@@ -228,9 +230,9 @@ def test_killed_job_is_censored_row(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_stops_in_time_and_names_next_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed(monkeypatch, [Workload(f"job {i}") for i in range(100)])
 
-    def answer(request: Request) -> Answer:
+    def answer(request: MeasureRequest) -> MeasuredFacts:
         time.sleep(0.1)
-        return Answer(1, counters=peaks(1, 2))
+        return MeasuredFacts(1, counters=peaks(1, 2))
 
     summary = stubbed(tmp_path, answer, budget_s=0.55).run()
     assert 0 < summary.next_index < 20
@@ -240,19 +242,19 @@ def test_stops_in_time_and_names_next_shard(tmp_path: Path, monkeypatch: pytest.
 
 def test_skips_families_of_missing_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed(monkeypatch, [Workload(family, family=family) for family in ("timm", "torchvision", "hf", "mlp")])
-    summary = stubbed(tmp_path, lambda request: Answer(1), {"torchvision": "1"}, count=4).run()
+    summary = stubbed(tmp_path, lambda request: MeasuredFacts(1), {"torchvision": "1"}, count=4).run()
     assert dict(summary.skipped) == {"timm is not installed": 1, "transformers is not installed": 1}
     assert {run.workload.name for run in runs_of(tmp_path).values()} == {"torchvision", "mlp"}
 
 
 def test_rejects_runs_of_another_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed(monkeypatch, [Workload("a")])
-    stubbed(tmp_path, lambda request: Answer(1), count=1).run()
+    stubbed(tmp_path, lambda request: MeasuredFacts(1), count=1).run()
     with pytest.raises(DatasetError, match=r"libraries \{\}, but here it is \{'timm': '1'\}"):
-        stubbed(tmp_path, lambda request: Answer(1), {"timm": "1"}, count=1).run()
+        stubbed(tmp_path, lambda request: MeasuredFacts(1), {"timm": "1"}, count=1).run()
     (tmp_path / "passport.json").write_text("{")
     with pytest.raises(DatasetError, match="is damaged"):
-        stubbed(tmp_path, lambda request: Answer(1), count=1).run()
+        stubbed(tmp_path, lambda request: MeasuredFacts(1), count=1).run()
 
 
 def test_full_disk_ends_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +265,7 @@ def test_full_disk_ends_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(journal.Journal, "append", full)
     with pytest.raises(DatasetError, match="No space left"):
-        stubbed(tmp_path, lambda request: Answer(1), count=50, workers=3).run()
+        stubbed(tmp_path, lambda request: MeasuredFacts(1), count=50, workers=3).run()
 
 
 # ------------------------------------------------------------------------------------------------ as a program

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from vramcast.core.errors import DatasetError, TraceFileError
 from vramcast.datasets.histories.formats import Format
-from vramcast.datasets.journal import Reading
+from vramcast.datasets.journal import JournalContent
 from vramcast.datasets.run import Run
 
 # Number of damaged files of each format; the release reads more.
@@ -81,7 +81,7 @@ def contents(draw: st.DrawFn, samples: list[tuple[str, bytes]]) -> tuple[str, by
     return file, gzip.compress(valid)[: draw(st.integers(1, 400))]
 
 
-def check(reading: Reading) -> None:
+def check(reading: JournalContent) -> None:
     for run in reading.runs:
         assert Run.from_dict(json.loads(json.dumps(run.to_dict(), allow_nan=False))) == run
     assert len({run.id for run in reading.runs}) == len(reading.runs)

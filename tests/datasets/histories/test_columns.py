@@ -18,7 +18,7 @@ from vramcast.core.units import GIB, MIB
 from vramcast.datasets.histories import column_names, plain_csv
 from vramcast.datasets.histories.format_detection import format_of
 from vramcast.datasets.histories.statuses import WORDS, status_of
-from vramcast.datasets.journal import Reading
+from vramcast.datasets.journal import JournalContent
 from vramcast.hardware.cards import device
 from vramcast.jobs.sizes import Sizes
 from vramcast.jobs.targets import refusal
@@ -34,7 +34,7 @@ vit,2000,crashed
 """
 
 
-def reading(text: str, folder: Path, **columns: str) -> Reading:
+def reading(text: str, folder: Path, **columns: str) -> JournalContent:
     (folder / "jobs.csv").write_text(text)
     return plain_csv.read(folder / "jobs.csv", columns=columns)
 

@@ -16,14 +16,14 @@ from vramcast.core.units import GIB, MIB
 from vramcast.datasets.histories.formats import find
 from vramcast.datasets.histories.logged import read, settings_of, split
 from vramcast.datasets.histories.peak_lines import base_of, peak_of
-from vramcast.datasets.journal import Reading, read_runs
+from vramcast.datasets.journal import JournalContent, read_runs
 from vramcast.datasets.run import Run
 
 from .malformed import check
 from .samples import LOGGED, LOGGED_FULL
 
 
-def reading_of(folder: Path, text: str | bytes, *, script: str | None = None) -> Reading:
+def reading_of(folder: Path, text: str | bytes, *, script: str | None = None) -> JournalContent:
     path = folder / "train.log"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     if script is None:

@@ -13,19 +13,19 @@ from vramcast.core.units import GIB, MIB
 from vramcast.datasets.histories import jobstats
 from vramcast.datasets.histories.formats import FORMATS, find
 from vramcast.datasets.histories.reader import number, size_bytes, whole
-from vramcast.datasets.journal import Reading
+from vramcast.datasets.journal import JournalContent
 from vramcast.datasets.run import Run
 from vramcast.hardware.cards import device
 
 from . import samples
 
 
-def reading(format_name: str, content: bytes, folder: Path, file: str = "file.txt") -> Reading:
+def reading(format_name: str, content: bytes, folder: Path, file: str = "file.txt") -> JournalContent:
     (folder / file).write_bytes(content)
     return FORMATS[format_name].read(folder / file)
 
 
-def by_id(found: Reading) -> dict[str, Run]:
+def by_id(found: JournalContent) -> dict[str, Run]:
     return {run.id: run for run in found.runs}
 
 

@@ -13,7 +13,7 @@ from vramcast.datasets.workloads.sizes import (
     GIB,
     HIGHEST_BYTES,
     LOWEST_BYTES,
-    Budget,
+    JobSize,
     draw_batch,
     draw_budget,
     draw_fitting,
@@ -57,12 +57,12 @@ def test_sizes_are_log_uniform() -> None:
 
 
 def test_parameters_fill_the_state() -> None:
-    assert Budget(1600, 0).parameters(16) == 100
+    assert JobSize(1600, 0).parameters(16) == 100
 
 
 def test_batch_gets_memory_left_by_state() -> None:
-    assert Budget(100, 50).less(30) == Budget(30, 120)
-    assert Budget(100, 50).less(200) == Budget(200, 0)
+    assert JobSize(100, 50).less(30) == JobSize(30, 120)
+    assert JobSize(100, 50).less(200) == JobSize(200, 0)
 
 
 @given(st.floats(0, 1e6), st.integers(1, 50), st.integers(1, 60), st.integers(1, 9))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from vramcast.jobs.shell.grammar import NotUnderstood
-from vramcast.jobs.shell.plan import Step
+from vramcast.jobs.shell.plan import ScriptStep
 from vramcast.jobs.shell.script import ShellScript, read_script
 
 pytest.importorskip("tree_sitter_bash")
@@ -41,7 +41,7 @@ def read(text: str, *, tasks: int = 1, cards: int = 1, **more: str) -> ShellScri
     return read_script(text, folder=FOLDER, environment=environment, files=FILES, tasks=tasks, cards=cards)
 
 
-def only(text: str, **given: int) -> Step:
+def only(text: str, **given: int) -> ScriptStep:
     (step,) = read(text, **given).steps
     return step
 

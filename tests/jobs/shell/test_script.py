@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.jobs.shell.grammar import NotUnderstood
-from vramcast.jobs.shell.plan import Step, from_plain, peak_bytes, to_plain
+from vramcast.jobs.shell.plan import ScriptStep, from_plain, peak_bytes, to_plain
 from vramcast.jobs.shell.script import ShellScript, read_script
 
 pytest.importorskip("tree_sitter_bash")
@@ -64,7 +64,7 @@ def why(text: str, *arguments: str, **environment: str | None) -> str:
 def takes(script: ShellScript) -> int:
     """Return the peak of a script if each command takes the value of its `--batch`, or else 1."""
 
-    def size(step: Step) -> int:
+    def size(step: ScriptStep) -> int:
         at = step.words.index("--batch") + 1 if "--batch" in step.words else 0
         return int(step.words[at]) if at else 1
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from vramcast.schedulers.slurm.site_settings import Settings
+from vramcast.schedulers.slurm.site_settings import SiteSettings
 
 ID = "b" * 64
 
@@ -72,9 +72,9 @@ def service() -> Iterator[Service]:
 
 
 @pytest.fixture
-def settings(service: Service, tmp_path: Path) -> Settings:
+def settings(service: Service, tmp_path: Path) -> SiteSettings:
     """Return the settings of a site with two partitions, whose service is the one above."""
     (tmp_path / "token").write_text("secret\n")
     cards = {"small": "t4", "large": "a100-40gb"}
     folders = {"peaks_folder": tmp_path / "peaks", "outbox": tmp_path / "outbox"}
-    return Settings(service.address, cards, token_file=str(tmp_path / "token"), mode="fill", **folders)  # type: ignore[arg-type]
+    return SiteSettings(service.address, cards, token_file=str(tmp_path / "token"), mode="fill", **folders)  # type: ignore[arg-type]

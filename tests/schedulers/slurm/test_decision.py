@@ -14,11 +14,11 @@ from vramcast.core.units import GIB, MIB
 from vramcast.schedulers.answer import Answer, Unanswerable
 from vramcast.schedulers.slurm.comment_field import Ticket
 from vramcast.schedulers.slurm.decision import Decision, decide, shards_of
-from vramcast.schedulers.slurm.options import Asked, read_options
-from vramcast.schedulers.slurm.site_settings import Settings
+from vramcast.schedulers.slurm.options import RequestedResources, read_options
+from vramcast.schedulers.slurm.site_settings import SiteSettings
 
 ID = "a" * 64
-SETTINGS = Settings("http://x", {"small": "t4", "large": "a100-40gb"}, mode="fill")
+SETTINGS = SiteSettings("http://x", {"small": "t4", "large": "a100-40gb"}, mode="fill")
 SIZES = {"small": 14913 * MIB, "large": 40507 * MIB}
 
 
@@ -199,7 +199,7 @@ def test_unknown_partition_may_have_room() -> None:
 def test_granted_memory_holds_point_estimate(
     process_gib: float, more: float, cards: int, shards: int, partition: tuple[str, ...]
 ) -> None:
-    asked = Asked(cards, shards, partition, 1, 1)
+    asked = RequestedResources(cards, shards, partition, 1, 1)
     decision = decide(asked, answers(process_gib, process_gib * more), SETTINGS)
     if decision.is_refused:
         assert all(process_gib * GIB > SIZES[name] for name in partition or SIZES)

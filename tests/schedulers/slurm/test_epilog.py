@@ -19,7 +19,7 @@ from vramcast.schedulers.slurm.__main__ import main
 from vramcast.schedulers.slurm.comment_field import Ticket
 from vramcast.schedulers.slurm.exit_status import EndedJob, outcome_of, read_environment
 from vramcast.schedulers.slurm.requeue import come_back, note_peak
-from vramcast.schedulers.slurm.site_settings import Settings
+from vramcast.schedulers.slurm.site_settings import SiteSettings
 
 TICKET = Ticket("c" * 64, 4 * GIB, 14913 * MIB)
 FULL = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has ..."
@@ -175,7 +175,7 @@ def _hooks(words: list[str], how: dict[str, Any]) -> list[str]:
 
 
 @pytest.fixture
-def ended(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def ended(settings: SiteSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that runs the epilog of a job with a sampled peak, and returns the commands that follow it."""
     started: list[list[str]] = []
     monkeypatch.setattr(epilog.subprocess, "Popen", lambda words, **how: started.append(_hooks(words, how)))
@@ -184,7 +184,7 @@ def ended(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     current = [settings]
     settings.peaks_folder.mkdir()
 
-    def run(peak_mib: int | None = 3250, settings: Settings = settings, **more: str) -> list[list[str]]:
+    def run(peak_mib: int | None = 3250, settings: SiteSettings = settings, **more: str) -> list[list[str]]:
         current[0] = settings
         if peak_mib is not None:
             card = {"peak_bytes": peak_mib * MIB, "capacity_bytes": 14913 * MIB, "name": "Tesla T4"}
@@ -195,7 +195,7 @@ def ended(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return run
 
 
-def test_reports_peak_of_each_attempt(service: Any, settings: Settings, ended: Any) -> None:
+def test_reports_peak_of_each_attempt(service: Any, settings: SiteSettings, ended: Any) -> None:
     service.answers["/v1/observations"] = 201, {"id": "1"}
     assert ended() == []
     assert service.asked[0][1] == {
@@ -206,7 +206,7 @@ def test_reports_peak_of_each_attempt(service: Any, settings: Settings, ended: A
     assert list(settings.peaks_folder.iterdir()) == []
 
 
-def test_retries_failed_reports_and_drops_rejected(service: Any, settings: Settings, ended: Any) -> None:
+def test_retries_failed_reports_and_drops_rejected(service: Any, settings: SiteSettings, ended: Any) -> None:
     service.answers["/v1/observations"] = 503, {}
     ended()
     assert [path.name for path in settings.outbox.iterdir()] == ["12.1.json"]
@@ -218,12 +218,12 @@ def test_retries_failed_reports_and_drops_rejected(service: Any, settings: Setti
     assert list(settings.outbox.iterdir()) == []
 
 
-def test_unreachable_service_only_costs_time(settings: Settings, ended: Any) -> None:
+def test_unreachable_service_only_costs_time(settings: SiteSettings, ended: Any) -> None:
     ended(settings=replace(settings, service="http://127.0.0.1:9"))
     assert [path.name for path in settings.outbox.iterdir()] == ["12.1.json"]
 
 
-def test_requeues_failed_job_if_site_wants(service: Any, settings: Settings, ended: Any, tmp_path: Path) -> None:
+def test_requeues_failed_job_if_site_wants(service: Any, settings: SiteSettings, ended: Any, tmp_path: Path) -> None:
     service.answers["/v1/observations"] = 201, {}
     (tmp_path / "slurm-12.out").write_text(FULL)
     (tmp_path / "slurm-12.out").chmod(0o644)
@@ -232,7 +232,7 @@ def test_requeues_failed_job_if_site_wants(service: Any, settings: Settings, end
     assert ended(SLURM_JOB_EXIT_CODE="256", settings=replace(settings, requeues=True)) == [["come-back", "12", str(TICKET)]]
 
 
-def test_notes_peak_without_estimate(service: Any, settings: Settings, ended: Any) -> None:
+def test_notes_peak_without_estimate(service: Any, settings: SiteSettings, ended: Any) -> None:
     started = ended(settings=replace(settings, writes_admin_comment=True), SLURM_JOB_COMMENT="")
     assert started == [["note-peak", "12", "vramcast-peak=3250:14913:tesla-t4"]]
     assert not service.asked
@@ -275,7 +275,7 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
 PENDING = "JobId=12 JobName=x JobState=PENDING Comment=the long ones, lr=0.1 vramcast=" + "c" * 64 + ":4096:14913 StdErr=/x"
 
 
-def test_requeues_with_request_grown_by_half(settings: Settings, slurm: Callable[..., list[str]]) -> None:
+def test_requeues_with_request_grown_by_half(settings: SiteSettings, slurm: Callable[..., list[str]]) -> None:
     called = slurm(**{"--oneliner": (True, PENDING)})
     assert come_back("12", TICKET, settings)
     assert called[0] == "scontrol requeuehold 12"
@@ -284,14 +284,14 @@ def test_requeues_with_request_grown_by_half(settings: Settings, slurm: Callable
     assert called[3] == "scontrol release 12"
 
 
-def test_requeues_with_whole_card_once(settings: Settings, slurm: Callable[..., list[str]]) -> None:
+def test_requeues_with_whole_card_once(settings: SiteSettings, slurm: Callable[..., list[str]]) -> None:
     called = slurm(**{"--oneliner": (True, PENDING)})
     assert come_back("12", replace(TICKET, request_bytes=10 * GIB), settings)
     assert "Gres=gpu:1" in called[2]
     assert not come_back("12", replace(TICKET, request_bytes=TICKET.capacity_bytes), settings)
 
 
-def test_leaves_job_that_slurm_refuses(settings: Settings, slurm: Callable[..., list[str]]) -> None:
+def test_leaves_job_that_slurm_refuses(settings: SiteSettings, slurm: Callable[..., list[str]]) -> None:
     refused = slurm(requeuehold=(False, ""))
     assert not come_back("12", TICKET, settings)
     assert len(refused) == 1

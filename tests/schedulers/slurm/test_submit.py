@@ -18,7 +18,7 @@ from vramcast.schedulers.answer import Unanswerable
 from vramcast.schedulers.slurm import submit
 from vramcast.schedulers.slurm.__main__ import main
 from vramcast.schedulers.slurm.comment_field import Ticket
-from vramcast.schedulers.slurm.site_settings import Settings, read_settings
+from vramcast.schedulers.slurm.site_settings import SiteSettings, read_settings
 
 NAMED = "#VRAMCAST target=torchvision:resnet50 batch=8x3x224x224\ntorchrun train.py\n"
 SMALL, LARGE = 14913 * MIB, 40507 * MIB
@@ -37,7 +37,7 @@ def options(**more: Any) -> dict[str, Any]:
     return {"argv": ["job.sh"], "gres": "gres:gpu:1", "partition": "small", **more}
 
 
-def decided(settings: Settings, kind: str = "sbatch", **more: Any) -> Any:
+def decided(settings: SiteSettings, kind: str = "sbatch", **more: Any) -> Any:
     return submit.decision_on(kind, options(**more), Path.cwd(), {}, settings)
 
 
@@ -46,7 +46,7 @@ def both_fit(service: Any) -> None:
     service.fits("a100-40gb", 3 * GIB, 4 * GIB, LARGE)
 
 
-def test_asks_about_named_job_on_each_card(service: Any, settings: Settings, script: Path) -> None:
+def test_asks_about_named_job_on_each_card(service: Any, settings: SiteSettings, script: Path) -> None:
     both_fit(service)
     decision = decided(settings)
     assert decision.changes["gres"] == "shard:4"
@@ -58,7 +58,7 @@ def test_asks_about_named_job_on_each_card(service: Any, settings: Settings, scr
 
 
 def test_sends_script_with_surrounding_code(
-    service: Any, settings: Settings, script: Path, monkeypatch: pytest.MonkeyPatch
+    service: Any, settings: SiteSettings, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both_fit(service)
     text = "#!/bin/bash\nexport LR=1\nsource set.sh\nsrun python train.py --lr $LR $EXTRA\n"
@@ -85,14 +85,14 @@ def test_sends_script_with_surrounding_code(
     assert (body["tasks"], body["nodes"], body["cards"]) == (2, 1, 1)
 
 
-def sent(service: Any, settings: Settings, script: Path, submitted: dict[str, str] | None = None, **more: Any) -> Any:
+def sent(service: Any, settings: SiteSettings, script: Path, submitted: dict[str, str] | None = None, **more: Any) -> Any:
     """Return the body of the request about the files in the job's folder."""
     both_fit(service)
     submit.decision_on("sbatch", options(**more), Path.cwd(), submitted or {}, settings)
     return service.asked[-1][1]
 
 
-def test_sends_unusual_configs(service: Any, settings: Settings, script: Path) -> None:
+def test_sends_unusual_configs(service: Any, settings: SiteSettings, script: Path) -> None:
     script.write_text("source env/set\npython train.py @args --table hp.csv\n")
     texts = {"train.py": "load_dotenv(); open('own.cfgx')", "big.yaml": "batch: 512", ".env": "BATCH=512\n", "own.cfgx": "y"}
     texts |= {
@@ -116,7 +116,7 @@ def test_sends_unusual_configs(service: Any, settings: Settings, script: Path) -
     assert files["config.yaml"] == "batch: 512"
 
 
-def test_does_not_send_secrets_of_environment_files(service: Any, settings: Settings, script: Path) -> None:
+def test_does_not_send_secrets_of_environment_files(service: Any, settings: SiteSettings, script: Path) -> None:
     script.write_text("python train.py\n")
     secret = "API_KEY='a\nb'\nexport HF_TOKEN=c\nPASSWORD=\"d\"\n"
     (script.parent / ".env").write_text(f"BATCH=8\n{secret}LR='x'\n")
@@ -124,7 +124,7 @@ def test_does_not_send_secrets_of_environment_files(service: Any, settings: Sett
 
 
 @pytest.mark.parametrize("name", ["large.yaml", "outside.yaml", "binary.cfgx", "conf/outside.yaml"])
-def test_file_that_is_not_sent_makes_answer_uncertain(name: str, service: Any, settings: Settings, script: Path) -> None:
+def test_file_that_is_not_sent_makes_answer_uncertain(name: str, service: Any, settings: SiteSettings, script: Path) -> None:
     elsewhere = script.parents[1] / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "outside.yaml").write_text("secret")
@@ -141,7 +141,7 @@ def test_file_that_is_not_sent_makes_answer_uncertain(name: str, service: Any, s
     assert not {name, "outside.yaml"} & service.asked[-1][1]["files"].keys()
 
 
-def test_data_and_unnamed_files_leave_answer_certain(service: Any, settings: Settings, script: Path) -> None:
+def test_data_and_unnamed_files_leave_answer_certain(service: Any, settings: SiteSettings, script: Path) -> None:
     script.write_text("python train.py --resume model.pt\n")
     (script.parent / "model.pt").write_bytes(b"\0")
     (script.parent / "large.yaml").write_bytes(b"x" * (MIB + 1))
@@ -149,12 +149,12 @@ def test_data_and_unnamed_files_leave_answer_certain(service: Any, settings: Set
     assert decided(settings).changes["gres"] == "shard:4"
 
 
-def test_cards_of_tasks_are_kept(service: Any, settings: Settings, script: Path) -> None:
+def test_cards_of_tasks_are_kept(service: Any, settings: SiteSettings, script: Path) -> None:
     both_fit(service)
     assert "gres" not in decided(settings, **{"gres": "", "tres-per-task": "gres/gpu:1"}).changes
 
 
-def test_reports_unknown_line_and_keeps_job(service: Any, settings: Settings, script: Path) -> None:
+def test_reports_unknown_line_and_keeps_job(service: Any, settings: SiteSettings, script: Path) -> None:
     script.write_text("make train\n")
     message = "line 1 is not understood (`make train`: what it does is not known)"
     service.answers["/v1/scripts"] = 422, {"error": {"kind": "cannot_estimate", "message": message}}
@@ -165,7 +165,7 @@ def test_reports_unknown_line_and_keeps_job(service: Any, settings: Settings, sc
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_steps_that_request_cards_keep_card(named: bool, service: Any, settings: Settings, script: Path) -> None:
+def test_steps_that_request_cards_keep_card(named: bool, service: Any, settings: SiteSettings, script: Path) -> None:
     service.fits("t4", 3 * GIB, 4 * GIB - 1, SMALL)
     service.answers["/v1/scripts t4"] = 200, {**service.answers["/v1/checks t4"][1], "steps_ask_for_cards": True}
     script.write_text((NAMED if named else "") + "srun --gres=gpu:1 python train.py\n")
@@ -183,13 +183,15 @@ def test_steps_that_request_cards_keep_card(named: bool, service: Any, settings:
         ("sbatch", {"gres": ""}, "python train.py\n"),
     ],
 )
-def test_ignores_other_jobs(kind: str, more: dict[str, Any], text: str, service: Any, settings: Settings, script: Path) -> None:
+def test_ignores_other_jobs(
+    kind: str, more: dict[str, Any], text: str, service: Any, settings: SiteSettings, script: Path
+) -> None:
     script.write_text(text)
     assert decided(settings, kind, **more).changes == {}
     assert not service.asked
 
 
-def test_asks_about_srun_outside_jobs_only(service: Any, settings: Settings, script: Path) -> None:
+def test_asks_about_srun_outside_jobs_only(service: Any, settings: SiteSettings, script: Path) -> None:
     both_fit(service)
     step = {"argv": ["python", "train.py"], "gres": "gres:gpu:1", "partition": "small"}
     assert submit.decision_on("srun", step, Path.cwd(), {"SLURM_JOB_ID": "7"}, settings).changes == {}
@@ -206,20 +208,20 @@ def test_asks_about_srun_outside_jobs_only(service: Any, settings: Settings, scr
         ((200, {"id": 1}), "not in the expected format"),
     ],
 )
-def test_submits_unchanged_without_estimate(answer: Any, why: str, service: Any, settings: Settings, script: Path) -> None:
+def test_submits_unchanged_without_estimate(answer: Any, why: str, service: Any, settings: SiteSettings, script: Path) -> None:
     service.answers["/v1/checks"] = answer
     decision = decided(settings)
     assert (decision.changes, decision.is_refused) == ({}, False)
     assert why in decision.line
 
 
-def test_reports_unknown_word_in_mark(settings: Settings, script: Path) -> None:
+def test_reports_unknown_word_in_mark(settings: SiteSettings, script: Path) -> None:
     script.write_text("#VRAMCAST target\npython train.py\n")
     assert "'target' in its #VRAMCAST line" in decided(settings).line
 
 
 @pytest.mark.parametrize("what", ["a pipe", "a device", "a folder", "a name with a NUL"])
-def test_reads_regular_files_only(what: str, service: Any, settings: Settings, script: Path) -> None:
+def test_reads_regular_files_only(what: str, service: Any, settings: SiteSettings, script: Path) -> None:
     os.mkfifo("pipe")
     name = {"a pipe": "pipe", "a device": "/dev/zero", "a folder": ".", "a name with a NUL": "a\0b"}[what]
     assert decided(settings, argv=[name]).changes == {}
@@ -237,7 +239,7 @@ def test_comment_stays_on_one_line(service: Any, written: Path, script: Path, ca
     assert not any(line.startswith(("set partition", "refuse")) for line in lines)
 
 
-def test_does_not_send_too_much_code(settings: Settings, script: Path) -> None:
+def test_does_not_send_too_much_code(settings: SiteSettings, script: Path) -> None:
     script.write_text("python train.py\n")
     for k in range(501):
         (script.parent / f"{k}.py").write_text("")
@@ -249,7 +251,7 @@ def test_does_not_send_too_much_code(settings: Settings, script: Path) -> None:
 
 
 @pytest.fixture
-def written(settings: Settings, tmp_path: Path) -> Path:
+def written(settings: SiteSettings, tmp_path: Path) -> Path:
     path = tmp_path / "vramcast.toml"
     path.write_text(f'service = "{settings.service}"\nmode = "fill"\ntimeout_s = 1\n[partitions]\nsmall = "t4"\n')
     return path
@@ -334,7 +336,7 @@ def test_wrong_settings_error_names_expectation(line: str, why: str, tmp_path: P
         read_settings(path)
 
 
-def test_unreadable_token_is_an_error(settings: Settings) -> None:
+def test_unreadable_token_is_an_error(settings: SiteSettings) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         replace(settings, token_file="/nonexistent").token()
     assert replace(settings, token_file="").token() == ""

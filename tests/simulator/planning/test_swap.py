@@ -16,7 +16,7 @@ from vramcast.core.errors import UsageError
 from vramcast.simulator.planning import swap, swap_checker
 from vramcast.simulator.planning.swap import Move, SwapPlan, Wait, raw_scores, scores
 from vramcast.simulator.planning.swap_schedule import LINKS, Link, Scheduler, find_link
-from vramcast.simulator.planning.swap_timeline import Candidates, Timeline
+from vramcast.simulator.planning.swap_timeline import Candidates, SwapTimeline
 from vramcast.tracer.format.trace import Action, Trace
 
 from .access_traces import MIB, access_traces, chain
@@ -52,7 +52,7 @@ def test_unknown_link_lists_known_ones() -> None:
 # ------------------------------------------------------------------------------------------------ the step
 def test_timeline_has_all_operators_of_last_step() -> None:
     trace, script = chain([4, 2, 8], 1000, state_mib=16)
-    line = Timeline.of(trace)
+    line = SwapTimeline.of(trace)
     assert line.step == 1
     assert line.duration_us.tolist() == [1000] * 7
     held = 3 + 16
@@ -66,7 +66,7 @@ def test_timeline_has_all_operators_of_last_step() -> None:
 
 def test_candidates_idle_across_peak() -> None:
     trace, script = chain([4, 2, 8, 0], 1000, state_mib=16)
-    found = Candidates.of(Timeline.of(trace))
+    found = Candidates.of(SwapTimeline.of(trace))
     at = {int(block): i for i, block in enumerate(found.block)}
     # The peak is operator 3 of 9. a0: 0, 1 and 7; a2 is touched by 2, 3 and 5; the state by 8 of every step.
     assert set(at) == {script.row(name) for name in ("a0", "a1", "w0", "w1", "w2", "state")}
@@ -77,15 +77,17 @@ def test_candidates_idle_across_peak() -> None:
 
 def test_blocks_below_one_mib_are_no_candidates() -> None:
     trace, _ = chain([4, 2, 8], 1000)
-    assert len(Candidates.of(Timeline.of(trace), min_bytes=MIB)) > len(Candidates.of(Timeline.of(trace), min_bytes=MIB + 1))
+    assert len(Candidates.of(SwapTimeline.of(trace), min_bytes=MIB)) > len(
+        Candidates.of(SwapTimeline.of(trace), min_bytes=MIB + 1)
+    )
 
 
 def test_plans_last_step_before_oom() -> None:
     trace, _ = chain([4, 2, 8], 1000, n_steps=3)
     rows = np.flatnonzero(trace.step == 2)
     oom = {"action": [Action.OOM], "size_bytes": [1], "block": [-1], "step": [2]}
-    assert Timeline.of(trace.insert([len(trace)], oom)).step == 1
-    assert Timeline.of(trace.insert([rows[3]], oom)).step == 2  # the job continued without it
+    assert SwapTimeline.of(trace.insert([len(trace)], oom)).step == 1
+    assert SwapTimeline.of(trace.insert([rows[3]], oom)).step == 2  # the job continued without it
 
 
 def test_rejects_trace_ending_in_first_step() -> None:
@@ -111,7 +113,7 @@ def test_missing_optuna_names_package(monkeypatch: pytest.MonkeyPatch) -> None:
 # ------------------------------------------------------------------------------------------------ scores
 def test_scores_match_definitions() -> None:
     trace, script = chain([4, 2, 8, 0], 1000, state_mib=16)
-    line = Timeline.of(trace)
+    line = SwapTimeline.of(trace)
     found = Candidates.of(line)
     a0 = found.block.tolist().index(script.row("a0"))
     doa, aoa, wdoa, _ = raw_scores(line, found, EVEN)[a0]
@@ -123,7 +125,7 @@ def test_scores_match_definitions() -> None:
 
 def test_area_of_too_short_idle_time() -> None:
     trace, script = chain([40, 2, 8, 0], 100)
-    line = Timeline.of(trace)
+    line = SwapTimeline.of(trace)
     found = Candidates.of(line)
     a0 = found.block.tolist().index(script.row("a0"))
     doa, aoa, _, _ = raw_scores(line, found, EVEN)[a0]
@@ -134,7 +136,7 @@ def test_area_of_too_short_idle_time() -> None:
 @settings(max_examples=40)
 @given(access_traces())
 def test_submodular_score_uses_remaining_load(trace: Trace) -> None:
-    line = Timeline.of(trace)
+    line = SwapTimeline.of(trace)
     found = Candidates.of(line)
     given_scores = raw_scores(line, found, EVEN)[:, 3].tolist()
     load = {(k - line.peak) % len(line): int(n) for k, n in enumerate(line.load_bytes)}
@@ -151,7 +153,7 @@ def test_submodular_score_uses_remaining_load(trace: Trace) -> None:
 @settings(max_examples=40)
 @given(access_traces())
 def test_scores_are_standardized(trace: Trace) -> None:
-    line = Timeline.of(trace)
+    line = SwapTimeline.of(trace)
     found = scores(line, Candidates.of(line), EVEN)
     for column in found.T if len(found) else ():
         assert column.mean() == pytest.approx(0, abs=1e-9)
@@ -195,7 +197,7 @@ def test_limit_costs_unhidden_copy_time() -> None:
     # a0 has to be out when operator 3 begins, at 3000, but is touched until 2000 and takes 2000 us; it returns in time.
     assert plan.feasible
     assert plan.overhead_ms == 1.0
-    assert plan.waits == (Wait(int(Timeline.of(trace).row[3]), 1000),)
+    assert plan.waits == (Wait(int(SwapTimeline.of(trace).row[3]), 1000),)
     assert [move.block for move in plan.schedule] == [script.row("a0")]
     assert swap_checker.check(trace, plan).faults == ()
 
@@ -254,7 +256,7 @@ def test_unlimited_plan_never_waits(trace: Trace, link: Link) -> None:
 @settings(deadline=None, max_examples=25)
 @given(access_traces(), links, st.floats(0.05, 1.0))
 def test_limited_plans_pass_checker(trace: Trace, link: Link, share: float) -> None:
-    limit_bytes = max(1, int(share * Timeline.of(trace).load_bytes.max()))
+    limit_bytes = max(1, int(share * SwapTimeline.of(trace).load_bytes.max()))
     plan = swap.plan(trace, limit_bytes=limit_bytes, link=link)
     assert swap_checker.check(trace, plan).faults == ()
     assert plan.feasible == (plan.peak_bytes <= limit_bytes)
@@ -263,7 +265,7 @@ def test_limited_plans_pass_checker(trace: Trace, link: Link, share: float) -> N
 @settings(deadline=None, max_examples=50)
 @given(access_traces(), links, st.data())
 def test_any_choice_of_blocks_can_be_scheduled(trace: Trace, link: Link, data: st.DataObject) -> None:
-    line = Timeline.of(trace)
+    line = SwapTimeline.of(trace)
     found = Candidates.of(line, min_bytes=1)
     chosen = np.flatnonzero(data.draw(st.lists(st.booleans(), min_size=len(found), max_size=len(found))))
     scheduler = Scheduler(line, found, link)
@@ -329,7 +331,7 @@ def test_checker_finds_copy_overlapping_access(trace: Trace, data: st.DataObject
     if not plan.schedule:
         return
     move = data.draw(st.sampled_from(plan.schedule))
-    line = Timeline.of(trace)
+    line = SwapTimeline.of(trace)
     period_us = line.period_us
     begins = [int(line.start_us[k]) + n * period_us for k in line.accesses[move.block] for n in (0, 1)]
     need_us = min(begin for begin in begins if begin >= move.in_end_us)

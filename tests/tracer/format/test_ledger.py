@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramcast.tracer.format import ledger
-from vramcast.tracer.format.ledger import Code, Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Code, Entry
 
 
 def test_c_header_matches_table() -> None:
@@ -22,17 +22,20 @@ def test_null_gpu_reports_get_codes() -> None:
 
 
 def test_entry_names_its_subject() -> None:
-    drawn = Entry.of(Entered.ASSUMED, Code.DRAWN_SHAPE, 2, name="nonzero")
+    drawn = Entry.of(CallHandling.ASSUMED, Code.DRAWN_SHAPE, 2, name="nonzero")
     assert drawn.words == "values drawn for nonzero"
-    assert ledger.words([drawn, Entry(Entered.NOOP, "b", 1), Entry(Entered.NOOP, "a", 1)], Entered.NOOP) == ("a", "b")
-    assert Entry(Entered.READ, "cudnn", 1).library == ""  # the library was read, but no cuDNN call ran
+    assert ledger.words([drawn, Entry(CallHandling.NOOP, "b", 1), Entry(CallHandling.NOOP, "a", 1)], CallHandling.NOOP) == (
+        "a",
+        "b",
+    )
+    assert Entry(CallHandling.READ, "cudnn", 1).library == ""  # the library was read, but no cuDNN call ran
 
 
 @pytest.mark.parametrize("code", [code for code in Code if "{}" not in code.value])
 def test_counted_words_get_their_code(code: Code) -> None:
-    assert Entry.counted(code, 4) == Entry(Entered.ASSUMED, "", 4, 0, code)
+    assert Entry.counted(code, 4) == Entry(CallHandling.ASSUMED, "", 4, 0, code)
 
 
 def test_entry_round_trips_through_file() -> None:
-    entry = Entry.of(Entered.BOUNDED, Code.CUBLASLT_WORKSPACE, 7, 123)
+    entry = Entry.of(CallHandling.BOUNDED, Code.CUBLASLT_WORKSPACE, 7, 123)
     assert Entry.of_row(entry.to_row()) == entry

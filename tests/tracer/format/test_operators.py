@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.tracer.format.operators import Kind, Library, Operator, takes_workspace
+from vramcast.tracer.format.operators import Operator, OperatorKind, OperatorLibrary, takes_workspace
 
 ROOT = Path(__file__).parents[3]
 PRODUCT = ("vramcast", "tracer", "simulator", "learner", "datasets")
@@ -29,22 +29,22 @@ ELSEWHERE = {
 @pytest.mark.parametrize(
     ("name", "kind", "library"),
     [
-        ("aten::cudnn_convolution", Kind.CONVOLUTION, Library.CUDNN),
-        ("aten::_conv_depthwise2d", Kind.CONVOLUTION, Library.CUDNN),
-        ("aten::convolution_backward", Kind.CONVOLUTION_BACKWARD, Library.CUDNN),
-        ("ConvolutionBackward0", Kind.CONVOLUTION_BACKWARD, Library.CUDNN),  # autograd's node itself allocates
-        ("aten::_convert_indices_from_coo_to_csr", Kind.OTHER, Library.NONE),
-        ("aten::addmm", Kind.MATMUL, Library.CUBLAS),
-        ("aten::cudnn_batch_norm", Kind.BATCH_NORM, Library.CUDNN_NORMALIZATION),
-        ("aten::_cudnn_rnn", Kind.RECURRENT, Library.CUDNN_RECURRENT),
-        ("aten::_cudnn_attention_forward", Kind.ATTENTION, Library.CUDNN_ATTENTION),
-        ("aten::_efficient_attention_forward", Kind.ATTENTION, Library.NONE),
-        ("Optimizer.step", Kind.OPTIMIZER, Library.NONE),
-        ("aten::_softmax", Kind.SOFTMAX, Library.NONE),
-        ("", Kind.OTHER, Library.NONE),
+        ("aten::cudnn_convolution", OperatorKind.CONVOLUTION, OperatorLibrary.CUDNN),
+        ("aten::_conv_depthwise2d", OperatorKind.CONVOLUTION, OperatorLibrary.CUDNN),
+        ("aten::convolution_backward", OperatorKind.CONVOLUTION_BACKWARD, OperatorLibrary.CUDNN),
+        ("ConvolutionBackward0", OperatorKind.CONVOLUTION_BACKWARD, OperatorLibrary.CUDNN),  # autograd's node itself allocates
+        ("aten::_convert_indices_from_coo_to_csr", OperatorKind.OTHER, OperatorLibrary.NONE),
+        ("aten::addmm", OperatorKind.MATMUL, OperatorLibrary.CUBLAS),
+        ("aten::cudnn_batch_norm", OperatorKind.BATCH_NORM, OperatorLibrary.CUDNN_NORMALIZATION),
+        ("aten::_cudnn_rnn", OperatorKind.RECURRENT, OperatorLibrary.CUDNN_RECURRENT),
+        ("aten::_cudnn_attention_forward", OperatorKind.ATTENTION, OperatorLibrary.CUDNN_ATTENTION),
+        ("aten::_efficient_attention_forward", OperatorKind.ATTENTION, OperatorLibrary.NONE),
+        ("Optimizer.step", OperatorKind.OPTIMIZER, OperatorLibrary.NONE),
+        ("aten::_softmax", OperatorKind.SOFTMAX, OperatorLibrary.NONE),
+        ("", OperatorKind.OTHER, OperatorLibrary.NONE),
     ],
 )
-def test_classifies_names_in_any_case(name: str, kind: Kind, library: Library) -> None:
+def test_classifies_names_in_any_case(name: str, kind: OperatorKind, library: OperatorLibrary) -> None:
     assert (Operator.of(name).kind, Operator.of(name).library) == (kind, library)
 
 

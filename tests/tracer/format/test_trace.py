@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramcast.core.errors import TraceFileError, UsageError
-from vramcast.tracer.format.ledger import Code, Entered, Entry
-from vramcast.tracer.format.operators import Kind, Library, Operator
+from vramcast.tracer.format.ledger import CallHandling, Code, Entry
+from vramcast.tracer.format.operators import Operator, OperatorKind, OperatorLibrary
 from vramcast.tracer.format.trace import (
     BLOCK_COLUMNS,
     EVENT_COLUMNS,
@@ -70,7 +70,7 @@ OPERATORS = [
     Operator.of("aten::mm", "layers.0", ((2, 3), (3,)), ("float32",) * 2),
     Operator("", "layers.0"),
 ]
-LEDGER = (Entry(Entered.NOOP, "cublasCreate_v2", 2), Entry.of(Entered.BOUNDED, Code.CUBLASLT_WORKSPACE, 1, 99))
+LEDGER = (Entry(CallHandling.NOOP, "cublasCreate_v2", 2), Entry.of(CallHandling.BOUNDED, Code.CUBLASLT_WORKSPACE, 1, 99))
 SEGMENTS: dict[str, Any] = {
     "address": [2**47],
     "total_size": [2097152],
@@ -241,7 +241,7 @@ def test_numpy_alone_opens_file(tmp_path: Path) -> None:
     small_trace().save(tmp_path / "job.npz")
     with np.load(tmp_path / "job.npz", allow_pickle=False) as arrays:
         assert json.loads(bytes(arrays["header"]))["format"] == FORMAT
-        mm = ["aten::mm", "layers.0", Kind.MATMUL, Library.CUBLAS, [[2, 3], [3]], ["float32", "float32"]]
+        mm = ["aten::mm", "layers.0", OperatorKind.MATMUL, OperatorLibrary.CUBLAS, [[2, 3], [3]], ["float32", "float32"]]
         assert json.loads(bytes(arrays["operators"]))[1] == mm
         assert json.loads(bytes(arrays["ledger"]))[0] == ["noop", "{}", "cublasCreate_v2", 2, 0]
         np.testing.assert_array_equal(arrays["size_bytes"], SMALL["size_bytes"])
@@ -299,9 +299,9 @@ def test_reads_older_versions(tmp_path: Path, version: int) -> None:
     old = Trace.load(rewritten(tmp_path / "job.npz", header=as_array(header)))
     assert old.header == header
     assert [(one.name, one.module, one.kind, one.shapes) for one in old.operators] == [
-        ("aten::empty", "", Kind.OTHER, ()),
-        ("aten::mm", "layers.0", Kind.MATMUL, ()),
-        ("", "layers.0", Kind.OTHER, ()),
+        ("aten::empty", "", OperatorKind.OTHER, ()),
+        ("aten::mm", "layers.0", OperatorKind.MATMUL, ()),
+        ("", "layers.0", OperatorKind.OTHER, ()),
     ]
     assert old.operator.tolist() == SMALL["operator"]
     assert (old.ops, old.modules) == (["aten::empty", "aten::mm"], ["layers.0"])
@@ -316,7 +316,7 @@ def test_joins_two_tables_of_names() -> None:
     assert trace.operator.tolist() == SMALL["operator"]
     assert (trace.op.tolist(), trace.module.tolist()) == (named["op"], named["module"])
     assert [trace.operator_at(row).name for row in (0, 2)] == ["", "aten::mm"]
-    assert trace.where(lambda operator: operator.kind is Kind.MATMUL).tolist() == [row in (2, 5) for row in range(7)]
+    assert trace.where(lambda operator: operator.kind is OperatorKind.MATMUL).tolist() == [row in (2, 5) for row in range(7)]
 
 
 @pytest.fixture
@@ -335,12 +335,12 @@ def saved(tmp_path: Path) -> Path:
         ({"header": np.frombuffer(b"[" * 10**5, np.uint8)}, "recursion"),
         ({"operators": as_array({})}, "'operators' is not a JSON list"),
         ({"operators": as_array([[1, "", 0, 0, [], []]] * 3)}, "not a string"),
-        ({"operators": as_array([["mm", "", 99, 0, [], []]] * 3)}, "99 is not a valid Kind"),
+        ({"operators": as_array([["mm", "", 99, 0, [], []]] * 3)}, "99 is not a valid OperatorKind"),
         ({"operators": as_array([["mm", "", 0, 0, [[1]], []]] * 3)}, "has 1 shapes and 0 dtypes"),
         ({"operators": as_array([["mm", "", 0, 0, [[-1]], ["int8"]]] * 3)}, "a dimension that is not an integer"),
         ({"operators": as_array([["mm", "", 0]] * 3)}, "not enough values"),
         ({"ledger": as_array([["noop", "{}", 5, 1, 1]])}, "a row of the ledger"),
-        ({"ledger": as_array([["paid", "{}", "x", 1, 1]])}, "'paid' is not a valid Entered"),
+        ({"ledger": as_array([["paid", "{}", "x", 1, 1]])}, "'paid' is not a valid CallHandling"),
         ({"header": None}, "'header' is missing"),
         ({"block": None}, "'block' is missing"),
         ({"blocks.state": None}, "'blocks.state' is missing"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramcast.core.errors import OtherAllocator
-from vramcast.tracer.format.ledger import Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Entry
 from vramcast.tracer.hooks.shared_memory import explained, refusing
 
 RAISED = RuntimeError("CUDA driver error: null GPU driver error")
@@ -15,13 +15,13 @@ RAISED = RuntimeError("CUDA driver error: null GPU driver error")
     "call", ["cudaIpcGetMemHandle", "cuMulticastCreate", "nvshmemx_get_uniqueid", "ncclCommWindowRegister"]
 )
 def test_sharing_call_explains_failure(call: str) -> None:
-    error = explained(RAISED, [Entry(Entered.REFUSED, call, 1)], "train.py:7, in main")
+    error = explained(RAISED, [Entry(CallHandling.REFUSED, call, 1)], "train.py:7, in main")
     assert isinstance(error, OtherAllocator)
     assert str(error).startswith(f"The job shares card memory between processes, with {call} (train.py:7, in main). ")
 
 
 @pytest.mark.parametrize(
-    "entry", [Entry(Entered.REFUSED, "cusolverDnSgesvdj", 1), Entry(Entered.NOOP, "cudaIpcCloseMemHandle", 1)]
+    "entry", [Entry(CallHandling.REFUSED, "cusolverDnSgesvdj", 1), Entry(CallHandling.NOOP, "cudaIpcCloseMemHandle", 1)]
 )
 def test_other_calls_explain_nothing(entry: Entry) -> None:
     assert explained(RAISED, [entry], "") is RAISED
@@ -29,7 +29,7 @@ def test_other_calls_explain_nothing(entry: Entry) -> None:
 
 @pytest.mark.parametrize("error", [ValueError("no data"), SystemExit(2), OtherAllocator("another one")])
 def test_other_errors_are_the_jobs_own(error: BaseException) -> None:
-    assert explained(error, [Entry(Entered.REFUSED, "cudaIpcGetMemHandle", 1)], "") is error
+    assert explained(error, [Entry(CallHandling.REFUSED, "cudaIpcGetMemHandle", 1)], "") is error
 
 
 def test_announced_sharing_raises_early() -> None:

@@ -13,7 +13,7 @@ from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import device
 from vramcast.jobs.text import JobText
-from vramcast.tracer.format.ledger import Entered
+from vramcast.tracer.format.ledger import CallHandling
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.protocol.job_result import Result
 from vramcast.tracer.protocol.run_options import RunOptions
@@ -69,7 +69,7 @@ def _peaks(result: Result) -> tuple[int, int]:
 
 
 def _is_decided(result: Result) -> bool:
-    return any(entry.kind is Entered.SPEED for entry in result.ledger)
+    return any(entry.kind is CallHandling.SPEED for entry in result.ledger)
 
 
 def test_frees_shared_block_after_host_wait(run: Callable[..., Result]) -> None:

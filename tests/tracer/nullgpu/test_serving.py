@@ -30,7 +30,7 @@ from vramcast.tracer.format.trace import SERVING
 from vramcast.tracer.hooks.replacement import replace_when_imported
 from vramcast.tracer.nullgpu.child import engine_accounts, engine_models, serving
 from vramcast.tracer.nullgpu.client import NullGpuTracer
-from vramcast.tracer.program.training_loop import Course, Limits, StopJob
+from vramcast.tracer.program.training_loop import Course, LoopLimits, StopJob
 from vramcast.tracer.ranks import engines
 
 FILES = {
@@ -138,7 +138,7 @@ def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Import
 
 
 def course(*, is_command: bool = True) -> Course:
-    return Course(Limits(3, "steps", None) if is_command else None, lambda: 0)
+    return Course(LoopLimits(3, "steps", None) if is_command else None, lambda: 0)
 
 
 @pytest.mark.parametrize(("given", "used"), [("auto", "dummy"), ("safetensors", "dummy"), ("dummy", "dummy"), ("gguf", "gguf")])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from vramcast.hardware.cards import device
-from vramcast.tracer.format.ledger import Entered
+from vramcast.tracer.format.ledger import CallHandling
 from vramcast.tracer.nullgpu.child import smi
 from vramcast.tracer.protocol.job_result import Result
 
@@ -19,10 +19,10 @@ Probe = Callable[..., tuple[dict[str, Any], Result]]
 
 
 @pytest.fixture
-def card(tmp_path: Path) -> smi.Card:
+def card(tmp_path: Path) -> smi.SmiCard:
     account = tmp_path / "account"
     account.write_bytes((1559 * MIB - 5).to_bytes(8, "little"))
-    return smi.Card({"NULLGPU_DEVICE": f"{CARD.to_config()};device_count=2", "NULLGPU_ACCOUNT": str(account)})
+    return smi.SmiCard({"NULLGPU_DEVICE": f"{CARD.to_config()};device_count=2", "NULLGPU_ACCOUNT": str(account)})
 
 
 @pytest.mark.parametrize(
@@ -36,11 +36,11 @@ def card(tmp_path: Path) -> smi.Card:
         ("topo -m", ["\tGPU0\tGPU1", "GPU0\t X \tSYS", "GPU1\tSYS\t X "]),
     ],
 )
-def test_nvidia_smi_answers_common_queries(card: smi.Card, words: str, lines: list[str]) -> None:
+def test_nvidia_smi_answers_common_queries(card: smi.SmiCard, words: str, lines: list[str]) -> None:
     assert smi.said(words.split(), card) == (lines, 0.0)
 
 
-def test_nvidia_smi_summary_shows_memory(card: smi.Card) -> None:
+def test_nvidia_smi_summary_shows_memory(card: smi.SmiCard) -> None:
     lines, again_s = smi.said(["-l", "2"], card)
     assert again_s == 2.0
     assert any("1559MiB / 24210MiB" in line for line in lines)
@@ -48,7 +48,7 @@ def test_nvidia_smi_summary_shows_memory(card: smi.Card) -> None:
 
 
 @pytest.mark.parametrize("words", ["--lock-gpu-clocks 100", "-i 7 -L"])
-def test_nvidia_smi_rejects_unknown_options(card: smi.Card, words: str) -> None:
+def test_nvidia_smi_rejects_unknown_options(card: smi.SmiCard, words: str) -> None:
     with pytest.raises(ValueError, match=r"Invalid option|No devices"):
         smi.said(words.split(), card)
 
@@ -76,9 +76,9 @@ def test_job_sees_own_memory_in_nvml_and_nvidia_smi(probe: Probe) -> None:
     assert said["name"] == CARD.name
     assert said["used"] == said["card"] - said["free"] >= 300 * MIB
     assert (said["total"], said["smi"]) == (said["card"], said["used"] // MIB)
-    assert [entry.name for entry in result.ledger if entry.kind is Entered.REFUSED] == []
+    assert [entry.name for entry in result.ledger if entry.kind is CallHandling.REFUSED] == []
 
 
 def test_counts_symmetric_memory_outside_allocator(probe: Probe) -> None:
     _, result = probe("import torch.distributed._symmetric_memory as m; m.empty(10, device='cuda')")
-    assert [entry.size_bytes for entry in result.ledger if entry.kind is Entered.OUTSIDE] == [2 * MIB]
+    assert [entry.size_bytes for entry in result.ledger if entry.kind is CallHandling.OUTSIDE] == [2 * MIB]

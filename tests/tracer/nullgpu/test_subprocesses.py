@@ -15,12 +15,12 @@ import pytest
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job
 from vramcast.jobs.text import JobText
-from vramcast.tracer.format.ledger import Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Entry
 from vramcast.tracer.format.rank_facts import ProcessPeak, beside_bytes, processes_of
 from vramcast.tracer.format.trace import COURSE, INTERRUPTED, TIME_UP, Trace
 from vramcast.tracer.nullgpu.child import subprocesses
 from vramcast.tracer.nullgpu.child.lifetimes import Life
-from vramcast.tracer.nullgpu.child.subprocesses import Process, Shared, let_follow
+from vramcast.tracer.nullgpu.child.subprocesses import Process, SharedFolder, let_follow
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.protocol.job_result import Result
 from vramcast.tracer.protocol.messages import LENT
@@ -67,7 +67,7 @@ def _result(reserved: int, status: str = "ok", steps: int = 3, touched_s: float 
     return Result(status, trace=trace if reserved >= 0 else None, steps=steps, touched_s=touched_s)
 
 
-class _Left(Shared):
+class _Left(SharedFolder):
     """A shared folder with these recorded processes."""
 
     def __init__(self, *processes: Process) -> None:
@@ -115,7 +115,7 @@ def test_concurrent_processes_count_together() -> None:
 
 def test_counts_process_with_only_a_context() -> None:
     worker = _result(0)
-    worker.ledger = [Entry(Entered.CONTEXT, "0", 1)]
+    worker.ledger = [Entry(CallHandling.CONTEXT, "0", 1)]
     found = _Left(Process("worker", worker)).fullest(_result(1), ["train.py"])
     assert found.trace is not None
     assert [one.reserved for one in processes_of(found.trace)] == [1, 0]
@@ -152,7 +152,7 @@ def test_stopped_process_ended_as_the_job_did(why: str, itself: str) -> None:
         assert found.trace is not None
         return replace(found, trace=replace(found.trace, header={**found.trace.header, COURSE: {"ended": ended}}))
 
-    for ask in (Shared.only, lambda left, own: left.fullest(own, ["serve.py"])):
+    for ask in (SharedFolder.only, lambda left, own: left.fullest(own, ["serve.py"])):
         found = ask(_Left(Process("engine", result(100, itself or INTERRUPTED))), result(0, why))
         assert found.trace is not None
         assert found.trace.header[COURSE]["ended"] == (itself or why)
@@ -164,7 +164,7 @@ def test_names_unrecorded_process() -> None:
         notes = left.fullest(_result(200), ["train.py"]).notes
         assert "1 processes used the card and could not be recorded" in notes[0]
         ledger = left.fullest(_result(200), ["train.py"]).ledger
-        assert Entry(Entered.OPEN, "the process 'b.py' raised OSError: no space", 1) in ledger
+        assert Entry(CallHandling.OPEN, "the process 'b.py' raised OSError: no space", 1) in ledger
         assert "'b.py' raised OSError: no space" in notes[0]
     nothing = _Left(Process("b.py", damaged)).fullest(_result(0), ["train.py"])
     assert (nothing.status, nothing.error) == ("error", "JobError")

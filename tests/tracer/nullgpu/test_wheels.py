@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.hardware.looked_up import looked_up_by
 from vramcast.hardware.context import context_bytes
-from vramcast.tracer.format.ledger import Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Entry
 from vramcast.tracer.nullgpu.library.build import build
 from vramcast.tracer.nullgpu.library.entry_points import Symbol, exported, read_list, read_wheels
 from vramcast.tracer.observation import Observation
@@ -79,8 +79,10 @@ def test_counts_memory_outside_allocator_separately(probe: Probe) -> None:
         """
     )
     assert said == {"statuses": [0] * 5, "byte": 7}
-    beside = {entry.kind: entry.size_bytes for entry in result.ledger if entry.kind in (Entered.OUTSIDE, Entered.MANAGED)}
-    assert beside == {Entered.OUTSIDE: 2 * PAGE, Entered.MANAGED: 5000}
+    beside = {
+        entry.kind: entry.size_bytes for entry in result.ledger if entry.kind in (CallHandling.OUTSIDE, CallHandling.MANAGED)
+    }
+    assert beside == {CallHandling.OUTSIDE: 2 * PAGE, CallHandling.MANAGED: 5000}
     assert result.taken is not None
     assert result.taken.now_bytes == PAGE  # the allocator's
     assert Observation.of(result, "nullgpu").outside_bytes == 2 * PAGE
@@ -90,4 +92,4 @@ def test_context_includes_library_memory() -> None:
     plain = context_bytes("a100-40gb", 12, ("cublas",))
     more = plain.with_outside(PAGE)
     assert (more.bytes - plain.bytes, more.high_bytes - plain.high_bytes, more.outside_bytes) == (PAGE, PAGE, PAGE)
-    assert Entry.reported("outside\tlibnccl.so.2\t1\t4096") == Entry(Entered.OUTSIDE, "libnccl.so.2", 1, 4096)
+    assert Entry.reported("outside\tlibnccl.so.2\t1\t4096") == Entry(CallHandling.OUTSIDE, "libnccl.so.2", 1, 4096)

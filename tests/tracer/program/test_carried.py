@@ -18,7 +18,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramcast.tracer.program.carried import Carried
+from vramcast.tracer.program.carried import CarriedState
 
 
 @pytest.fixture
@@ -33,13 +33,13 @@ class Sampler:
     __module__ = "vramcast.tests"  # so that its own numbers and lists are not the job's
 
     def __init__(self) -> None:
-        self.carried: Carried | None = None
+        self.carried: CarriedState | None = None
         self.error: BaseException | None = None
         self.gained: dict[int, int] = {}
 
     def look(self) -> None:
         if self.carried is None:
-            self.carried = Carried()
+            self.carried = CarriedState()
         else:
             self.carried.look()
 

@@ -252,7 +252,7 @@ def test_places_and_steps_of_running_loops(job: Job) -> None:
 
 
 def test_fault_of_ours_ends_sampling_and_not_the_job(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vramcast.tracer.program.sampled_loops.Carried", lambda passes: 1 / 0)
+    monkeypatch.setattr("vramcast.tracer.program.sampled_loops.CarriedState", lambda passes: 1 / 0)
     job.run("for step in range(200): see(step); train()")
     assert job.seen == [*range(200)]
     assert "could not be sampled (ZeroDivisionError" in job.loops.doubts()[0]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from vramcast.tracer.hooks import torch_api
-from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.hooks.replacement import ReplacedAttribute
 from vramcast.tracer.program import slow_batches
 from vramcast.tracer.program.slow_batches import SlowBatches
 
@@ -50,7 +50,7 @@ def batches(data: Any, *, position: Callable[[], int] = lambda: 0, epochs: int =
     slow = SlowBatches(position)
     wrapped = [(place, slow.fetching) for place in torch_api.places("load_batch")]
     wrapped += [(place, slow.waiting) for place in torch_api.places("wait_for_batch")]
-    handles = [Replaced(*place, wrap) for place, wrap in wrapped]
+    handles = [ReplacedAttribute(*place, wrap) for place, wrap in wrapped]
     try:
         with patch.object(slow_batches, "time", getattr(data, "clock", time)):
             loader = DataLoader(data, **{"batch_size": 4, **options})

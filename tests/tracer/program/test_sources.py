@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.tracer.hooks import torch_api
-from vramcast.tracer.program.sources import Batches, Source, passes, source_of
+from vramcast.tracer.program.sources import Batches, SampledIterable, passes, source_of
 
 BARRED: dict[str, Callable[[int], Any]] = {
     "range": range,
@@ -69,7 +69,7 @@ ENDLESS: dict[str, Callable[[], Iterator[Any]]] = {
 WAYS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=4)
 
 
-def rest(source: Source) -> list[Any]:
+def rest(source: SampledIterable) -> list[Any]:
     found = []
     while True:
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from vramcast.tracer.program.training_loop import Course, Limits, StopJob
+from vramcast.tracer.program.training_loop import Course, LoopLimits, StopJob
 from vramcast.tracer.protocol.run_options import LoopWatch
 
 
@@ -16,7 +16,7 @@ class Job:
     """A job in few calls, with its parameters on the card."""
 
     def __init__(
-        self, limits: Limits | None, watch: LoopWatch | None = None,
+        self, limits: LoopLimits | None, watch: LoopWatch | None = None,
         totals: Callable[[], tuple[int, int, int, int]] | None = None,
     ) -> None:  # fmt: skip
         self.at = 0
@@ -68,7 +68,7 @@ MODEL: Any = SimpleNamespace(parameters=lambda: [_Parameter(1)], training=True)
 
 
 def test_groups_stepping_in_turn_make_one_step() -> None:
-    job = Job(Limits(steps=3))
+    job = Job(LoopLimits(steps=3))
     optimizer = job.optimizer()
     job.train(optimizer, calls=4)
     job.train(optimizer, calls=4)
@@ -79,7 +79,7 @@ def test_groups_stepping_in_turn_make_one_step() -> None:
 
 
 def test_follows_first_step_to_the_next() -> None:
-    job = Job(Limits(steps=1))
+    job = Job(LoopLimits(steps=1))
     optimizer = job.optimizer()
     job.train(optimizer, calls=7)
     with pytest.raises(StopJob):
@@ -88,13 +88,13 @@ def test_follows_first_step_to_the_next() -> None:
 
 
 def test_step_without_backward_does_not_count() -> None:
-    job = Job(Limits(steps=1))
+    job = Job(LoopLimits(steps=1))
     job.course.stepped(job.optimizer())
     assert job.course.steps == 0
 
 
 def test_waits_for_rarely_stepping_optimizer() -> None:
-    job = Job(Limits(steps=2))
+    job = Job(LoopLimits(steps=2))
     critic, generator = job.optimizer(), job.optimizer(134)
     for _ in range(2):
         for _ in range(5):
@@ -108,7 +108,7 @@ def test_waits_for_rarely_stepping_optimizer() -> None:
 
 
 def test_names_optimizer_that_never_steps() -> None:
-    job = Job(Limits(steps=2))
+    job = Job(LoopLimits(steps=2))
     optimizer, idle = job.optimizer(), job.optimizer(1234)
     with pytest.raises(StopJob):
         job.train(optimizer, times=100)
@@ -118,7 +118,7 @@ def test_names_optimizer_that_never_steps() -> None:
 
 
 def test_does_not_wait_for_duplicate_optimizer() -> None:
-    job = Job(Limits(steps=2))
+    job = Job(LoopLimits(steps=2))
     optimizer = job.optimizer()
     wrapped = _Optimizer(optimizer.param_groups)
     job.course.exists(wrapped)
@@ -128,7 +128,7 @@ def test_does_not_wait_for_duplicate_optimizer() -> None:
 
 
 def test_unseen_step_changes_parameter() -> None:
-    job = Job(Limits(steps=3))
+    job = Job(LoopLimits(steps=3))
     optimizer = job.optimizer()
     parameter = optimizer.param_groups[0]["params"][0]
     for _ in range(3):
@@ -152,14 +152,14 @@ def test_passes_inside_step_are_one_step() -> None:
 
 
 def test_counts_backward_passes_without_optimizer() -> None:
-    job = Job(Limits(steps=3))
+    job = Job(LoopLimits(steps=3))
     with pytest.raises(StopJob):
         job.train(times=100)
     assert job.course.steps == 3
 
 
 def test_evaluation_after_steps_belongs_to_run() -> None:
-    job = Job(Limits(steps=2, until="evaluation"))
+    job = Job(LoopLimits(steps=2, until="evaluation"))
     optimizer = job.optimizer()
     job.evaluate()  # before any step: it differs from the one with the optimizer's state
     for _ in range(4):
@@ -182,7 +182,7 @@ def test_evaluation_after_steps_belongs_to_run() -> None:
 
 
 def test_budget_ends_job_without_evaluation() -> None:
-    job = Job(Limits(steps=2, until="evaluation", budget_s=0.0))
+    job = Job(LoopLimits(steps=2, until="evaluation", budget_s=0.0))
     optimizer = job.optimizer()
     with pytest.raises(StopJob):
         job.train(optimizer, times=4)
@@ -214,7 +214,7 @@ def test_external_stop_waits_for_bookkeeping() -> None:
 
 
 def test_late_pass_with_accumulated_gradients_is_no_evaluation() -> None:
-    job = Job(Limits(steps=1, until="evaluation"))
+    job = Job(LoopLimits(steps=1, until="evaluation"))
     optimizer, loader = job.optimizer(), _Iterator()
     job.train(optimizer)
     for _ in range(3):
@@ -224,7 +224,7 @@ def test_late_pass_with_accumulated_gradients_is_no_evaluation() -> None:
 
 
 def test_loader_without_gradients_is_an_evaluation() -> None:
-    job = Job(Limits(steps=9, until="evaluation"))
+    job = Job(LoopLimits(steps=9, until="evaluation"))
     loader = _Iterator(400)
     for _ in range(4):
         job.course.gives(loader, has_grad=False)
@@ -236,7 +236,7 @@ def test_loader_without_gradients_is_an_evaluation() -> None:
 
 
 def test_watched_loader_ends_the_job_after_wanted_batches() -> None:
-    job = Job(Limits(steps=9, until="evaluation"), watch=LoopWatch(0, is_training=False, steps=40))
+    job = Job(LoopLimits(steps=9, until="evaluation"), watch=LoopWatch(0, is_training=False, steps=40))
     loader = _Iterator(400)
     for _ in range(40):
         job.course.gives(loader, has_grad=False)
@@ -245,7 +245,7 @@ def test_watched_loader_ends_the_job_after_wanted_batches() -> None:
 
 
 def test_each_training_step_ends_once() -> None:
-    job = Job(Limits(steps=100))
+    job = Job(LoopLimits(steps=100))
     generator, discriminator = job.optimizer(), job.optimizer()
     job.train(generator, discriminator, times=5)
     (loop,) = job.course.loops.facts(lambda at: at, is_whole=False)
@@ -254,7 +254,7 @@ def test_each_training_step_ends_once() -> None:
 
 def test_watched_training_ends_at_wanted_step() -> None:
     watch = LoopWatch(1, is_training=True, steps=33)
-    job = Job(Limits.of_watch(watch, 3), watch=watch)
+    job = Job(LoopLimits.of_watch(watch, 3), watch=watch)
     optimizer = job.optimizer()
     with pytest.raises(StopJob):
         job.train(optimizer, times=50)
@@ -262,7 +262,7 @@ def test_watched_training_ends_at_wanted_step() -> None:
 
 
 def test_forward_passes_without_training_are_loops() -> None:
-    job = Job(Limits(steps=100))
+    job = Job(LoopLimits(steps=100))
     optimizer = job.optimizer()
     for _ in range(2):
         job.train(optimizer)

@@ -12,7 +12,7 @@ import pytest
 from vramcast.core.errors import IncompleteTrace
 from vramcast.tracer.format.trace import Action, Category, Trace
 from vramcast.tracer.protocol.consistency import check
-from vramcast.tracer.protocol.job_result import Result, Taken
+from vramcast.tracer.protocol.job_result import CardAccount, Result
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +52,9 @@ def test_notices_page_outside_allocator(whole: Result) -> None:
     assert whole.taken is not None
     ever, now = whole.taken.ever_bytes, whole.taken.now_bytes
     with pytest.raises(IncompleteTrace, match="taken at the end"):
-        check(replace(whole, taken=Taken(ever + (2 << 20), now + (2 << 20))))
+        check(replace(whole, taken=CardAccount(ever + (2 << 20), now + (2 << 20))))
     with pytest.raises(IncompleteTrace, match="the card gave"):
-        check(replace(whole, taken=Taken(ever + (2 << 20), now)))
+        check(replace(whole, taken=CardAccount(ever + (2 << 20), now)))
 
 
 def test_notices_parameter_outside_history(whole: Result) -> None:
@@ -72,8 +72,8 @@ def test_rejects_kernels_without_memory(whole: Result) -> None:
         header={"peaks": dict.fromkeys(("requested", "reserved"), 0)},
     )
     with pytest.raises(IncompleteTrace, match="kernels ran, but no memory was requested"):
-        check(replace(whole, trace=nothing, taken=Taken(0, 0)))
-    check(replace(whole, trace=nothing, taken=Taken(0, 0), ledger=[]))
+        check(replace(whole, trace=nothing, taken=CardAccount(0, 0)))
+    check(replace(whole, trace=nothing, taken=CardAccount(0, 0), ledger=[]))
 
 
 def test_notices_parameter_in_foreign_memory(probe: Callable[..., object]) -> None:

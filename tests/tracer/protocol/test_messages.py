@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vramcast.tracer.format.ledger import Code, Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Code, Entry
 from vramcast.tracer.protocol import messages
 from vramcast.tracer.protocol.job_result import Result
 
@@ -36,7 +36,7 @@ class Calls:
 
 
 def test_own_records_and_plain_values_pass() -> None:
-    result = Result("ok", ledger=[Entry.of(Entered.ASSUMED, Code.OTHER_CUDNN, 3)], notes=("a",))
+    result = Result("ok", ledger=[Entry.of(CallHandling.ASSUMED, Code.OTHER_CUDNN, 3)], notes=("a",))
     values = [{1, 2}, deque([3]), OrderedDict(a=1), Counter("aab"), PosixPath("/x"), b"x", 2.5, None, {"a": (1, [2])}]
     found = messages.loads(pickle.dumps([result, values, np.arange(5), np.float32(2), np.zeros(2, dtype=[("a", "i8")])]))
     assert found[:2] == [result, values]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vramcast.tracer.protocol import source_places
-from vramcast.tracer.protocol.source_places import Place, users_place
+from vramcast.tracer.protocol.source_places import SourceLine, users_place
 
 _OURS = str(Path(source_places.__file__).parents[1] / "program" / "loops.py")
 _TORCH = "/v/lib/python3.11/site-packages/torch/nn/functional.py"
@@ -27,10 +27,10 @@ _COMPILED = "/tmp/torchinductor_me/ab/cabx.py"
     ],
 )
 def test_innermost_frame_outside_libraries(files: list[str], expected: str | None) -> None:
-    found = users_place(Place(file, line, "f") for line, file in enumerate(files, 1))
+    found = users_place(SourceLine(file, line, "f") for line, file in enumerate(files, 1))
     assert (found and str(found)) == expected
 
 
 def test_place_is_relative_to_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert str(Place(str(tmp_path / "src" / "train.py"), 41, "main")) == "src/train.py:41"
+    assert str(SourceLine(str(tmp_path / "src" / "train.py"), 41, "main")) == "src/train.py:41"

@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.hooks.replacement import ReplacedAttribute
 from vramcast.tracer.ranks.simulated_peers import unprofiled
 
 
 def test_does_not_profile_rank_views() -> None:
     fsdp2: Any = importlib.import_module("torch.distributed.fsdp._fully_shard._fsdp_param")
     weight = torch.empty(64, 8)
-    replaced = Replaced(fsdp2, "_chunk_with_empty", unprofiled)
+    replaced = ReplacedAttribute(fsdp2, "_chunk_with_empty", unprofiled)
     with torch.autograd.profiler.profile() as profile:
         chunks = fsdp2._chunk_with_empty(weight, 64, dim=0)
         weight.neg()

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from vramcast.jobs.ranks import ALONE, World
-from vramcast.tracer.format.ledger import Code, Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Code, Entry
 from vramcast.tracer.format.serving import servings_of
 from vramcast.tracer.format.trace import COURSE, RANKS, SERVING, Trace
-from vramcast.tracer.nullgpu.child.subprocesses import Process, Shared
+from vramcast.tracer.nullgpu.child.subprocesses import Process, SharedFolder
 from vramcast.tracer.nullgpu.fullest_rank import fullest_rank
 from vramcast.tracer.protocol.job_result import Result
 
@@ -45,7 +45,7 @@ def test_keeps_rank_with_least_reserved() -> None:
 
 
 def test_counts_foreign_contexts_on_first_card() -> None:
-    touched = [Entry(Entered.CONTEXT, "0", 1), Entry(Entered.CONTEXT, "7", 1)]
+    touched = [Entry(CallHandling.CONTEXT, "0", 1), Entry(CallHandling.CONTEXT, "7", 1)]
     first = fullest_rank({0: result(300, ledger=touched[:1]), 7: result(200, ledger=touched)}, World(8))
     assert first.trace is not None
     assert first.trace.header[RANKS]["strangers"] == 7
@@ -75,9 +75,9 @@ def test_names_rank_with_unused_card() -> None:
 
 
 def test_rank_is_process_that_uses_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    def left(*processes: Process) -> Shared:
-        monkeypatch.setattr(Shared, "processes", lambda self: list(processes))
-        return Shared(Path())
+    def left(*processes: Process) -> SharedFolder:
+        monkeypatch.setattr(SharedFolder, "processes", lambda self: list(processes))
+        return SharedFolder(Path())
 
     own, idle = result(100), result(0)
     started = Process("train.py", result(200))

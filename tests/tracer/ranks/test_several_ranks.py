@@ -11,7 +11,7 @@ import pytest
 from vramcast.core.errors import CannotEstimate, OtherAllocator
 from vramcast.hardware.cards import device
 from vramcast.jobs.text import JobText
-from vramcast.tracer.format.ledger import Code, Entered
+from vramcast.tracer.format.ledger import CallHandling, Code
 from vramcast.tracer.format.nccl_calls import calls_in
 from vramcast.tracer.format.trace import RANKS
 from vramcast.tracer.nullgpu.client import NullGpuTracer
@@ -259,7 +259,7 @@ def test_counts_communicators_with_pytorch_sizes(run: Callable[..., Result]) -> 
     result = run(GROUPS, bound=True)
     found = [(one.ranks, set(one.by_kind)) for one in calls_in(result.ledger)]
     assert found == [(8, {"all_reduce", "broadcast"}), (4, {"all_reduce"}), (2, set())]
-    (contexts,) = [entry.name for entry in result.ledger if entry.kind is Entered.CONTEXT]
+    (contexts,) = [entry.name for entry in result.ledger if entry.kind is CallHandling.CONTEXT]
     assert contexts == "0"
     assert "strangers" not in result.trace.header[RANKS]  # type: ignore[union-attr]
 

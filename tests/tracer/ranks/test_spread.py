@@ -16,7 +16,7 @@ from tests.lanes import sampled  # noqa: E402
 from vramcast.core.errors import UsageError  # noqa: E402
 from vramcast.estimates.result import Estimate  # noqa: E402
 from vramcast.simulator import curves  # noqa: E402
-from vramcast.tracer.format.rank_facts import Held  # noqa: E402
+from vramcast.tracer.format.rank_facts import HeldParameters  # noqa: E402
 from vramcast.tracer.format.trace import Category  # noqa: E402
 from vramcast.tracer.nullgpu.client import NullGpuTracer  # noqa: E402
 from vramcast.tracer.ranks.spread import blocks  # noqa: E402
@@ -119,7 +119,7 @@ def test_model_matches_script(folder: Path, parallel: str, precision: str, ranks
     shards = {"ddp": 1, "fsdp": 8, "hsdp:2x4": 4}[parallel]
     assert [held.module for held in model.sharding] == ["tokens", *(f"blocks.{n}" for n in range(4)), "head"]
     full = 4 * 10_000 * 500
-    assert model.sharding[0] == Held("tokens", full, full // shards * (shards > 1), full * (shards == 1))
+    assert model.sharding[0] == HeldParameters("tokens", full, full // shards * (shards > 1), full * (shards == 1))
     # Each rank's part of the state: two moments of fp32 for each parameter, in blocks of 512 bytes.
     held_bytes = sum(held.sharded + held.replicated for held in model.sharding)
     assert 2 * held_bytes <= model.breakdown["optimizer_state"] <= 2 * held_bytes + (64 << 10)

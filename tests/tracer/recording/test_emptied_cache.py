@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vramcast.simulator.requests import Kind, Requests
+from vramcast.simulator.requests import RequestKind, Requests
 from vramcast.simulator.simulation import simulate
 from vramcast.simulator.what_if import min_feasible
 from vramcast.tracer.format.trace import Action, Category, Trace
@@ -48,7 +48,7 @@ def test_search_empties_cache_and_has_trial() -> None:
     assert found.operator_at(6).name == "aten::cudnn_convolution"
     assert np.flatnonzero(found.is_search()).tolist() == [3]
     assert found.category[3] == Category.WORKSPACE
-    assert Requests.of(found).kind.tolist() == [Kind.MALLOC, Kind.TRY, Kind.FREE, Kind.EMPTY]
+    assert Requests.of(found).kind.tolist() == [RequestKind.MALLOC, RequestKind.TRY, RequestKind.FREE, RequestKind.EMPTY]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from vramcast.tracer.protocol.job_result import Result
 torch = pytest.importorskip("torch")
 owners = pytest.importorskip("vramcast.tracer.recording.owners")
 
-from vramcast.tracer.recording.profile import Place  # noqa: E402
+from vramcast.tracer.recording.profile import ProfilePlace  # noqa: E402
 
 
 class Scaled(torch.Tensor):  # type: ignore[name-defined, misc, unused-ignore]
@@ -73,7 +73,7 @@ def test_gathered_blocks_are_parameters_and_buckets_gradients() -> None:
     asked = ["FSDP::all_gather_copy_out (layers.0)", "FSDP::all_gather_copy_out", "DistributedDataParallel.forward", "aten::mm"]
     made = [Category.ACTIVATION, Category.TEMPORARY, Category.ACTIVATION, Category.ACTIVATION]
     category = np.array(made, np.uint8)
-    owners.of_ranks(category, lambda wanted: np.array([wanted(Place(op)) for op in asked]))
+    owners.of_ranks(category, lambda wanted: np.array([wanted(ProfilePlace(op)) for op in asked]))
     assert category.tolist() == [Category.PARAMETER, Category.PARAMETER, Category.GRADIENT, Category.ACTIVATION]
 
 

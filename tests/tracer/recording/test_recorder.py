@@ -18,7 +18,7 @@ from vramcast.hardware.cards import device
 from vramcast.jobs.job import Command
 from vramcast.tracer.format.trace import Action, Category, Phase, Trace
 from vramcast.tracer.nullgpu.library.build import build
-from vramcast.tracer.recording.profile import Contexts, Place
+from vramcast.tracer.recording.profile import Contexts, ProfilePlace
 from vramcast.tracer.recording.recorder import Recorder, annotate
 
 Run = Callable[..., Any]
@@ -179,11 +179,11 @@ def test_records_script_like_model(probe: Run, tmp_path: Path) -> None:
 def test_clipping_belongs_to_optimizer_phase() -> None:
     # A place in the history is a count of requests and frees; a free has no place in the profile.
     rows = [
-        (Action.ALLOC, 0, Place("aten::addmm"), Phase.FORWARD),
-        (Action.ALLOC, 1, Place("aten::mm", backward=True), Phase.BACKWARD),
+        (Action.ALLOC, 0, ProfilePlace("aten::addmm"), Phase.FORWARD),
+        (Action.ALLOC, 1, ProfilePlace("aten::mm", backward=True), Phase.BACKWARD),
         (Action.FREE_REQUESTED, 0, None, Phase.BACKWARD),  # the activation
-        (Action.ALLOC, 3, Place("aten::linalg_vector_norm"), Phase.OPTIMIZER),  # the norm of the gradient, to clip it
-        (Action.ALLOC, 4, Place("aten::zeros_like"), Phase.OPTIMIZER),  # the optimizer's state
+        (Action.ALLOC, 3, ProfilePlace("aten::linalg_vector_norm"), Phase.OPTIMIZER),  # the norm of the gradient, to clip it
+        (Action.ALLOC, 4, ProfilePlace("aten::zeros_like"), Phase.OPTIMIZER),  # the optimizer's state
     ]
     columns = {"action": [row[0] for row in rows], "block": [row[1] for row in rows]}
     columns |= {"size_bytes": [512] * 5, "address": [512 * (1 + row[1]) for row in rows]}

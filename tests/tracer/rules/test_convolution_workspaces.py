@@ -23,7 +23,7 @@ from vramcast.hardware.stack import Stack, parse
 from vramcast.jobs.job import Job, TensorSpec, Training
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.simulation import simulate
-from vramcast.tracer.format.ledger import Code, Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Code, Entry
 from vramcast.tracer.format.trace import Action, Category, Trace
 from vramcast.tracer.nullgpu.cudnn import libraries as cudnn_libraries
 from vramcast.tracer.nullgpu.cudnn.backend import EngineConfig, PlanSize
@@ -362,7 +362,7 @@ def test_ledger_counts_cublaslt_limits() -> None:
         found = workspaces.ask(CONV, "forward", CudnnSettings(benchmark=True), thread=0)
         assert found is not None
         assert found.cublaslt_limit_bytes == 128
-    assert workspaces.ledger() == [Entry.of(Entered.BOUNDED, Code.CUBLASLT_WORKSPACE, 2, 256)]
+    assert workspaces.ledger() == [Entry.of(CallHandling.BOUNDED, Code.CUBLASLT_WORKSPACE, 2, 256)]
 
 
 def test_ledger_counts_withheld_engines() -> None:
@@ -370,7 +370,7 @@ def test_ledger_counts_withheld_engines() -> None:
     oracle.withheld = 15
     for _ in range(2):
         workspaces.ask(CONV, "forward", CudnnSettings(), thread=0)
-    assert workspaces.ledger() == [Entry.of(Entered.ASSUMED, Code.WITHHELD_ENGINES, 2)]
+    assert workspaces.ledger() == [Entry.of(CallHandling.ASSUMED, Code.WITHHELD_ENGINES, 2)]
 
 
 def test_sends_equal_requests_once() -> None:

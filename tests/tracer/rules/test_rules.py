@@ -10,10 +10,10 @@ torch = pytest.importorskip("torch")
 
 from vramcast.hardware.cards import device  # noqa: E402
 from vramcast.tracer.format.trace import Action  # noqa: E402
-from vramcast.tracer.recording.recorder import Place  # noqa: E402
+from vramcast.tracer.recording.recorder import ProfilePlace  # noqa: E402
 from vramcast.tracer.rules.convolution_workspaces import ConvolutionWorkspaces  # noqa: E402
 from vramcast.tracer.rules.history import History  # noqa: E402
-from vramcast.tracer.rules.operator_call import Call  # noqa: E402
+from vramcast.tracer.rules.operator_call import OperatorCall  # noqa: E402
 from vramcast.tracer.rules.rule_table import RULES  # noqa: E402
 
 
@@ -21,7 +21,11 @@ def requests(func: Any, *args: Any) -> list[int]:
     """Return the sizes of an operator's requests in addition to its results."""
     card, history = device("a100"), History()
     workspaces = ConvolutionWorkspaces(card, card.total_bytes)
-    RULES[func](Call(func, args, {}, (), card, history, Place(), workspaces, lambda _: True, torch.Tensor.untyped_storage))
+    RULES[func](
+        OperatorCall(
+            func, args, {}, (), card, history, ProfilePlace(), workspaces, lambda _: True, torch.Tensor.untyped_storage
+        )
+    )
     trace = history.trace({})
     return [int(size_bytes) for size_bytes in trace.size_bytes[trace.action == Action.ALLOC]]
 

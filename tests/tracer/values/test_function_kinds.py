@@ -12,7 +12,7 @@ torch: Any = pytest.importorskip("torch")
 from vramcast.tracer.values import follower  # noqa: E402
 from vramcast.tracer.values.followed_call import most_elements  # noqa: E402
 from vramcast.tracer.values.function_kinds import is_pointwise, kind_of, usual_tensors  # noqa: E402
-from vramcast.tracer.values.host_reads import Known  # noqa: E402
+from vramcast.tracer.values.host_reads import KnownReads  # noqa: E402
 from vramcast.tracer.values.read_numbers import Decisions  # noqa: E402
 
 # Results from known numbers x, and from unknown ones u of the same shape.
@@ -30,7 +30,7 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
 
 def contents(use: Callable[[Any, Any], Any]) -> list[Any]:
     """Return the shape, the origin and the host's values of each result, with meta tensors for those on the card."""
-    values = follower.Values(Known(), on_card=lambda tensor: tensor.is_meta, devices=("meta",))
+    values = follower.Values(KnownReads(), on_card=lambda tensor: tensor.is_meta, devices=("meta",))
     with values:
         known = torch.tensor([[3, 1, 4], [1, 5, 9], [2, 6, 5], [3, 5, 8]]).to("meta")
         unknown = torch.nn.functional.linear(torch.empty(4, 2, device="meta"), torch.empty(3, 2, device="meta"))

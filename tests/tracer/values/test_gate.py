@@ -12,7 +12,7 @@ torch: Any = pytest.importorskip("torch")
 
 from vramcast.core.errors import CompilerError  # noqa: E402
 from vramcast.tracer.values import follower, gate  # noqa: E402
-from vramcast.tracer.values.host_reads import Known  # noqa: E402
+from vramcast.tracer.values.host_reads import KnownReads  # noqa: E402
 from vramcast.tracer.values.read_numbers import Decisions  # noqa: E402
 
 functional: Any = torch.nn.functional
@@ -56,7 +56,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_only_calls_of_their_own_pass(use: Callable[[Any], Any], seen: list[str]) -> None:
     first, second, third = (torch.ones(4) for _ in range(3))
     bare = use(third)
-    with follower.Values(Known()):
+    with follower.Values(KnownReads()):
         use(first)  # the follower sees a function once
         seen.clear()
         found = use(second)
@@ -66,7 +66,7 @@ def test_only_calls_of_their_own_pass(use: Callable[[Any], Any], seen: list[str]
 
 
 def test_default_device_stops_only_calls_that_make(seen: list[str]) -> None:
-    with follower.Values(Known()):
+    with follower.Values(KnownReads()):
         x = torch.tensor([1.0])
         torch.set_default_device("cpu")
         try:
@@ -80,7 +80,7 @@ def test_default_device_stops_only_calls_that_make(seen: list[str]) -> None:
 
 
 def test_nothing_passes_once_host_holds_drawn_number(seen: list[str]) -> None:
-    values = follower.Values(Known())
+    values = follower.Values(KnownReads())
     with values:
         x = torch.ones(1)
         x * 2
@@ -91,7 +91,7 @@ def test_nothing_passes_once_host_holds_drawn_number(seen: list[str]) -> None:
 
 
 def test_function_raises_as_without_gate(seen: list[str]) -> None:
-    with follower.Values(Known()), pytest.raises(IndexError, match="out of range"):
+    with follower.Values(KnownReads()), pytest.raises(IndexError, match="out of range"):
         torch.ones(4).sum(dim=7)
 
 
@@ -101,4 +101,4 @@ def test_follower_sees_all_calls_without_compiler(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(gate, "shared_library", fails)
     monkeypatch.setattr(gate, "load", gate.load.__wrapped__)
-    assert gate.before(follower.Values(Known())) == {}
+    assert gate.before(follower.Values(KnownReads())) == {}

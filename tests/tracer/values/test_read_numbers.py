@@ -17,12 +17,12 @@ import pytest
 
 torch: Any = pytest.importorskip("torch")
 
-from vramcast.tracer.format.ledger import Entered  # noqa: E402
+from vramcast.tracer.format.ledger import CallHandling  # noqa: E402
 from vramcast.tracer.protocol.run_options import Answers  # noqa: E402
-from vramcast.tracer.values.read_numbers import Decisions, DrawnFloat, DrawnInt, Reading, sizes_in  # noqa: E402
+from vramcast.tracer.values.read_numbers import Decisions, DrawnFloat, DrawnInt, NumberOrigin, sizes_in  # noqa: E402
 
 
-def kinds(decisions: Decisions) -> set[Entered]:
+def kinds(decisions: Decisions) -> set[CallHandling]:
     """Return the kinds of decisions, including those found only at the end."""
     decisions.settle()
     return {kind for kind, _ in decisions.entries}
@@ -87,10 +87,10 @@ def test_compared_float_decides_and_flips_in_further_run(ask: Callable[[Any], An
     decisions, number = floating()
     answer = ask(number)
     assert answer == ask(0.5)
-    assert kinds(decisions) == {Entered.DECIDED}
+    assert kinds(decisions) == {CallHandling.DECIDED}
     other, flipped = floating("otherwise")
     assert ask(flipped) != answer or ask is COMPARED["min"]
-    assert kinds(other) == {Entered.DECIDED}
+    assert kinds(other) == {CallHandling.DECIDED}
 
 
 @pytest.mark.parametrize("convert", [int, float, lambda x: int(x * 100) + 1, lambda x: numpy.mean([x, x]).item()])
@@ -98,7 +98,7 @@ def test_float_made_plain_is_unfollowed(convert: Callable[[Any], Any]) -> None:
     decisions, number = floating()
     kept = convert(number)
     assert type(kept) in (int, float)
-    assert kinds(decisions) == {Entered.UNFOLLOWED}
+    assert kinds(decisions) == {CallHandling.UNFOLLOWED}
     decisions, number = floating()
     print(float(number), f"{float(number):.3f}")
     assert kinds(decisions) == set()
@@ -119,16 +119,16 @@ def test_monotone_size_from_count_has_largest(make: Callable[[Any], Any], has_mo
     assert size == make(7)
     decisions.entries.clear()
     decisions.sized("empty", sizes_in("empty", (size,), {}))
-    assert kinds(decisions) == ({Entered.LARGEST, Entered.SMALLEST} if has_most else {Entered.OPEN})
+    assert kinds(decisions) == ({CallHandling.LARGEST, CallHandling.SMALLEST} if has_most else {CallHandling.OPEN})
 
 
 def test_unseen_count_may_be_loop_length() -> None:
     decisions, number = whole()
     assert len(range(number)) == 7
-    assert kinds(decisions) == {Entered.SMALLEST}
+    assert kinds(decisions) == {CallHandling.SMALLEST}
     decisions, number = whole(has_most=False)
     assert len(range(number)) == 7
-    assert kinds(decisions) == {Entered.UNFOLLOWED}
+    assert kinds(decisions) == {CallHandling.UNFOLLOWED}
 
 
 def test_summed_and_shown_counts_decide_nothing() -> None:
@@ -163,11 +163,11 @@ def test_loop_that_exhausts_drawn_numbers_is_open() -> None:
     for _ in range(200):
         assert number > 1e-3
     decisions.exhausted()
-    assert Entered.OPEN in kinds(decisions)
+    assert CallHandling.OPEN in kinds(decisions)
     quiet, number = floating()
     assert number > 1e-3
     quiet.exhausted()
-    assert Entered.OPEN not in kinds(quiet)
+    assert CallHandling.OPEN not in kinds(quiet)
 
 
 def test_other_values_stay_unchanged() -> None:
@@ -175,7 +175,7 @@ def test_other_values_stay_unchanged() -> None:
     for value in (True, None, "text", 1j):
         assert decisions.number(value) is value
     assert not decisions.are_there
-    assert isinstance(DrawnFloat(1.5, Reading(decisions, "", has_most=False)) + 1, DrawnFloat)
+    assert isinstance(DrawnFloat(1.5, NumberOrigin(decisions, "", has_most=False)) + 1, DrawnFloat)
     assert (torch.ones(2) * floating()[1]).tolist() == [0.5, 0.5]
     assert (floating()[1] * torch.ones(2)).tolist() == [0.5, 0.5]
     assert [0] * whole(2)[1] == [0, 0]

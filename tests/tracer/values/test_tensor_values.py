@@ -10,14 +10,14 @@ import torch
 from tests.tracer.values.test_host_weights import UnreadCard
 from vramcast.tracer.values import recipes, unknown_values
 from vramcast.tracer.values.follower import Values
-from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Origin, Recipe, Step
+from vramcast.tracer.values.recipes import LARGE_ELEMENTS, Origin, Recipe, RecipeStep
 from vramcast.tracer.values.tensor_values import TensorValues
 
 
 def test_large_mask_selects_alike_after_its_budget_is_used_up() -> None:
     values = TensorValues(lambda tensor: tensor.is_meta, ("meta",))
     mask = torch.empty(LARGE_ELEMENTS + 1, dtype=torch.bool, device="meta")
-    step = Step("made", lambda args, kwargs: torch.arange(mask.numel()) % 3 == 0, (), {})
+    step = RecipeStep("made", lambda args, kwargs: torch.arange(mask.numel()) % 3 == 0, (), {})
     values._shadows.keep_recipe(mask, Recipe(mask.shape, mask.dtype, Origin.LARGE, step))
     first = values.work_out(mask, "__getitem__")
     values._budget._left_s = 0.0
@@ -42,10 +42,10 @@ def test_results_on_the_way_to_a_value_are_dropped() -> None:
     shape = torch.zeros(3)
     recipe = recipes.drawn_leaf(shape.shape, shape.dtype)
     for _ in range(10):
-        recipe = recipes.made(recipes.Step("add", run, (recipe,), {}), 0, shape)
-    twice = recipes.made(recipes.Step("add", lambda args, kwargs: args[0] + args[1], (recipe, recipe), {}), 0, shape)
+        recipe = recipes.made(recipes.RecipeStep("add", run, (recipe,), {}), 0, shape)
+    twice = recipes.made(recipes.RecipeStep("add", lambda args, kwargs: args[0] + args[1], (recipe, recipe), {}), 0, shape)
     expected = 2 * (unknown_values.leaf(shape.shape, shape.dtype) + 10)
-    assert torch.allclose(recipes.work_out(twice, recipes.Budget()), expected)
+    assert torch.allclose(recipes.work_out(twice, recipes.TimeBudget()), expected)
     assert (len(alive), max(alive)) == (10, 1)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import torch
 
-from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.hooks.replacement import ReplacedAttribute
 from vramcast.tracer.hooks.tensors import tensors_in
 from vramcast.tracer.program.training_loop_hooks import checkpoint_writers
 from vramcast.tracer.protocol.messages import LENT
@@ -28,8 +28,8 @@ def kept_apart() -> Iterator[None]:
     """Keep checkpoints written inside apart from real ones, as described above."""
     written: dict[str, int] = {}  # file -> the process that wrote it: a fork inherits its parent's entries
     made: set[str] = set()
-    replaced = [Replaced(*place, lambda save: _apart(save, written)) for place in checkpoint_writers()]
-    replaced.append(Replaced(os, "mkdir", lambda mkdir: _noting(mkdir, made)))  # os.makedirs and pathlib call it
+    replaced = [ReplacedAttribute(*place, lambda save: _apart(save, written)) for place in checkpoint_writers()]
+    replaced.append(ReplacedAttribute(os, "mkdir", lambda mkdir: _noting(mkdir, made)))  # os.makedirs and pathlib call it
     try:
         yield
     finally:

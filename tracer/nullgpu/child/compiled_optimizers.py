@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, Final, Protocol
 
-from vramcast.tracer.hooks.replacement import Replaced, when_imported
+from vramcast.tracer.hooks.replacement import ReplacedAttribute, when_imported
 
 _MODULE: Final = "deepspeed.ops.op_builder.builder"
 # spec: DeepSpeed 0.19, csrc/{adam,lion,adagrad}: extensions with functions that only change tensors in place, and these
@@ -56,7 +56,7 @@ def _replace(stack: contextlib.ExitStack, values: Forgets | None) -> None:
 
         return jit_load
 
-    stack.callback(Replaced(builder, "jit_load", wrap).remove)
+    stack.callback(ReplacedAttribute(builder, "jit_load", wrap).remove)
 
 
 def stand_in(name: str, values: Forgets | None) -> SimpleNamespace | None:

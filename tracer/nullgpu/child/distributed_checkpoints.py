@@ -18,7 +18,7 @@ from typing import Any, Final
 import torch
 
 from vramcast.tracer.hooks import torch_api
-from vramcast.tracer.hooks.replacement import Replaced, when_imported
+from vramcast.tracer.hooks.replacement import ReplacedAttribute, when_imported
 from vramcast.tracer.nullgpu.child.checkpoints import WHOLE_BYTES
 
 _MODULE: Final = "torch.distributed.checkpoint.filesystem"
@@ -50,7 +50,7 @@ class _Apart:
             (writer, "set_up_storage_writer", self._begin), (writer, "write_data", self._write),
             (reader, "read_metadata", self._open), (reader, "read_data", self._read),
         ):  # fmt: skip
-            stack.callback(Replaced(owner, name, _given_original(instead)).remove)
+            stack.callback(ReplacedAttribute(owner, name, _given_original(instead)).remove)
 
     def _begin(self, original: Any, writer: Any, *args: Any, **kwargs: Any) -> Any:
         path = Path(writer.path)

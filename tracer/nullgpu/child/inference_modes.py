@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 import torch
 
 from vramcast.tracer.hooks import torch_api
-from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.hooks.replacement import ReplacedAttribute
 
 
 @contextmanager
@@ -20,5 +20,7 @@ def as_no_grad() -> Iterator[None]:
     """Let every inference mode that a job enters be `no_grad`."""
     with ExitStack() as around:
         for owner, name in torch_api.places("inference_mode"):
-            around.callback(Replaced(owner, name, lambda kept: lambda mode: torch.no_grad() if mode else kept(mode)).remove)
+            around.callback(
+                ReplacedAttribute(owner, name, lambda kept: lambda mode: torch.no_grad() if mode else kept(mode)).remove
+            )
         yield

@@ -17,7 +17,7 @@ from vramcast.jobs.job import Job
 from vramcast.jobs.ranks import Rank
 from vramcast.tracer.hooks import shared_memory, torch_api
 from vramcast.tracer.nullgpu.child import compilers, program, subprocesses, visible_cards
-from vramcast.tracer.nullgpu.child.observer import Watched
+from vramcast.tracer.nullgpu.child.observer import ProcessObserver
 from vramcast.tracer.nullgpu.library.loader import NullGpu
 from vramcast.tracer.program.imports import look_in
 from vramcast.tracer.program.training_loop import StopJob
@@ -114,7 +114,7 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
     compilers.prepare()
     result = Result("ok", torch=str(torch.__version__), cuda=str(torch.version.cuda))
     settings = alloc_conf.Watch(job.alloc_conf, applies=True)
-    watched = Watched(job, options, gpu, settings)
+    watched = ProcessObserver(job, options, gpu, settings)
     if job.command is not None:
         watched.follow_forks()
     is_whole, ended = False, ""

@@ -26,24 +26,24 @@ from vramcast.hardware.device import mps_limit
 from vramcast.hardware.throughput import Roofline
 from vramcast.jobs.job import Job
 from vramcast.jobs.ranks import Rank
-from vramcast.tracer.format.ledger import Entered
+from vramcast.tracer.format.ledger import CallHandling
 from vramcast.tracer.format.nccl_calls import sized
 from vramcast.tracer.format.trace import CIRCUMSTANCES, COURSE, LOOPS, MPS_LIMIT, PROMPT, SAVED, SERVING, SHARDING, Trace
 from vramcast.tracer.hooks import torch_api
-from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.hooks.replacement import ReplacedAttribute
 from vramcast.tracer.nullgpu.child import compilers, lifetimes
-from vramcast.tracer.nullgpu.child.subprocesses import Claim, Question, not_waited_for
+from vramcast.tracer.nullgpu.child.subprocesses import Claim, ProcessQuestion, not_waited_for
 from vramcast.tracer.nullgpu.cudnn.libraries import completed, installed_stack
 from vramcast.tracer.nullgpu.library.loader import NullGpu, foreign_libraries
 from vramcast.tracer.program.cutoff import STOP, stoppable
-from vramcast.tracer.program.training_loop import Limits, StopJob
+from vramcast.tracer.program.training_loop import LoopLimits, StopJob
 from vramcast.tracer.protocol.job_result import Result, peak_resident_bytes
 from vramcast.tracer.protocol.messages import LENT
 from vramcast.tracer.protocol.run_options import LoopWatch, RunOptions
 
 if TYPE_CHECKING:
     from vramcast.tracer.protocol.alloc_conf import Watch
-    from vramcast.tracer.ranks.simulated_peers import Absent
+    from vramcast.tracer.ranks.simulated_peers import AbsentRanks
 
 # Helpers that compile for the job: they see the card, but take no memory on it.
 _HELPERS: Final = (torch_api.COMPILE_WORKER,)
@@ -51,7 +51,7 @@ _FRAMEWORKS: Final = {"jax": "JAX", "tensorflow": "TensorFlow", "paddle": "Paddl
 _KEPT: list[Any] = []  # objects that have only weak references elsewhere, or that an ending process need not take apart
 
 
-class Watched:
+class ProcessObserver:
     """The observer of one process.
 
     Args:
@@ -87,7 +87,7 @@ class Watched:
         host_weights = HostWeights() if job.world.size > 1 else None
         is_followed = is_command or options.follow_values
         self.values = Values(gpu, answers=options.answers, host_weights=host_weights) if is_followed else None
-        self._absent: Absent | None = None
+        self._absent: AbsentRanks | None = None
         self._claim: Claim | None = None
         self._touched_s = 0.0
         self._accounts: dict[str, Any] = {}  # of a serving engine
@@ -120,7 +120,7 @@ class Watched:
             trackers,
         )  # fmt: skip
         from vramcast.tracer.ranks import engines
-        from vramcast.tracer.ranks.simulated_peers import Absent
+        from vramcast.tracer.ranks.simulated_peers import AbsentRanks
         from vramcast.tracer.recording import kv_caches
         from vramcast.tracer.values.follower import patched
 
@@ -132,7 +132,7 @@ class Watched:
         if stack.keeps_attention_narrow and not installed_stack().keeps_attention_narrow:
             torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
         if self.rank.world.size > 1:
-            self._absent = Absent(self.rank, self._options.tape, is_started=not is_own)
+            self._absent = AbsentRanks(self.rank, self._options.tape, is_started=not is_own)
             self._around.enter_context(self._absent.answered())
         if self._job.command is not None:
             self._around.enter_context(distributed_checkpoints.kept_apart(os.environ[LENT]))
@@ -204,7 +204,7 @@ class Watched:
 
     def _trace(self, result: Result, *, is_whole: bool, ended: str) -> Trace:
         """Return the recorded trace, with further observations in its header."""
-        sizes = [entry.size_bytes for entry in result.ledger if entry.kind is Entered.WORKSPACE]
+        sizes = [entry.size_bytes for entry in result.ledger if entry.kind is CallHandling.WORKSPACE]
         header: dict[str, Any] = {CIRCUMSTANCES: self._observer.seen(), "tracer": "nullgpu", "device": self._job.device.key}
         header |= {"torch": result.torch, "cuda": result.cuda}
         if self._job.world.size > 1:
@@ -245,7 +245,7 @@ class Watched:
     # -------------------------------------------------------------------------------- other processes of the job
     def follow_forks(self) -> None:
         """Let forks of the job's own process by `multiprocessing` report their memory, if they touch CUDA."""
-        util.register_after_fork(self, Watched._in_fork)
+        util.register_after_fork(self, ProcessObserver._in_fork)
         _when_touched(self._note_touch)
         _KEPT.append(self)
 
@@ -325,7 +325,7 @@ class Watched:
 
 def before_torch(folder: str, origin: str | None) -> Callable[[], None] | None:
     """Load the stand-ins, and return the work to do after torch is imported; None: this is another torch."""
-    question, before = Question.read(folder), not_waited_for()
+    question, before = ProcessQuestion.read(folder), not_waited_for()
     if origin is None or not os.path.samefile(origin, question.torch):
         return None
     gpu = NullGpu(Path(question.libraries))
@@ -334,7 +334,7 @@ def before_torch(folder: str, origin: str | None) -> Callable[[], None] | None:
     return lambda: _after_torch(question, gpu, before)
 
 
-def _after_torch(question: Question, gpu: NullGpu, before: frozenset[int]) -> None:
+def _after_torch(question: ProcessQuestion, gpu: NullGpu, before: frozenset[int]) -> None:
     """Prepare the process, which has not touched CUDA yet; most never will."""
     from vramcast.tracer.hooks import host_checks
     from vramcast.tracer.protocol import alloc_conf
@@ -347,7 +347,7 @@ def _after_torch(question: Question, gpu: NullGpu, before: frozenset[int]) -> No
     compilers.prepare()
     settings = alloc_conf.Watch(question.job.alloc_conf, applies=True)
     settings.start()
-    watched = Watched(question.job, question.options, gpu, settings, question.started_s)
+    watched = ProcessObserver(question.job, question.options, gpu, settings, question.started_s)
     watched.note_start(before)
     watched.prepare()
     _when_touched(watched.touch)
@@ -355,7 +355,7 @@ def _after_torch(question: Question, gpu: NullGpu, before: frozenset[int]) -> No
 
 def _when_touched(action: Callable[[], None]) -> None:
     """Call `action` before CUDA is touched for the first time."""
-    replaced: list[Replaced] = []
+    replaced: list[ReplacedAttribute] = []
 
     def first(original: Callable[[], None]) -> Callable[[], None]:
         def touch() -> None:
@@ -366,12 +366,12 @@ def _when_touched(action: Callable[[], None]) -> None:
 
         return touch
 
-    replaced += [Replaced(owner, name, first) for owner, name in torch_api.places("lazy_init")]
+    replaced += [ReplacedAttribute(owner, name, first) for owner, name in torch_api.places("lazy_init")]
 
 
-def _limits(job: Job, watch: LoopWatch | None) -> Limits | None:
+def _limits(job: Job, watch: LoopWatch | None) -> LoopLimits | None:
     if job.command is None:
         return None
     if watch is not None:
-        return Limits.of_watch(watch, job.training.steps)
-    return Limits(job.training.steps, job.command.until, job.command.budget_s)
+        return LoopLimits.of_watch(watch, job.training.steps)
+    return LoopLimits(job.training.steps, job.command.until, job.command.budget_s)

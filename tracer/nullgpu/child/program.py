@@ -16,7 +16,7 @@ from typing import Any, Final
 from vramcast.core import progress
 from vramcast.jobs.job import Command
 from vramcast.jobs.ranks import Rank
-from vramcast.tracer.hooks.replacement import Replaced
+from vramcast.tracer.hooks.replacement import ReplacedAttribute
 from vramcast.tracer.nullgpu.child import subprocesses
 from vramcast.tracer.program.loop_sources import compiled
 from vramcast.tracer.protocol.source_places import is_ours, stack_of, users_place
@@ -39,8 +39,8 @@ def run(command: Command, rank: Rank) -> None:
     progress.tell(progress.Stage.COMMAND)
     if sys.argv[1:2] and sys.argv[1] in _LOCAL_RANK:
         sys.argv[1] = f"{sys.argv[1][:-1]}{rank.local}"
-    places = [Replaced(os, name, _as_a_child) for name in ("execv", "execve")]  # all of os.exec* call these
-    places.append(Replaced(warnings, "showwarning", _at_its_own_line))
+    places = [ReplacedAttribute(os, name, _as_a_child) for name in ("execv", "execve")]  # all of os.exec* call these
+    places.append(ReplacedAttribute(warnings, "showwarning", _at_its_own_line))
     try:
         if command.is_module:
             sys.path.insert(0, os.getcwd())

@@ -21,7 +21,7 @@ nvidia-smi of vramcast's null GPU. It supports: no option, -L, -q, topo -m, -i N
 """
 
 
-class Card:
+class SmiCard:
     """The null GPU, as its job's environment describes it."""
 
     def __init__(self, environment: dict[str, str]) -> None:
@@ -53,7 +53,7 @@ class Card:
 
 
 # A field's value and unit, by its name in --query-gpu. Other fields are "[N/A]", as on cards that lack them.
-_Field = Callable[[Card, int], tuple[object, str]]
+_Field = Callable[[SmiCard, int], tuple[object, str]]
 _FIELDS: dict[str, _Field] = {
     "timestamp": lambda card, i: (time.strftime("%Y/%m/%d %H:%M:%S.000"), ""),
     "driver_version": lambda card, i: (DRIVER, ""),
@@ -103,7 +103,7 @@ _OF_A_PROCESS: dict[str, _Field] = {
 }
 
 
-def table(card: Card, names: Sequence[str], fields: dict[str, _Field], cards: Sequence[int], style: str) -> list[str]:
+def table(card: SmiCard, names: Sequence[str], fields: dict[str, _Field], cards: Sequence[int], style: str) -> list[str]:
     """Return CSV in the format of `--format=csv`."""
     found = [fields.get(_OTHER_NAMES.get(name, name) if fields is _FIELDS else name) for name in names]
     has_units = "nounits" not in style
@@ -120,7 +120,7 @@ def table(card: Card, names: Sequence[str], fields: dict[str, _Field], cards: Se
     return lines
 
 
-def summary(card: Card, cards: Sequence[int]) -> list[str]:
+def summary(card: SmiCard, cards: Sequence[int]) -> list[str]:
     """Return the table of a call without options."""
     rule = "+" + "-" * 41 + "+" + "-" * 24 + "+" + "-" * 22 + "+"
     lines = [
@@ -142,7 +142,7 @@ def summary(card: Card, cards: Sequence[int]) -> list[str]:
     return lines
 
 
-def details(card: Card, cards: Sequence[int]) -> list[str]:
+def details(card: SmiCard, cards: Sequence[int]) -> list[str]:
     """Return the output of -q, as far as it is known."""
     lines = ["", "==============NVSMI LOG==============", "", _pair("Timestamp", time.strftime("%a %b %d %H:%M:%S %Y"))]
     lines += [_pair("Driver Version", DRIVER), _pair("CUDA Version", CUDA), "", _pair("Attached GPUs", len(cards))]
@@ -172,7 +172,7 @@ _KNOWN = frozenset([
 ])  # fmt: skip
 
 
-def said(words: Sequence[str], card: Card) -> tuple[list[str], float]:
+def said(words: Sequence[str], card: SmiCard) -> tuple[list[str], float]:
     """Return the lines that a call prints, and the seconds until it prints them again (0: never).
 
     Raises:
@@ -220,7 +220,7 @@ def main(words: Sequence[str]) -> int:
     parent = os.getppid()
     while True:
         try:
-            lines, again_s = said(words, Card(dict(os.environ)))
+            lines, again_s = said(words, SmiCard(dict(os.environ)))
         except (ValueError, KeyError) as error:
             print(f"{error}\n{_USAGE}")
             return 2

@@ -34,7 +34,7 @@ from typing import Any, Final
 from vramcast.core.text import shorten
 from vramcast.core.units import gib
 from vramcast.jobs.job import Job
-from vramcast.tracer.format.ledger import Entered, Entry
+from vramcast.tracer.format.ledger import CallHandling, Entry
 from vramcast.tracer.format.trace import COURSE, INTERRUPTED, PROCESSES
 from vramcast.tracer.nullgpu.child import lifetimes
 from vramcast.tracer.nullgpu.child.lifetimes import Life
@@ -55,7 +55,7 @@ _LOOK_S: Final = 0.02  # arbitrary
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ProcessQuestion:
     """The facts that a process needs.
 
     Attributes:
@@ -73,9 +73,9 @@ class Question:
     started_s: float
 
     @classmethod
-    def read(cls, folder: str) -> Question:
+    def read(cls, folder: str) -> ProcessQuestion:
         """Return the question in one of the job's own folders."""
-        question: Question = pickle.loads((Path(folder) / _QUESTION).read_bytes())
+        question: ProcessQuestion = pickle.loads((Path(folder) / _QUESTION).read_bytes())
         return question
 
 
@@ -101,11 +101,11 @@ class Process:
     @property
     def has_context(self) -> bool:
         """Return whether it took memory on the card, at least a context."""
-        return self.reserved_bytes > 0 or any(entry.kind is Entered.CONTEXT for entry in self.result.ledger)
+        return self.reserved_bytes > 0 or any(entry.kind is CallHandling.CONTEXT for entry in self.result.ledger)
 
 
 # ------------------------------------------------------------------------------------------------ the caller's end
-class Shared:
+class SharedFolder:
     """The folder shared by a job's processes."""
 
     def __init__(self, folder: Path) -> None:
@@ -113,7 +113,7 @@ class Shared:
 
     @classmethod
     @contextmanager
-    def made(cls, job: Job, options: RunOptions, *, libraries: Path, torch: Path, root: str) -> Iterator[Shared]:
+    def made(cls, job: Job, options: RunOptions, *, libraries: Path, torch: Path, root: str) -> Iterator[SharedFolder]:
         """Make a folder, which is removed at the end.
 
         Args:
@@ -125,7 +125,9 @@ class Shared:
         """
         folder = Path(tempfile.mkdtemp(prefix="vramcast-"))  # readable only by the user: its contents are unpickled
         try:
-            (folder / _QUESTION).write_bytes(pickle.dumps(Question(job, options, str(libraries), str(torch), time.monotonic())))
+            (folder / _QUESTION).write_bytes(
+                pickle.dumps(ProcessQuestion(job, options, str(libraries), str(torch), time.monotonic()))
+            )
             (folder / _ROOT).write_text(root, encoding="utf-8")
             yield cls(folder)
         finally:
@@ -198,7 +200,7 @@ def _described(lost: Process) -> str:
 
 def _unknown(lost: Sequence[Process]) -> list[Entry]:
     """Return ledger entries for processes that were not recorded: no bound covers them."""
-    return [Entry(Entered.OPEN, f"the process {_described(process)}", 1) for process in lost]
+    return [Entry(CallHandling.OPEN, f"the process {_described(process)}", 1) for process in lost]
 
 
 def _with_lost(own: Result, lost: Sequence[Process]) -> Result:

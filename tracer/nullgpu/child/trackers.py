@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from vramcast.tracer.hooks.replacement import Replaced, when_imported
+from vramcast.tracer.hooks.replacement import ReplacedAttribute, when_imported
 
 # spec: the environment variables of each library; {folder}: its output folder.
 _VARIABLES: Final = {
@@ -68,4 +68,4 @@ def _move_events(module: str, place: Path, stack: contextlib.ExitStack) -> None:
 
 
 def _replace(stack: contextlib.ExitStack, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-    stack.callback(Replaced(owner, name, wrap).remove)
+    stack.callback(ReplacedAttribute(owner, name, wrap).remove)

@@ -41,7 +41,7 @@ _ALIKE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class CudnnLibrary:
     """One cuDNN.
 
     Attributes:
@@ -71,7 +71,7 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class CudnnChoice:
     """The chosen cuDNN.
 
     Attributes:
@@ -80,12 +80,12 @@ class Choice:
         warning: A note for the reader, or "".
     """
 
-    library: Library
+    library: CudnnLibrary
     is_another: bool = False
     warning: str = ""
 
 
-def choose(stack: Stack | None) -> Choice:
+def choose(stack: Stack | None) -> CudnnChoice:
     """Return the cuDNN that answers for a stack; this is the only place for that decision.
 
     Args:
@@ -114,26 +114,26 @@ def choose(stack: Stack | None) -> Choice:
     if wanted is None:
         first = able[0]
         if first == own:
-            return Choice(first)
-        return Choice(first, True, f"the cuDNN of the job's stack is unknown, {first} answers: set it with --stack")
+            return CudnnChoice(first)
+        return CudnnChoice(first, True, f"the cuDNN of the job's stack is unknown, {first} answers: set it with --stack")
     major = installed_stack().cuda_major
     best = min(able, key=lambda library: (_strangeness(library, wanted), _is_of_another_cuda(library, major)))
     advice = f"unset {_VARIABLE}" if best.place == _CHOSEN else f"vramcast doctor --get-cudnn {_named(wanted)}"
     said = f"the job's stack has cuDNN {wanted}"
     if _strangeness(best, wanted)[0] >= _ANOTHER:
-        return Choice(best, True, f"{said}, {best} answers instead: to get the job's own, {advice}")
+        return CudnnChoice(best, True, f"{said}, {best} answers instead: to get the job's own, {advice}")
     if _is_of_another_cuda(best, major):
         why = f"is built for CUDA {best.cuda_major} and has no NVRTC here: it leaves attention out"
-        return Choice(best, True, f"{said}, {best} answers, which {why}: vramcast doctor --get-cudnn {_named(wanted)}")
+        return CudnnChoice(best, True, f"{said}, {best} answers, which {why}: vramcast doctor --get-cudnn {_named(wanted)}")
     if number_of(wanted) >= number_of(COMPLETE):
-        return Choice(best)
+        return CudnnChoice(best)
     can = "leaves out engines without a GPU" if number_of(wanted) >= number_of(OLDEST) else "cannot answer without a GPU"
     if number_of(best.version or "0") >= number_of(COMPLETE):
-        return Choice(best, False, f"{said}, which {can}: {best} answers for it")
-    return Choice(best, False, f"{said}, which {can}: {best} answers, which leaves some out too: {advice}")
+        return CudnnChoice(best, False, f"{said}, which {can}: {best} answers for it")
+    return CudnnChoice(best, False, f"{said}, which {can}: {best} answers, which leaves some out too: {advice}")
 
 
-def second_opinion(stack: Stack | None) -> Library | None:
+def second_opinion(stack: Stack | None) -> CudnnLibrary | None:
     """Return a cuDNN with other plans to query too, if that of a job's stack is too old to be queried; None: one is enough.
 
     No record shows which engines such a cuDNN prefers. The newest one that prefers others than the first shows how far the
@@ -184,7 +184,7 @@ def is_avoided(weight: Sequence[int], dtype: str, *, channels_last: bool) -> boo
     return is_3d and dtype in ("float16", "bfloat16") and not channels_last
 
 
-def found() -> list[Library]:
+def found() -> list[CudnnLibrary]:
     """Return the cuDNNs of this machine: in $VRAMCAST_CUDNN_DIR, next to torch, on the import path, in the cache.
 
     Raises:
@@ -204,7 +204,7 @@ def found() -> list[Library]:
     return libraries + cached()
 
 
-def cached() -> list[Library]:
+def cached() -> list[CudnnLibrary]:
     """Return the cuDNNs in the cache, oldest first.
 
     Raises:
@@ -228,7 +228,7 @@ def installed_stack() -> Stack:
     return Stack(torch.version, torch.cuda, own.version if own is not None else None, INSTALLED)
 
 
-def _torchs_own() -> Library | None:
+def _torchs_own() -> CudnnLibrary | None:
     """Return the cuDNN that belongs to the installed torch; None for a CPU-only build, or one with its cuDNN elsewhere."""
     try:
         folder = find_torch().site / FOLDER
@@ -242,14 +242,14 @@ def _torch_site() -> Path | None:
     return Path(spec.origin).parents[1] if spec is not None and spec.origin is not None else None
 
 
-def _library(folder: Path, place: str) -> Library:
+def _library(folder: Path, place: str) -> CudnnLibrary:
     """Return the cuDNN in a folder with the version that its surroundings show."""
     site = folder.parents[2] if len(folder.parents) > 2 else folder
     known = _versions_in(site, site.stat().st_mtime_ns)
     major = None
     if match := re.fullmatch(r"([\d.]+)-cu(\d+)", site.name):  # our cache
         known, major = frozenset({match[1]}), int(match[2])
-    return Library(folder, cudnn_version(next(iter(known))) if len(known) == 1 else None, place, major)
+    return CudnnLibrary(folder, cudnn_version(next(iter(known))) if len(known) == 1 else None, place, major)
 
 
 @functools.lru_cache
@@ -259,7 +259,7 @@ def _versions_in(site: Path, stamp: int) -> frozenset[str]:
     return frozenset(match[1] for name in names if (match := re.search(r"-([\d.]+)\.dist", name)))
 
 
-def _is_of_another_cuda(library: Library, major: int | None) -> bool:
+def _is_of_another_cuda(library: CudnnLibrary, major: int | None) -> bool:
     """Return whether its engines compiled at run time (attention) find no NVRTC next to the installed torch."""
     return None not in (library.cuda_major, major) and library.cuda_major != major
 
@@ -269,7 +269,7 @@ def number_of(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:3])
 
 
-def _strangeness(library: Library, wanted: str) -> tuple[int, int]:
+def _strangeness(library: CudnnLibrary, wanted: str) -> tuple[int, int]:
     """Return how far a cuDNN's answers may be from those of the requested version; less is better.
 
     Returns:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from vramcast.core.errors import NullGpuError
 from vramcast.tracer.format.ledger import Entry
 from vramcast.tracer.nullgpu.library.build import TOOLS
-from vramcast.tracer.protocol.job_result import Taken
+from vramcast.tracer.protocol.job_result import CardAccount
 
 _WATCHDOG_MS: Final = 2000  # arbitrary: twenty times its period; a group without a watchdog is waited for only once
 
@@ -82,11 +82,11 @@ class NullGpu:
         """Take memory for the driver: now, and from now on for each CUDA graph that can be launched and each of its nodes."""
         self._driver.nullgpu_set_driver(*map(ctypes.c_uint64, (now_bytes, graph_bytes, node_bytes)))
 
-    def taken(self) -> Taken:
+    def taken(self) -> CardAccount:
         """Return the card's own account of the memory taken from it."""
         ever, now = ctypes.c_uint64(), ctypes.c_uint64()
         self._driver.nullgpu_taken(ctypes.byref(ever), ctypes.byref(now))
-        return Taken(ever.value, now.value)
+        return CardAccount(ever.value, now.value)
 
     def workspaces(self) -> list[int]:
         """Return the addresses of workspaces that were passed to libraries, of those which the ledger does not name by size."""

@@ -16,7 +16,7 @@ import torch
 from vramcast.core.errors import UsageError
 from vramcast.jobs.job import Job, TensorSpec
 from vramcast.jobs.sizes import Inputs, Sizes
-from vramcast.tracer.program.task_inputs.taken import Taken, several
+from vramcast.tracer.program.task_inputs.taken import BatchSizes, several
 
 _CLIP_TOKENS: Final = 77  # spec: CLIP's text encoders: max_position_embeddings
 _T5_TOKENS: Final = 512  # spec: examples/dreambooth/train_dreambooth_lora_flux.py: --max_sequence_length
@@ -40,7 +40,7 @@ def inputs(model: torch.nn.Module, job: Job) -> Inputs:
     Raises:
         UsageError: The model's forward takes an argument that is not known here.
     """
-    asked = _Denoiser(model, Taken(job.sizes or Sizes(), job.target or ""))
+    asked = _Denoiser(model, BatchSizes(job.sizes or Sizes(), job.target or ""))
     batch = {}
     for name, parameter in inspect.signature(model.forward).parameters.items():
         value = _MAKERS[name](asked) if name in _MAKERS else None
@@ -61,7 +61,7 @@ class _Denoiser:
     """A model, and the sizes that are taken for it."""
 
     model: Any
-    taken: Taken
+    taken: BatchSizes
 
     def get(self, *names: str) -> Any:
         """Return the first value of the configuration that is set."""

@@ -13,7 +13,7 @@ from vramcast.core.errors import UsageError
 from vramcast.jobs.job import Job, TensorSpec
 from vramcast.jobs.sizes import Sizes
 from vramcast.jobs.targets import as_typed
-from vramcast.tracer.program.task_inputs.taken import Taken
+from vramcast.tracer.program.task_inputs.taken import BatchSizes
 
 SEQ: Final = 1024  # spec: trl 0.25, SFTConfig.max_length; transformers' run_summarization.py: max_source_length
 # Arguments of a forward that carry a modality.
@@ -35,7 +35,7 @@ class HfModel:
     """
 
     model: Any
-    taken: Taken
+    taken: BatchSizes
     target: str
     is_training: bool
 
@@ -44,7 +44,7 @@ class HfModel:
         """Return the model of a job; adapters of peft take the inputs of the model inside."""
         target = as_typed(job.target) or ""
         inside = model.get_base_model() if hasattr(model, "get_base_model") else model
-        return cls(inside, Taken(job.sizes or Sizes(), target), target, job.training.mode == "train")
+        return cls(inside, BatchSizes(job.sizes or Sizes(), target), target, job.training.mode == "train")
 
     @property
     def config(self) -> Any:

@@ -15,7 +15,7 @@ BATCH_SIZE: Final = 8  # spec: transformers 5.17, TrainingArguments.per_device_t
 
 
 @dataclass(slots=True)
-class Taken:
+class BatchSizes:
     """The sizes of one batch.
 
     Attributes:

@@ -9,13 +9,13 @@ import torch
 from vramcast.jobs.job import Job, TensorSpec
 from vramcast.jobs.sizes import Inputs, Sizes
 from vramcast.tracer.program import meta_model
-from vramcast.tracer.program.task_inputs.taken import Taken, several
+from vramcast.tracer.program.task_inputs.taken import BatchSizes, several
 
 
 def inputs(model: torch.nn.Module, job: Job) -> Inputs:
     """Return the inputs; a model with a fixed image size is changed to the one asked for, as timm's `img_size` does."""
     found: Any = model
-    taken = Taken(job.sizes or Sizes(), job.target or "")
+    taken = BatchSizes(job.sizes or Sizes(), job.target or "")
     channels, *size = found.pretrained_cfg["input_size"]
     own = getattr(getattr(found, "patch_embed", None), "img_size", None)  # of a model built with ?{"img_size": ...}
     height, width = taken.image(*(own or size))

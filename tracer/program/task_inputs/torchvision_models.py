@@ -11,7 +11,7 @@ from vramcast.core.errors import UsageError
 from vramcast.jobs.job import Job, TensorSpec
 from vramcast.jobs.sizes import Inputs, Sizes
 from vramcast.jobs.targets import Target
-from vramcast.tracer.program.task_inputs.taken import Taken, floats, several
+from vramcast.tracer.program.task_inputs.taken import BatchSizes, floats, several
 
 _FRAMES: Final = 16  # spec: torchvision, references/video_classification/train.py: --clip-len
 _FLOW_SIZE: Final = (368, 496)  # spec: torchvision, references/optical_flow/train.py: crops of FlyingChairs
@@ -35,7 +35,7 @@ def inputs(model: torch.nn.Module, job: Job) -> Inputs:
             f"torchvision's {name} is for the CPU: no GPU runs or trains it. Name the model that it was quantized from: "
             f"torchvision:{name.removeprefix('quantized_')}."
         )
-    taken = Taken(job.sizes or Sizes(), job.target or "")
+    taken = BatchSizes(job.sizes or Sizes(), job.target or "")
     weights: Any = next(iter(models.get_model_weights(name)), None)
     task = next((make for part, make in _TASKS.items() if part in package), _classification)
     return task(model, job, taken, weights)
@@ -59,7 +59,7 @@ def _classes(job: Job, weights: Any) -> int:
     return int(job.num_classes or stated or len(weights.meta["categories"]))
 
 
-def _classification(model: Any, job: Job, taken: Taken, weights: Any) -> Inputs:
+def _classification(model: Any, job: Job, taken: BatchSizes, weights: Any) -> Inputs:
     fixed = getattr(model, "image_size", None)  # of a vision transformer
     height, width = taken.image(*((fixed, fixed) if fixed else _own_size(weights)))
     if fixed and height != fixed:
@@ -73,7 +73,7 @@ def _classification(model: Any, job: Job, taken: Taken, weights: Any) -> Inputs:
     )
 
 
-def _segmentation(model: Any, job: Job, taken: Taken, weights: Any) -> Inputs:
+def _segmentation(model: Any, job: Job, taken: BatchSizes, weights: Any) -> Inputs:
     height, width = taken.image(*_own_size(weights))
     n = taken.batch_size
     return taken.inputs(
@@ -83,14 +83,14 @@ def _segmentation(model: Any, job: Job, taken: Taken, weights: Any) -> Inputs:
     )
 
 
-def _video(model: Any, job: Job, taken: Taken, weights: Any) -> Inputs:
+def _video(model: Any, job: Job, taken: BatchSizes, weights: Any) -> Inputs:
     height, width = taken.image(*_own_size(weights))
     n, frames = taken.batch_size, max(_FRAMES, weights.meta.get("min_temporal_size", 0))
     clips = TensorSpec((n, 3, frames, height, width))
     return taken.inputs(clips, _labels(job, weights, n), f"{several(n, 'clip')} of {frames} images of {height} x {width}")
 
 
-def _optical_flow(model: Any, job: Job, taken: Taken, weights: Any) -> Inputs:
+def _optical_flow(model: Any, job: Job, taken: BatchSizes, weights: Any) -> Inputs:
     height, width = taken.image(*_FLOW_SIZE)
     n = taken.batch_size
     images = TensorSpec((n, 3, height, width))
@@ -98,7 +98,7 @@ def _optical_flow(model: Any, job: Job, taken: Taken, weights: Any) -> Inputs:
     return taken.inputs((images, images), flow, f"{several(n, 'pair')} of images of {height} x {width}")
 
 
-def _detection(model: Any, job: Job, taken: Taken, weights: Any) -> Inputs:
+def _detection(model: Any, job: Job, taken: BatchSizes, weights: Any) -> Inputs:
     """Return a list of images, and for training a list of the objects in each."""
     fixed = model.transform.fixed_size
     height, width = taken.image(*(fixed[::-1] if fixed else _COCO_SIZE))
@@ -123,7 +123,7 @@ def _detection(model: Any, job: Job, taken: Taken, weights: Any) -> Inputs:
 
 
 # By the package of the model's class; others classify images.
-_TASKS: Final[dict[str, Callable[[Any, Job, Taken, Any], Inputs]]] = {
+_TASKS: Final[dict[str, Callable[[Any, Job, BatchSizes, Any], Inputs]]] = {
     ".segmentation.": _segmentation,
     ".detection.": _detection,
     ".video.": _video,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from vramcast.cli.project.comparison import Comparison
+from vramcast.cli.project.comparison import ProjectComparison
 from vramcast.core.text import SHOWN, one_line
 from vramcast.core.units import gib
 from vramcast.estimates.bounds.support import jobs_below
@@ -20,7 +20,7 @@ _MARKDOWN: Final = re.compile(r"[^\w./-]")
 _WORDS: Final = {0: "fit", 1: "does not fit", 2: "has a wrong table", 3: "cannot be estimated", 4: "is uncertain"}
 
 
-def as_text(comparison: Comparison) -> str:
+def as_text(comparison: ProjectComparison) -> str:
     """Return aligned columns, with the remarks below them."""
     header, rows = _header(comparison), _rows(comparison)
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
@@ -34,7 +34,7 @@ def as_text(comparison: Comparison) -> str:
     return "\n".join([*lines, *(one_line(remark, _LONGEST_REASON) for remark in comparison.remarks)])
 
 
-def as_markdown(comparison: Comparison) -> str:
+def as_markdown(comparison: ProjectComparison) -> str:
     """Return a heading, a table with a row for each job, and the remarks.
 
     The job's own words are set as code, so that an untrusted branch can neither mention people nor inject HTML.
@@ -53,7 +53,7 @@ def as_markdown(comparison: Comparison) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _summary(comparison: Comparison) -> str:
+def _summary(comparison: ProjectComparison) -> str:
     codes = [job.exit_code for job in comparison.found.jobs.values()]
     bad = [f"{codes.count(code)} {words}" for code, words in _WORDS.items() if code and code in codes]
     if not bad:
@@ -61,13 +61,13 @@ def _summary(comparison: Comparison) -> str:
     return f"{', '.join(bad)}, of {len(codes)} job{'' if len(codes) == 1 else 's'}"
 
 
-def _header(comparison: Comparison) -> list[str]:
+def _header(comparison: ProjectComparison) -> list[str]:
     # A revision can have almost any name; Markdown characters in it become question marks.
     since = [f"since {_MARKDOWN.sub('?', comparison.base.name)}"] if comparison.base is not None else []
     return ["job", "card", "process peak", *since, "upper bound", "card has", "verdict"]
 
 
-def _rows(comparison: Comparison) -> list[list[str]]:
+def _rows(comparison: ProjectComparison) -> list[list[str]]:
     rows = []
     for name, job in comparison.found.jobs.items():
         estimate = job.estimate
@@ -91,14 +91,14 @@ def _asked_card(asked: Mapping[str, Any]) -> str:
     return str(cards[-1]) if cards else _UNKNOWN
 
 
-def _change(comparison: Comparison, name: str) -> str:
+def _change(comparison: ProjectComparison, name: str) -> str:
     change = comparison.change_bytes(name)
     if change is None:
         return "new" if comparison.before(name) is None and not _is_blind(comparison) else "unknown"
     return f"{'+' if change > 0 else ''}{gib(change)}" if change else "no change"
 
 
-def _is_blind(comparison: Comparison) -> bool:
+def _is_blind(comparison: ProjectComparison) -> bool:
     return comparison.base is not None and comparison.base.outcomes is None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from vramcast.cli.project.outcomes import Outcome, Outcomes
+from vramcast.cli.project.outcomes import JobOutcome, Outcomes
 
 _SHOWN_NAMES: Final = 5  # arbitrary: job names in one remark
 
@@ -26,13 +26,13 @@ class Base:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ProjectComparison:
     """A check, and its base if there is one."""
 
     found: Outcomes
     base: Base | None = None
 
-    def before(self, name: str) -> Outcome | None:
+    def before(self, name: str) -> JobOutcome | None:
         """Return the outcome of a job at the base."""
         return self.base.outcomes.jobs.get(name) if self.base is not None and self.base.outcomes is not None else None
 

@@ -20,7 +20,7 @@ _LARGEST_FILE: Final = 64 << 20  # arbitrary: bytes; an estimate takes about 10 
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """The result for one job.
 
     Attributes:
@@ -50,7 +50,7 @@ class Outcome:
 class Outcomes:
     """The results for all jobs by name, and the release of vramcast that produced them."""
 
-    jobs: Mapping[str, Outcome]
+    jobs: Mapping[str, JobOutcome]
     vramcast: str = __version__
 
     @property

@@ -25,8 +25,8 @@ from typing import Any, Final
 from vramcast.cli import job_table
 from vramcast.cli.checked_job import CheckedJob
 from vramcast.cli.project.comment import as_markdown, as_text
-from vramcast.cli.project.comparison import Base, Comparison
-from vramcast.cli.project.outcomes import Outcome, Outcomes, load
+from vramcast.cli.project.comparison import Base, ProjectComparison
+from vramcast.cli.project.outcomes import JobOutcome, Outcomes, load
 from vramcast.cli.project.revision import checked_out
 from vramcast.cli.streams import answer
 from vramcast.core.errors import CannotEstimate, UsageError, VramcastError
@@ -79,7 +79,7 @@ def main(options: argparse.Namespace) -> int:
     if options.json and options.markdown == "-":
         raise UsageError("--json and --markdown - both write to stdout: give a file to one of them.")
     saved = Base(Path(options.base).stem, load(options.base)) if options.base is not None else None
-    comparison = Comparison(_check(jobs), saved if options.against is None else _of_revision(options.against))
+    comparison = ProjectComparison(_check(jobs), saved if options.against is None else _of_revision(options.against))
     _write(options, comparison)
     return comparison.found.exit_code
 
@@ -128,13 +128,13 @@ def _check(jobs: dict[str, dict[str, Any]]) -> Outcomes:
     return Outcomes({name: _outcome(jobs[name], job) for name, job in read.items()})
 
 
-def _outcome(table: dict[str, Any], job: CheckedJob) -> Outcome:
+def _outcome(table: dict[str, Any], job: CheckedJob) -> JobOutcome:
     """Return the result for one job; a failed estimate is a result too."""
     try:
         estimate = job.estimate()
     except (CannotEstimate, UsageError) as error:
-        return Outcome(table, error.exit_code, str(error))
-    return Outcome(table, estimate.verdict.exit_code, estimate.verdict.value, estimate.to_dict())
+        return JobOutcome(table, error.exit_code, str(error))
+    return JobOutcome(table, estimate.verdict.exit_code, estimate.verdict.value, estimate.to_dict())
 
 
 def _of_revision(revision: str) -> Base:
@@ -150,7 +150,7 @@ def _of_revision(revision: str) -> Base:
             return Base(name, None, str(error))
 
 
-def _write(options: argparse.Namespace, comparison: Comparison) -> None:
+def _write(options: argparse.Namespace, comparison: ProjectComparison) -> None:
     values = json.dumps(comparison.to_dict())
     if options.results is not None:
         with atomic_write(options.results) as file:

@@ -27,7 +27,7 @@ from vramcast.core.errors import DatasetError, UsageError
 from vramcast.datasets.histories import job_rules as joining
 from vramcast.datasets.histories.column_names import parsed
 from vramcast.datasets.histories.formats import FORMATS, Format, find
-from vramcast.datasets.journal import Journal, Reading, Rejected, counted_reasons, shown_reasons
+from vramcast.datasets.journal import Journal, JournalContent, RejectedRow, counted_reasons, shown_reasons
 from vramcast.datasets.run import Run, with_source
 from vramcast.datasets.tables import read_set, write_runs
 
@@ -60,13 +60,13 @@ def main(options: argparse.Namespace, known: Mapping[str, Format] = FORMATS) -> 
     columns = parsed(options.columns) if options.columns else {}
     rules = joining.read_rules(options.join) if options.join else []
     runs: list[Run] = []
-    rejected: list[Rejected] = []
+    rejected: list[RejectedRow] = []
     notes: list[str] = []
     for file in options.files:
         if chosen.takes_columns:
             columns = extra["columns"] = columns or column_questions.answered(file)
         with progress(f"reading {file}"):
-            reading: Reading = chosen.read(file, **extra)
+            reading: JournalContent = chosen.read(file, **extra)
         runs += [run if run.passport.source else with_source(run, Path(file).name) for run in reading.runs]
         rejected += reading.rejected
         notes += [note for note in reading.notes if note not in notes]
@@ -99,7 +99,7 @@ def main(options: argparse.Namespace, known: Mapping[str, Format] = FORMATS) -> 
     return 0
 
 
-def _others(rejected: list[Rejected]) -> str:
+def _others(rejected: list[RejectedRow]) -> str:
     """Return the other kinds of reasons, with counts and places."""
     reasons, places = counted_reasons(rejected), shown_reasons(rejected)
     del reasons[rejected[0].kind or rejected[0].reason]
@@ -107,7 +107,7 @@ def _others(rejected: list[Rejected]) -> str:
     return f" Also {'; '.join(listed)}." if listed else ""
 
 
-def _kept(out: str | None, runs: list[Run], rejected: list[Rejected]) -> tuple[int, int]:
+def _kept(out: str | None, runs: list[Run], rejected: list[RejectedRow]) -> tuple[int, int]:
     """Append new runs to the store; return the numbers of new and of known runs."""
     if out is None:
         return 0, 0

@@ -20,7 +20,7 @@ from vramcast.cli import values
 from vramcast.cli.streams import answer, say
 from vramcast.core.errors import UsageError
 from vramcast.core.plain import to_plain
-from vramcast.datasets.collector.campaign import Campaign, Limits, say_on_stderr
+from vramcast.datasets.collector.campaign import Campaign, CampaignLimits, say_on_stderr
 from vramcast.datasets.collector.machine import DryRun, RealGpu
 from vramcast.datasets.collector.script import measure_script
 from vramcast.datasets.workloads import workload_list
@@ -77,7 +77,7 @@ def main(options: argparse.Namespace) -> int:
             )
         return measure_script(command, Path(options.out), sample_ms=options.sample_ms)
     machine = functools.partial(DryRun, device(options.dry_run)) if options.dry_run else RealGpu
-    limits = Limits(**{limit.name: getattr(options, limit.name) for limit in fields(Limits)})
+    limits = CampaignLimits(**{limit.name: getattr(options, limit.name) for limit in fields(CampaignLimits)})
     summary = Campaign(Path(options.out), limits, machine, say_on_stderr()).run()
     if options.json:
         answer(json.dumps({"schema": 1, "out": options.out, **summary.to_dict()}))

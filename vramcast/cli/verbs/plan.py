@@ -32,7 +32,7 @@ from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.core.files import sha256_of
 from vramcast.core.plain import from_plain, to_plain
 from vramcast.core.units import gib, parse_bytes
-from vramcast.estimates.planning.mixes import Choice, mixes
+from vramcast.estimates.planning.mixes import MixChoice, mixes
 from vramcast.estimates.planning.plans import HookedSwaps, has_reads, hook_swaps, plan_pool, plan_swap
 from vramcast.hardware.cards import DEFAULT, device
 from vramcast.hardware.device import Device
@@ -184,7 +184,7 @@ def _is_planned(options: argparse.Namespace, source: _Source, answer: PlanAnswer
     return is_hooked and (answer.swap is None or answer.swap.feasible)
 
 
-def _choice(options: argparse.Namespace, source: _Source, free: FreeOptions) -> Choice:
+def _choice(options: argparse.Namespace, source: _Source, free: FreeOptions) -> MixChoice:
     if source.retrace is None:
         raise UsageError(
             f"'{source.title}' is a recording, which cannot be traced in other ways: give --to a TARGET or a command."

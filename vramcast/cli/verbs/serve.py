@@ -97,12 +97,12 @@ def main(options: argparse.Namespace) -> int:
         from vramcast.service.access import Rules
         from vramcast.service.app import create_app
         from vramcast.service.clients import read_clients
-        from vramcast.service.connections import Impatient, limit_connections
+        from vramcast.service.connections import TimeLimitedProtocol, limit_connections
         from vramcast.service.requests import answered_by
         from vramcast.service.sandbox import places
         from vramcast.service.service import Service
         from vramcast.service.store import Store
-        from vramcast.service.workers import Place, Workers
+        from vramcast.service.workers import Workers, WorkerSlot
 
     clients = read_clients(options.token_file)
     if options.allow_code and not clients.needs_token:
@@ -113,7 +113,7 @@ def main(options: argparse.Namespace) -> int:
     try:
         limits = (options.queue, options.job_timeout, parse_bytes(options.job_memory))
         program = ["-m", "vramcast.service.worker_main", *(["--artifact", options.artifact] if options.artifact else [])]
-        workers = Workers([Place([sys.executable, "-P", *program]) for _ in range(options.workers)], *limits)
+        workers = Workers([WorkerSlot([sys.executable, "-P", *program]) for _ in range(options.workers)], *limits)
         sandboxes, held = None, ""
         if options.allow_code:
             cache = _prepared(Path(options.data).absolute() / "sandbox")
@@ -130,7 +130,14 @@ def main(options: argparse.Namespace) -> int:
         address = f"http{'s' if tls else ''}://{options.host}:{options.port}/"
         say(f"vramcast listens on {address}, where a page answers; API reference at /docs")
         config = uvicorn.Config(
-            app, options.host, options.port, http=Impatient, access_log=False, log_config=None, backlog=_BACKLOG, **tls
+            app,
+            options.host,
+            options.port,
+            http=TimeLimitedProtocol,
+            access_log=False,
+            log_config=None,
+            backlog=_BACKLOG,
+            **tls,
         )
         uvicorn.Server(config).run()
     finally:

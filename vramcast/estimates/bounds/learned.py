@@ -22,16 +22,16 @@ from vramcast.core.location import FOLDER
 from vramcast.core.text import shown
 from vramcast.estimates.bounds.parts import MarginPart, above, explained
 from vramcast.estimates.bounds.public import PublicBound
-from vramcast.estimates.bounds.support import Source, Support
+from vramcast.estimates.bounds.support import BoundSource, Support
 from vramcast.hardware.context import Context
-from vramcast.hardware.context import Source as Origin
+from vramcast.hardware.context import ContextSource as Origin
 from vramcast.hardware.device import Device
 from vramcast.learner import sum_quantile
 from vramcast.learner.sum_quantile import Array
 
 if TYPE_CHECKING:
     from vramcast.learner.examples import Example
-    from vramcast.learner.model import Learned, Subject
+    from vramcast.learner.model import LearnedModel, Subject
     from vramcast.learner.stacks import StackContext
 
 VARIABLE = "VRAMCAST_ARTIFACT"
@@ -42,7 +42,7 @@ METHOD = "conformal residuals of similar jobs, joined with the context's"
 
 @brief
 @dataclass(frozen=True, slots=True)
-class LearnedBound(Source):
+class LearnedBound(BoundSource):
     """The bound of one job from an artifact.
 
     Attributes:
@@ -57,17 +57,17 @@ class LearnedBound(Source):
     """
 
     artifact: str
-    learned: Learned
+    learned: LearnedModel
     subject: Subject
     libraries: tuple[str, ...]
     torch: str
     unknown: tuple[str, ...] = ()
-    at_least: Source | None = None
+    at_least: BoundSource | None = None
     _upper: dict[tuple[str, int, int], Array] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(
-        cls, artifact: str, learned: Learned, example: Example, unknown: tuple[str, ...], rule: PublicBound | None = None
+        cls, artifact: str, learned: LearnedModel, example: Example, unknown: tuple[str, ...], rule: PublicBound | None = None
     ) -> LearnedBound:
         """Return the bound of an example's job; a rule that rests on more models like the job serves as `at_least`."""
         from vramcast.learner.model import Subject
@@ -77,7 +77,7 @@ class LearnedBound(Source):
         return cls(artifact, learned, subject, example.libraries, example.torch, unknown, at_least)
 
     def upper(self, card: Device, context: Context) -> Array:
-        """Return the bytes of `card` that the job stays below at `sum_quantile.LEVELS`; see `Source.upper`."""
+        """Return the bytes of `card` that the job stays below at `sum_quantile.LEVELS`; see `BoundSource.upper`."""
         key = (card.key, context.bytes, context.high_bytes)
         if key not in self._upper:
             subject = self.on_card(card, context)
@@ -91,11 +91,11 @@ class LearnedBound(Source):
         return self._upper[key]
 
     def share_far_below(self, size_bytes: int, card: Device, context: Context) -> float:
-        """Return the share of jobs like it that stay below a size; see `Source.share_far_below`."""
+        """Return the share of jobs like it that stay below a size; see `BoundSource.share_far_below`."""
         return self.learned.share_below(self.on_card(card, context), size_bytes)
 
     def context_on(self, card: Device, context: Context) -> Context:
-        """Return the measured context of the card's stack, if there is one; see `Source.context_on`."""
+        """Return the measured context of the card's stack, if there is one; see `BoundSource.context_on`."""
         known = self._measured(card)
         if known is None or context.source is Origin.SITE:
             return context
@@ -164,7 +164,7 @@ class LearnedBound(Source):
         return f"{METHOD}, calibrated on {found.key}{but}", found.n
 
 
-def bound_of(example: Example, learned: Learned) -> Source:
+def bound_of(example: Example, learned: LearnedModel) -> BoundSource:
     """Return the bound that an estimate of the example's job has by default, if `learned` is the shipped artifact."""
     unknown = ("",) * example.unknown
     rule = PublicBound(example.reserved, frozenset(example.libraries), unknown, example.larger or 0)
@@ -177,7 +177,7 @@ def chosen(artifact: str | os.PathLike[str] | None) -> Path | None:
     return named(wanted) if wanted not in (None, NONE) else None
 
 
-def shipped(artifact: str | os.PathLike[str] | None) -> Learned | None:
+def shipped(artifact: str | os.PathLike[str] | None) -> LearnedModel | None:
     """Return the shipped artifact, which serves the jobs that it covers; None if another, or none, was chosen."""
     return load(named(SHIPPED)) if _wanted(artifact) is None else None
 
@@ -196,7 +196,7 @@ def named(artifact: str | os.PathLike[str] | None) -> Path:
     return folder
 
 
-def load(folder: Path) -> Learned:
+def load(folder: Path) -> LearnedModel:
     """Return the artifact in `folder`, cached in memory until its file changes.
 
     Raises:
@@ -210,7 +210,7 @@ def load(folder: Path) -> Learned:
 
 
 @functools.lru_cache(maxsize=4)
-def _load(folder: Path, stamp: int) -> Learned:
+def _load(folder: Path, stamp: int) -> LearnedModel:
     from vramcast.learner import artifact
 
     with needed(f"The artifact '{folder}' has trees, and", "learn", raises=ArtifactError):

@@ -18,7 +18,7 @@ import numpy as np
 
 from vramcast.core.brief import brief
 from vramcast.estimates.bounds.parts import MarginPart, above, explained
-from vramcast.estimates.bounds.support import Source, Support
+from vramcast.estimates.bounds.support import BoundSource, Support
 from vramcast.hardware.context import Context
 from vramcast.hardware.device import Device
 from vramcast.learner import sum_quantile
@@ -68,7 +68,7 @@ def residual_group(libraries: frozenset[str]) -> str:
 
 @brief
 @dataclass(frozen=True, slots=True)
-class PublicBound(Source):
+class PublicBound(BoundSource):
     """The bound of one job from the residuals of public runs.
 
     The quantiles come from other people's jobs and cards, and hold for similar jobs. The 0.5 quantile is the point estimate by
@@ -90,7 +90,7 @@ class PublicBound(Source):
     is_out_of_distribution: ClassVar[None] = None  # unknown
 
     def upper(self, card: Device, context: Context) -> Array:
-        """Return the bytes of `card` that the job stays below at `sum_quantile.LEVELS`; see `Source.upper`."""
+        """Return the bytes of `card` that the job stays below at `sum_quantile.LEVELS`; see `BoundSource.upper`."""
         return self.reserved_bytes + context.bytes + sum_quantile.joined(list(self._parts(context).values()))
 
     def method(self, level: float, card: Device) -> tuple[str, int]:

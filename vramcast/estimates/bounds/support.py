@@ -58,7 +58,7 @@ class Support:
         return f"{jobs_below(least)} like it ({models}, too few for {jobs_below(level).removesuffix(' jobs')})"
 
 
-class Source(ABC):
+class BoundSource(ABC):
     """The source of a bound."""
 
     __slots__ = ()

@@ -11,7 +11,7 @@ from vramcast.tracer.format.trace import Action, Category, Phase, Trace
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ModuleBlock:
     """A module path up to its first number, with modules below it: `layer1.0`, `transformer.h.3`.
 
     Attributes:
@@ -25,7 +25,7 @@ class Block:
     forward_us: int
 
 
-def blocks_by_worth(trace: Trace, accesses: Trace | None) -> list[Block]:
+def blocks_by_worth(trace: Trace, accesses: Trace | None) -> list[ModuleBlock]:
     """Return the blocks that request memory, by bytes held per forward time, largest ratio first.
 
     Args:
@@ -41,7 +41,7 @@ def blocks_by_worth(trace: Trace, accesses: Trace | None) -> list[Block]:
         spent_us = forward_us(accesses)
         writes = np.flatnonzero(spent_us)  # one output suffices to find an operator's block
         takes = _by_block(accesses, accesses.module[accesses.block[writes]], spent_us[writes])
-    found = [Block(path, size_bytes, takes.get(path, 0)) for path, size_bytes in held.items()]
+    found = [ModuleBlock(path, size_bytes, takes.get(path, 0)) for path, size_bytes in held.items()]
     return sorted(found, key=lambda block: -block.held_bytes / max(block.forward_us, 1))
 
 

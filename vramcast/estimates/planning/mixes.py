@@ -19,7 +19,7 @@ import numpy as np
 
 from vramcast.core.errors import CannotEstimate
 from vramcast.core.plain import to_plain
-from vramcast.estimates.planning.blocks import Block, blocks_by_worth
+from vramcast.estimates.planning.blocks import ModuleBlock, blocks_by_worth
 from vramcast.estimates.planning.plans import HookedSwaps, hook_swaps, plan_pool
 from vramcast.simulator.planning.free_options import FreeOptions, free_options
 from vramcast.simulator.planning.pool import PoolPlan
@@ -79,7 +79,7 @@ class Mix:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class MixChoice:
     """The ways that were traced to stay within a size, in the order of the module's table."""
 
     to_bytes: int
@@ -105,7 +105,7 @@ def mixes(
     *,
     settings: Settings | None = None,
     link: str = "pcie4",
-) -> Choice:
+) -> MixChoice:
     """Return the ways to stay within a size; none is traced behind the first that does it for nothing.
 
     Args:
@@ -123,8 +123,8 @@ def mixes(
     for mix in _without_time(watched, trace_with, settings or Settings(), link, free):
         found.append(mix)
         if mix.reserved_bytes <= to_bytes:
-            return Choice(to_bytes, tuple(found))
-    return Choice(to_bytes, (*found, *_with_time(watched, trace_with, to_bytes, settings or Settings(), link, found)))
+            return MixChoice(to_bytes, tuple(found))
+    return MixChoice(to_bytes, (*found, *_with_time(watched, trace_with, to_bytes, settings or Settings(), link, found)))
 
 
 def _without_time(watched: Trace, trace_with: TraceWith, settings: Settings, link: str, free: FreeOptions) -> Iterator[Mix]:
@@ -156,7 +156,7 @@ def _with_time(
             yield replace(both, checkpointed=paths, recompute_ms=_forward_ms(blocks, watched))
 
 
-def _recomputed(blocks: list[Block], watched: Trace, trace_with: TraceWith, settings: Settings, to_bytes: int) -> Mix:
+def _recomputed(blocks: list[ModuleBlock], watched: Trace, trace_with: TraceWith, settings: Settings, to_bytes: int) -> Mix:
     """Return the simplest allocator that stays within a size with some blocks recomputed; if none does, the lowest."""
     paths = tuple(block.path for block in blocks)
     found = [*_allocated(trace_with(RunOptions(checkpointed=paths)), settings)]
@@ -165,7 +165,7 @@ def _recomputed(blocks: list[Block], watched: Trace, trace_with: TraceWith, sett
     return replace(best, checkpointed=paths, recompute_ms=_forward_ms(blocks, watched))
 
 
-def _forward_ms(blocks: list[Block], watched: Trace) -> float:
+def _forward_ms(blocks: list[ModuleBlock], watched: Trace) -> float:
     """Return the forward time of some blocks in a step, which they take once more."""
     steps = len(np.unique(watched.step[watched.step >= 0]))
     return sum(block.forward_us for block in blocks) / max(steps, 1) / 1000

@@ -15,7 +15,7 @@ from vramcast.simulator.planning.pool import PoolPlan
 from vramcast.simulator.planning.repetition import Repetition
 from vramcast.simulator.planning.saved_tensors import SavedTensors
 from vramcast.simulator.planning.swap import SwapPlan
-from vramcast.simulator.planning.swap_timeline import Timeline
+from vramcast.simulator.planning.swap_timeline import SwapTimeline
 from vramcast.tracer.format.trace import Action, Trace
 from vramcast.tracer.protocol.run_options import RunOptions
 from vramcast.tracer.protocol.swap_rounds import SavedRound
@@ -139,7 +139,7 @@ def hook_swaps(
     """
     without: set[tuple[int, int]] = set()
     target = limit_bytes
-    step = Timeline.of(watched).step
+    step = SwapTimeline.of(watched).step
     saved = SavedTensors.of(watched, step)
     for _ in range(_TRIES):
         plan = swap.plan(watched, limit_bytes=target, link=link, among=saved.blocks(without))

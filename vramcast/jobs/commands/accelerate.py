@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from vramcast.core.errors import CannotEstimate
 from vramcast.jobs.commands import accelerate_config
-from vramcast.jobs.commands.launcher import OPTIONS, Launched, Launcher, first_rank, whole_number
+from vramcast.jobs.commands.launcher import OPTIONS, Launcher, LauncherProcesses, first_rank, whole_number
 from vramcast.jobs.ranks import World
 
 _OPTIONS: Final = OPTIONS["accelerate"]
@@ -15,7 +15,7 @@ _BOOLEANS: Final = {"true": True, "false": False, "1": True, "0": False, "yes": 
 _KINDS: Final = ("use_deepspeed", "use_fsdp", "use_megatron_lm", "multi_gpu", "tpu")
 
 
-def _of_accelerate(options: dict[str, Any], words: tuple[str, ...], environment: Mapping[str, str]) -> Launched:
+def _of_accelerate(options: dict[str, Any], words: tuple[str, ...], environment: Mapping[str, str]) -> LauncherProcesses:
     config = accelerate_config.of_launch(options.get("config_file"), environment, is_default_read="cpu" not in options)
     given = {**config.options, **options}
     kind = next((kind for kind in _KINDS if kind in options), config.kind)
@@ -50,7 +50,7 @@ def _of_accelerate(options: dict[str, Any], words: tuple[str, ...], environment:
         named = {name: value for name, value in given.items() if name.startswith("parallelism_config_")}
         variables |= {name.upper(): str(value) for name, value in {**sizes, **named}.items()}
     is_module, is_command = _is_true(given.get("module")), _is_true(given.get("no_python"))
-    return Launched(words, is_module, is_command, variables, world)
+    return LauncherProcesses(words, is_module, is_command, variables, world)
 
 
 def _of_dynamo(given: Mapping[str, Any]) -> dict[str, str]:

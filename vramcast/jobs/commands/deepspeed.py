@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from vramcast.core.errors import CannotEstimate, UsageError
-from vramcast.jobs.commands.launcher import OPTIONS, Launched, Launcher, first_rank, whole_number
+from vramcast.jobs.commands.launcher import OPTIONS, Launcher, LauncherProcesses, first_rank, whole_number
 from vramcast.jobs.ranks import Rank, World
 
 _HOSTS: Final = "/job/hostfile"  # spec: DeepSpeed 0.19, launcher/runner.py, DLTS_HOSTFILE
@@ -16,7 +16,7 @@ _HOST: Final = re.compile(r"(\S+)\s+slots=(\d+)")  # spec: the same, _parse_host
 _SAY: Final = "give --num_nodes and --num_gpus"
 
 
-def _of_deepspeed(options: dict[str, Any], words: tuple[str, ...], environment: Mapping[str, str]) -> Launched:
+def _of_deepspeed(options: dict[str, Any], words: tuple[str, ...], environment: Mapping[str, str]) -> LauncherProcesses:
     if options.get("autotuning"):
         raise CannotEstimate("deepspeed --autotuning runs many jobs: omit it, and vary the script's own options.")
     world = _world(options, environment)
@@ -24,7 +24,7 @@ def _of_deepspeed(options: dict[str, Any], words: tuple[str, ...], environment: 
     ranks = {name: value for name, value in first_rank(world).items() if name in kept}
     ranks |= Rank(0, world).variables({"LOCAL_SIZE": "", "CROSS_RANK": "", "CROSS_SIZE": ""})  # spec: DeepSpeed 0.18, launch.py
     arguments = words[1:] if "no_local_rank" in options else ("--local_rank=0", *words[1:])
-    return Launched((words[0], *arguments), "module" in options, "no_python" in options, ranks, world)
+    return LauncherProcesses((words[0], *arguments), "module" in options, "no_python" in options, ranks, world)
 
 
 def _world(options: Mapping[str, Any], environment: Mapping[str, str]) -> World:

@@ -20,7 +20,7 @@ OPTIONS: Final[dict[str, Any]] = tomllib.loads(Path(__file__).with_name("launche
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class LauncherProcesses:
     """The processes that a launcher would start.
 
     Attributes:
@@ -52,9 +52,9 @@ class Launcher:
     name: str
     valued: Sequence[str]
     flags: Sequence[str]
-    read: Callable[[dict[str, Any], tuple[str, ...], Mapping[str, str]], Launched]
+    read: Callable[[dict[str, Any], tuple[str, ...], Mapping[str, str]], LauncherProcesses]
 
-    def launched(self, words: Sequence[str], environment: Mapping[str, str]) -> Launched:
+    def launched(self, words: Sequence[str], environment: Mapping[str, str]) -> LauncherProcesses:
         """Return the processes that the launcher would start for the words after its name.
 
         Raises:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from vramcast.jobs.commands.accelerate import ACCELERATE
 from vramcast.jobs.commands.deepspeed import DEEPSPEED
-from vramcast.jobs.commands.launcher import OPTIONS, Launched, Launcher, first_rank, whole_number
+from vramcast.jobs.commands.launcher import OPTIONS, Launcher, LauncherProcesses, first_rank, whole_number
 from vramcast.jobs.ranks import World
 
 _ALL = frozenset({"", "auto", "gpu"})  # spec: torchrun's words for one process per card; a job here has one card
@@ -20,7 +20,7 @@ _ALL = frozenset({"", "auto", "gpu"})  # spec: torchrun's words for one process 
 # ------------------------------------------------------------------------------------------------ torchrun
 
 
-def _of_torchrun(options: dict[str, Any], words: tuple[str, ...], environment: Mapping[str, str]) -> Launched:
+def _of_torchrun(options: dict[str, Any], words: tuple[str, ...], environment: Mapping[str, str]) -> LauncherProcesses:
     def option(name: str, default: str) -> str:
         return str(options.get(name, environment.get(f"PET_{name.upper()}", default)))  # spec: torch's argparse_util.env
 
@@ -31,10 +31,10 @@ def _of_torchrun(options: dict[str, Any], words: tuple[str, ...], environment: M
     variables = first_rank(
         world, restarts=option("max_restarts", "0"), run_id=option("rdzv_id", "none"), role=option("role", "default")
     )
-    return Launched(words, "module" in options, "no_python" in options, variables, world)
+    return LauncherProcesses(words, "module" in options, "no_python" in options, variables, world)
 
 
-def _of_torch_launch(options: dict[str, Any], words: tuple[str, ...], environment: Mapping[str, str]) -> Launched:
+def _of_torch_launch(options: dict[str, Any], words: tuple[str, ...], environment: Mapping[str, str]) -> LauncherProcesses:
     launched = _of_torchrun(options, words, environment)
     rest = launched.words if "use_env" in options else (words[0], "--local-rank=0", *words[1:])
     return replace(launched, words=rest)

@@ -20,7 +20,7 @@ _COUNT: Final = re.compile(r"(?:^|[:=])([0-9]{1,9})(?:\(|$)")  # of `2`, `a100:2
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class WrapperProcesses:
     """The processes that `srun` or `mpirun` starts.
 
     Attributes:
@@ -59,7 +59,7 @@ def unwrapped(words: Sequence[str], variables: Variables) -> tuple[tuple[str, ..
     return rest[operands:], passed | _set_by(options, table)
 
 
-def started(words: Sequence[str], variables: Variables) -> Started | None:
+def started(words: Sequence[str], variables: Variables) -> WrapperProcesses | None:
     """Return the processes of a starter, whose variables may stand for options; None if there is no starter.
 
     Raises:
@@ -93,7 +93,7 @@ def started(words: Sequence[str], variables: Variables) -> Started | None:
         for part in value.split(",")
         if option in of and "shard" not in part and ("gpu" in part or "gpu" in option or option == "-G")
     }
-    return Started(rest, _set_by(options, table), tasks, nodes, number("per_card"), cards)
+    return WrapperProcesses(rest, _set_by(options, table), tasks, nodes, number("per_card"), cards)
 
 
 def _set_by(options: Sequence[tuple[str, str]], table: Mapping[str, Any]) -> dict[str, str]:

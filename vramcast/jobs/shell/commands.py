@@ -15,9 +15,9 @@ from vramcast.core.checks import decimal
 from vramcast.core.errors import VramcastError
 from vramcast.core.text import shorten
 from vramcast.jobs.commands import reading, wrappers
-from vramcast.jobs.commands.wrappers import WORDS, Started
+from vramcast.jobs.commands.wrappers import WORDS, WrapperProcesses
 from vramcast.jobs.shell.grammar import NotUnderstood, not_understood
-from vramcast.jobs.shell.plan import Plan, Step, Together
+from vramcast.jobs.shell.plan import Plan, ScriptStep, Together
 from vramcast.jobs.shell.programs import JobFiles, Simple, Unread, is_harmless
 from vramcast.jobs.shell.state import State, joined
 
@@ -49,7 +49,7 @@ _OF_A_RUN: Final = "it is known only when the job runs"
 
 
 @dataclass(slots=True)
-class Frame:
+class StateFrame:
     """States collected while a function, a sourced file or a loop is read.
 
     Attributes:
@@ -84,7 +84,7 @@ class Commands(ABC):
         self.files = JobFiles(posixpath.normpath(folder), files)
         self._tasks, self._nodes, self._cards = tasks, nodes, cards
         self.plans: list[Plan] = []
-        self.steps: dict[Step, None] = {}
+        self.steps: dict[ScriptStep, None] = {}
         self.asks_for_cards = False
         self.is_doubtful = False
         self._doubts = 0
@@ -92,10 +92,10 @@ class Commands(ABC):
         self.says_tasks = False
         self._unsettled: set[str] = set()  # variables that a trap may set at any time, or that no longer change
         self._nested = 0
-        self._started: Started | None = None
+        self._started: WrapperProcesses | None = None
         self._has_input = False
-        self._functions: list[Frame] = []
-        self._loops: list[Frame] = []
+        self._functions: list[StateFrame] = []
+        self._loops: list[StateFrame] = []
 
     @abstractmethod
     def read_text(self, text: str, state: State) -> None:
@@ -188,7 +188,7 @@ class Commands(ABC):
         on_card = -(-per_node * (launched.local_size if is_launched else 1) // cards_per_node)
         on_card = max(on_card, (self._started and self._started.per_card) or 1)
         ranks = {} if is_launched or tasks == 1 else {"world_size": tasks, "nproc_per_node": per_node}
-        step = Step(words, tuple(sorted(variables.items())), folder, **ranks, copies=on_card)
+        step = ScriptStep(words, tuple(sorted(variables.items())), folder, **ranks, copies=on_card)
         self.steps[step] = None
         if len(self.steps) > _MOST_STEPS:
             raise not_understood(simple.node, f"the script has more than {_MOST_STEPS} training commands")
@@ -292,7 +292,7 @@ class Commands(ABC):
         self._nested += 1
         if self._nested > _MOST_NESTED:
             raise not_understood(simple.node, "it is nested too deeply")
-        self._functions.append(frame := Frame())
+        self._functions.append(frame := StateFrame())
         loops, self._loops = self._loops, []
         self.read_node(body, state)
         self._loops = loops
@@ -354,9 +354,9 @@ class Commands(ABC):
         yield
         self._has_input = outer
 
-    def enter_loop(self) -> Frame:
+    def enter_loop(self) -> StateFrame:
         """Begin a loop."""
-        self._loops.append(Frame())
+        self._loops.append(StateFrame())
         return self._loops[-1]
 
     def leave_loop(self) -> None:
@@ -385,7 +385,7 @@ class Commands(ABC):
         if len(simple.words) > 2:
             state.arguments = simple.known()[2:]
         with self._during(simple, state):
-            self._functions.append(frame := Frame())
+            self._functions.append(frame := StateFrame())
             self._within(simple.node, text, state)
             self._functions.pop()
             state.become(joined([state, *frame.returns]))

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ScriptStep:
     """One training command.
 
     Attributes:
@@ -42,17 +42,17 @@ class Together:
     parts: tuple[Plan, ...]
 
 
-Plan: TypeAlias = "Step | InTurn | Together"
+Plan: TypeAlias = "ScriptStep | InTurn | Together"
 
 
-def steps(plan: Plan) -> dict[Step, None]:
+def steps(plan: Plan) -> dict[ScriptStep, None]:
     """Return the commands of a plan, each once, in order."""
-    return {plan: None} if isinstance(plan, Step) else {step: None for part in plan.parts for step in steps(part)}
+    return {plan: None} if isinstance(plan, ScriptStep) else {step: None for part in plan.parts for step in steps(part)}
 
 
-def peak_bytes(plan: Plan, sizes: Mapping[Step, int]) -> int:
+def peak_bytes(plan: Plan, sizes: Mapping[ScriptStep, int]) -> int:
     """Return the peak of a plan in bytes, from the peaks of its commands."""
-    if isinstance(plan, Step):
+    if isinstance(plan, ScriptStep):
         return sizes[plan] * plan.copies
     parts = (peak_bytes(part, sizes) for part in plan.parts)
     return sum(parts) if isinstance(plan, Together) else max(parts, default=0)
@@ -63,14 +63,14 @@ def moments(plan: InTurn) -> InTurn:
     return InTurn(tuple(dict.fromkeys(plan.parts)))
 
 
-def to_plain(plan: Plan, numbers: Mapping[Step, int]) -> Any:
+def to_plain(plan: Plan, numbers: Mapping[ScriptStep, int]) -> Any:
     """Return a plan as JSON values, with each command as its number."""
-    if isinstance(plan, Step):
+    if isinstance(plan, ScriptStep):
         return numbers[plan]
     return {"together" if isinstance(plan, Together) else "in_turn": [to_plain(part, numbers) for part in plan.parts]}
 
 
-def from_plain(found: Any, known: list[Step]) -> Plan:
+def from_plain(found: Any, known: list[ScriptStep]) -> Plan:
     """Return the plan from the result of `to_plain`.
 
     Raises:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final
 
 from vramcast.jobs.shell.commands import Commands
 from vramcast.jobs.shell.grammar import NotUnderstood, descendants, not_understood, parse, text_of
-from vramcast.jobs.shell.plan import InTurn, Plan, Step, Together, moments
+from vramcast.jobs.shell.plan import InTurn, Plan, ScriptStep, Together, moments
 from vramcast.jobs.shell.programs import Simple, Unread
-from vramcast.jobs.shell.state import Running, State, Unknown, Value, joined
+from vramcast.jobs.shell.state import BackgroundCommand, State, Unknown, Value, joined
 from vramcast.jobs.shell.words import array, assign_defaults, fields, text
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class ShellScript:
     """
 
     plan: InTurn
-    steps: tuple[Step, ...]
+    steps: tuple[ScriptStep, ...]
     is_doubtful: bool = False
     steps_ask_for_cards: bool = False
 
@@ -175,7 +175,7 @@ class _Reader(Commands):
             self._apart(node, inner, state)
         if plans:
             left, state.orphans = state.orphans[len(orphans) :], orphans
-            state.running += (Running(InTurn(tuple(plans)), left),)
+            state.running += (BackgroundCommand(InTurn(tuple(plans)), left),)
             self.plans.append(Together(state.concurrent()))
 
     def _apart(self, node: Node, inner: State, state: State) -> None:

@@ -27,7 +27,7 @@ class Unknown(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class BackgroundCommand:
     """A background command.
 
     Attributes:
@@ -61,7 +61,7 @@ class State:
     folder: str | None
     arguments: tuple[str, ...] | None
     functions: dict[str, Any] = field(default_factory=dict)
-    running: tuple[Running, ...] = ()
+    running: tuple[BackgroundCommand, ...] = ()
     orphans: tuple[Plan, ...] = ()
     unsure: frozenset[str] = frozenset()
     exports_all: bool = False

@@ -25,7 +25,7 @@ _LONGEST: Final = 10_000  # arbitrary: characters of one annotation
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class AnnotatedRequest:
     """The request in a pod's annotations.
 
     Attributes:
@@ -39,7 +39,7 @@ class Named:
     format: str = ""
 
 
-def read(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> Named | None:
+def read(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> AnnotatedRequest | None:
     """Return the request in a pod's annotations; None: it has no `vramcast.dev/target`.
 
     The annotation `vramcast.dev/world-size: "8"` is the option `world_size` of the service. Several inputs of `batch` are
@@ -65,4 +65,4 @@ def read(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> Named | Non
         if not isinstance(product, str):
             raise UsageError(f"no card is named: add {PREFIX}device, or a nodeSelector {_PRODUCT}")
         question["device"] = product.removesuffix("-SHARED").replace("-", " ")
-    return Named(question, annotations.get(CONTAINER, ""), annotations.get(FORMAT, ""))
+    return AnnotatedRequest(question, annotations.get(CONTAINER, ""), annotations.get(FORMAT, ""))

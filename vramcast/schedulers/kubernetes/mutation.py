@@ -10,7 +10,7 @@ from vramcast.core.errors import NoAnswer, UsageError
 from vramcast.core.units import MIB, gib
 from vramcast.schedulers.answer import Answer
 from vramcast.schedulers.kubernetes import annotations as names
-from vramcast.schedulers.kubernetes.annotations import Named
+from vramcast.schedulers.kubernetes.annotations import AnnotatedRequest
 from vramcast.schedulers.kubernetes.gpu_requests import FORMATS, Container, Format, Pod, format_of, parts_of_cards
 from vramcast.schedulers.kubernetes.review import AdmissionRequest, admitted, denied
 
@@ -51,7 +51,7 @@ async def validate(request: AdmissionRequest, ask: Ask, mode: Mode) -> dict[str,
     return admitted(request, None, warnings)
 
 
-async def _asked(pod: Pod, request: AdmissionRequest, ask: Ask) -> tuple[Named, Answer] | None:
+async def _asked(pod: Pod, request: AdmissionRequest, ask: Ask) -> tuple[AnnotatedRequest, Answer] | None:
     """Return a pod's annotations and the answer for it; None: it names no model. A job's own annotations apply to its pods."""
     annotations = {**request.annotations, **(pod["metadata"].get("annotations") or {})}
     found = names.read({str(name): str(text) for name, text in annotations.items()}, pod["spec"])
@@ -60,7 +60,7 @@ async def _asked(pod: Pod, request: AdmissionRequest, ask: Ask) -> tuple[Named, 
     return found, await ask(found.question)
 
 
-def _changed(pod: Pod, named: Named, answer: Answer, mode: Mode) -> list[str]:
+def _changed(pod: Pod, named: AnnotatedRequest, answer: Answer, mode: Mode) -> list[str]:
     """Write the memory that a pod needs into it; return the messages for its user."""
     noted = pod["metadata"]["annotations"] = pod["metadata"].get("annotations") or {}
     request_mib = -(-answer.request_bytes // MIB)
@@ -83,7 +83,7 @@ def _changed(pod: Pod, named: Named, answer: Answer, mode: Mode) -> list[str]:
     return []
 
 
-def _kept(pod: Pod, parts: list[str], container: Container, named: Named, answer: Answer) -> list[str]:
+def _kept(pod: Pod, parts: list[str], container: Container, named: AnnotatedRequest, answer: Answer) -> list[str]:
     """Return the message for a pod that already requests part of a card; the pod stays unchanged."""
     how = format_of(pod, named.format)
     given = how.request_bytes(pod, container) if how is not None else None
@@ -93,7 +93,7 @@ def _kept(pod: Pod, parts: list[str], container: Container, named: Named, answer
     return _compared(given, answer)
 
 
-def _cannot_run(pod: Pod, named: Named, answer: Answer) -> str:
+def _cannot_run(pod: Pod, named: AnnotatedRequest, answer: Answer) -> str:
     """Return the reason why a pod cannot run; "": it may run."""
     if not answer.may_run:
         return _too_large(answer)
@@ -112,7 +112,7 @@ def _compared(given: int, answer: Answer) -> list[str]:
     return []
 
 
-def _how(pod: Pod, named: Named) -> Format:
+def _how(pod: Pod, named: AnnotatedRequest) -> Format:
     how = format_of(pod, named.format)
     if how is None:
         known = ", ".join(FORMATS)
@@ -120,7 +120,7 @@ def _how(pod: Pod, named: Named) -> Format:
     return how
 
 
-def _container(pod: Pod, named: Named) -> Container:
+def _container(pod: Pod, named: AnnotatedRequest) -> Container:
     """Return the container that trains: the named one, else the first that requests a card, else the first."""
     containers: list[Container] = pod["spec"]["containers"]
     if named.container:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from vramcast.core.errors import NoAnswer
 from vramcast.schedulers.answer import Answer, Unanswerable
-from vramcast.schedulers.slurm.site_settings import Settings
+from vramcast.schedulers.slurm.site_settings import SiteSettings
 
 _MOST_BYTES: Final = 1 << 20  # arbitrary: an answer has a few kB
 _OF_THE_QUESTION: Final = (400, 403, 404, 413, 422)  # spec: docs/serving.md: errors caused by the request itself
@@ -24,7 +24,7 @@ _LEAD_S: Final = 0.3  # arbitrary
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class ServiceClient:
     """A client for one service.
 
     Attributes:
@@ -36,7 +36,7 @@ class Client:
     token: str = ""
 
     @classmethod
-    def of(cls, settings: Settings) -> Client:
+    def of(cls, settings: SiteSettings) -> ServiceClient:
         """Return the client of a site."""
         return cls(settings.service.rstrip("/"), settings.token())
 

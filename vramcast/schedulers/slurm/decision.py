@@ -10,8 +10,8 @@ from vramcast.core.errors import NoAnswer
 from vramcast.core.units import gib
 from vramcast.schedulers.answer import Answer, Unanswerable
 from vramcast.schedulers.slurm.comment_field import Ticket
-from vramcast.schedulers.slurm.options import CARD_OPTIONS, Asked
-from vramcast.schedulers.slurm.site_settings import Settings
+from vramcast.schedulers.slurm.options import CARD_OPTIONS, RequestedResources
+from vramcast.schedulers.slurm.site_settings import SiteSettings
 
 _SAYS: Final = "vramcast: "
 
@@ -32,7 +32,11 @@ class Decision:
 
 
 def decide(
-    asked: Asked, answers: Mapping[str, Answer | NoAnswer], settings: Settings, *, steps_ask_for_cards: bool = False
+    asked: RequestedResources,
+    answers: Mapping[str, Answer | NoAnswer],
+    settings: SiteSettings,
+    *,
+    steps_ask_for_cards: bool = False,
 ) -> Decision:
     """Return the decision on a job.
 
@@ -56,7 +60,7 @@ def decide(
     return _granted(roomy, known, asked, settings, steps_ask_for_cards=steps_ask_for_cards)
 
 
-def unanswered(why: NoAnswer, settings: Settings) -> Decision:
+def unanswered(why: NoAnswer, settings: SiteSettings) -> Decision:
     """Return the decision on a job without an answer: unless the settings refuse it, it is submitted unchanged."""
     if settings.when_away == "refuse" and not isinstance(why, Unanswerable):
         return Decision(f"{_SAYS}refused: {why}. Submit again in a minute.", is_refused=True)
@@ -64,7 +68,7 @@ def unanswered(why: NoAnswer, settings: Settings) -> Decision:
 
 
 def _refused(
-    known: Mapping[str, Answer], answers: Mapping[str, Answer | NoAnswer], settings: Settings, comment: str
+    known: Mapping[str, Answer], answers: Mapping[str, Answer | NoAnswer], settings: SiteSettings, comment: str
 ) -> Decision:
     cards = ", ".join(
         f"{settings.partitions[name]} ({gib(answer.capacity_bytes)}, partition {name})" for name, answer in known.items()
@@ -79,7 +83,12 @@ def _refused(
 
 
 def _granted(
-    roomy: list[str], known: Mapping[str, Answer], asked: Asked, settings: Settings, *, steps_ask_for_cards: bool
+    roomy: list[str],
+    known: Mapping[str, Answer],
+    asked: RequestedResources,
+    settings: SiteSettings,
+    *,
+    steps_ask_for_cards: bool,
 ) -> Decision:
     """Return the decision on a job that fits somewhere: any partition with room it requested, else the first with room."""
     possible = roomy if asked.partitions else roomy[:1]
@@ -130,12 +139,12 @@ def _of_shards(asked: int, needed: int, least: int, takes: str) -> tuple[str, in
     return f"{takes}: {asked} shards are too few; the job gets {needed}.", needed
 
 
-def shards_of(size_bytes: int, settings: Settings) -> int:
+def shards_of(size_bytes: int, settings: SiteSettings) -> int:
     """Return the number of shards that hold this many bytes."""
     return max(1, -(-size_bytes // settings.shard_bytes))
 
 
-def _gres(shards: int, most: int, asked: Asked) -> dict[str, str]:
+def _gres(shards: int, most: int, asked: RequestedResources) -> dict[str, str]:
     """Return the options that request shards, or the whole card if these are all its shards; other resources stay."""
     wanted = "gpu:1" if shards >= most else f"shard:{shards}"
     return {"gres": ",".join((wanted, *asked.others)), **dict.fromkeys(CARD_OPTIONS, "")}

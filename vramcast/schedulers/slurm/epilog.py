@@ -17,11 +17,11 @@ from typing import Any, Final
 from vramcast.core.errors import NoAnswer, VramcastError
 from vramcast.core.files import atomic_write
 from vramcast.datasets.histories.noted_peak import NotedPeak
-from vramcast.schedulers.slurm.client import Client
+from vramcast.schedulers.slurm.client import ServiceClient
 from vramcast.schedulers.slurm.exit_status import EndedJob, Outcome, outcome_of, read_environment
 from vramcast.schedulers.slurm.peaks import CardPeak, read_peaks
 from vramcast.schedulers.slurm.programs import ISOLATED
-from vramcast.schedulers.slurm.site_settings import Settings, read_settings
+from vramcast.schedulers.slurm.site_settings import SiteSettings, read_settings
 
 _NO_USE: Final = range(400, 500)  # the service no longer has the estimate, or will never accept the observation
 _AGAIN: Final = (408, 429)
@@ -99,9 +99,9 @@ def keep(outbox: Path, name: str, observation: Mapping[str, Any]) -> None:
         file.write(json.dumps(observation).encode())
 
 
-def send_all(settings: Settings) -> int:
+def send_all(settings: SiteSettings) -> int:
     """Send stored observations, oldest first, until all are sent or time is up; return how many were acknowledged."""
-    client, latest, sent = Client.of(settings), time.monotonic() + settings.timeout_s, 0
+    client, latest, sent = ServiceClient.of(settings), time.monotonic() + settings.timeout_s, 0
     for path in sorted(settings.outbox.glob("*.json"), key=_age):
         try:
             status, _ = client.post("/v1/observations", json.loads(path.read_bytes()), latest)

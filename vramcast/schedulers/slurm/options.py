@@ -18,7 +18,7 @@ _THOUSANDS: Final = {"": 1, "k": 1024, "m": 1024**2}  # spec: sbatch(1), --nodes
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedResources:
     """The resources that a job requests.
 
     Attributes:
@@ -45,7 +45,7 @@ class Asked:
         return bool(self.cards or self.shards)
 
 
-def read_options(options: Mapping[str, Any]) -> Asked:
+def read_options(options: Mapping[str, Any]) -> RequestedResources:
     """Return the resources that options request.
 
     Args:
@@ -78,7 +78,7 @@ def read_options(options: Mapping[str, Any]) -> Asked:
     tasks = tasks or cards * per_card or (cards // per_task if per_task else 0) or nodes
     cards = max(cards, tasks * per_task, -(-tasks // per_card) if per_card else 0)
     partitions = tuple(filter(None, text("partition").split(",")))
-    return Asked(cards, shards, partitions, nodes, tasks, tuple(others), text("comment"))
+    return RequestedResources(cards, shards, partitions, nodes, tasks, tuple(others), text("comment"))
 
 
 def _first_number(text: str) -> int:

@@ -15,7 +15,7 @@ from vramcast.core.text import encodable
 from vramcast.core.units import MIB
 from vramcast.schedulers.answer import Unanswerable
 from vramcast.schedulers.slurm.job_environment import SECRET, job_environment
-from vramcast.schedulers.slurm.options import Asked
+from vramcast.schedulers.slurm.options import RequestedResources
 from vramcast.schedulers.slurm.script_marks import Marks
 
 _SCRIPT_BYTES: Final = 4 << 20  # spec: slurm.conf(5), max_script_size
@@ -82,7 +82,7 @@ def _regular_file(path: Path) -> str | None:
 
 
 def question(
-    submission: Submission, marks: Marks, asked: Asked, submitted: Mapping[str, str], export: str
+    submission: Submission, marks: Marks, asked: RequestedResources, submitted: Mapping[str, str], export: str
 ) -> tuple[str, dict[str, Any], tuple[str, ...]]:
     """Return the path for the request about a job, its body without the card, and files that the job names but are not sent.
 

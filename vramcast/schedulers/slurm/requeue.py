@@ -11,14 +11,14 @@ from vramcast.schedulers.answer import grown
 from vramcast.schedulers.slurm.comment_field import Ticket
 from vramcast.schedulers.slurm.decision import shards_of
 from vramcast.schedulers.slurm.programs import absolute
-from vramcast.schedulers.slurm.site_settings import Settings
+from vramcast.schedulers.slurm.site_settings import SiteSettings
 
 _TRIES: Final = 60  # arbitrary
 _PAUSE_S: Final = 2.0  # arbitrary: two minutes in all, in which the epilogs of all of a job's nodes end
 _CALL_S: Final = 30.0  # arbitrary
 
 
-def come_back(job: str, ticket: Ticket, settings: Settings) -> bool:
+def come_back(job: str, ticket: Ticket, settings: SiteSettings) -> bool:
     """Requeue a job with a larger request; return whether it is queued.
 
     The request grows by half, up to the whole card. A job that had the whole card is not requeued, and neither is a job

@@ -20,7 +20,7 @@ _MOST_S: Final = 600.0  # arbitrary: the longest acceptable wait at a prompt
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SiteSettings:
     """The choices of a site.
 
     Attributes:
@@ -70,7 +70,7 @@ class Settings:
             ) from None
 
 
-def read_settings(path: str | Path = PLACE) -> Settings:
+def read_settings(path: str | Path = PLACE) -> SiteSettings:
     """Return the settings in a TOML file.
 
     Raises:
@@ -82,7 +82,7 @@ def read_settings(path: str | Path = PLACE) -> Settings:
         raise UsageError(f"The settings '{path}' cannot be read ({error}): {_EXAMPLE}.") from None
     if "shard" in values:
         values["shard_bytes"] = parse_bytes(str(values.pop("shard")))
-    settings = from_plain(Settings, values, f"'{path}'", raises=UsageError)
+    settings = from_plain(SiteSettings, values, f"'{path}'", raises=UsageError)
     if not settings.service or not settings.partitions:
         raise UsageError(f"'{path}' has an empty service, or no partitions: {_EXAMPLE}.")
     return settings

@@ -23,12 +23,12 @@ from typing import Any, Final
 from vramcast.core.errors import NoAnswer, VramcastError
 from vramcast.core.plain import from_plain, json_value
 from vramcast.schedulers.answer import Answer, Unanswerable
-from vramcast.schedulers.slurm.client import Client
+from vramcast.schedulers.slurm.client import ServiceClient
 from vramcast.schedulers.slurm.decision import Decision, decide, unanswered
-from vramcast.schedulers.slurm.options import Asked, read_options
+from vramcast.schedulers.slurm.options import RequestedResources, read_options
 from vramcast.schedulers.slurm.question import question, submission_of
 from vramcast.schedulers.slurm.script_marks import Marks, read_marks
-from vramcast.schedulers.slurm.site_settings import Settings, read_settings
+from vramcast.schedulers.slurm.site_settings import SiteSettings, read_settings
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _IN_A_JOB: Final = "SLURM_JOB_ID"
@@ -61,7 +61,7 @@ def main(kind: str, text: str, settings_path: str) -> None:
 
 
 def decision_on(
-    kind: str, options: Mapping[str, Any], folder: Path, environment: Mapping[str, str], settings: Settings
+    kind: str, options: Mapping[str, Any], folder: Path, environment: Mapping[str, str], settings: SiteSettings
 ) -> Decision:
     """Return the decision on a submission.
 
@@ -93,16 +93,16 @@ def decision_on(
     return decision
 
 
-def _is_ours(marks: Marks, asked: Asked, settings: Settings) -> bool:
+def _is_ours(marks: Marks, asked: RequestedResources, settings: SiteSettings) -> bool:
     """Return whether the service is asked about a job: it uses cards, on known partitions."""
     known = not asked.partitions or all(name in settings.partitions for name in asked.partitions)
     return known and (asked.is_of_gpus or marks.named is not None)
 
 
-def _answers(path: str, body: Mapping[str, Any], settings: Settings) -> dict[str, Answer | NoAnswer]:
+def _answers(path: str, body: Mapping[str, Any], settings: SiteSettings) -> dict[str, Answer | NoAnswer]:
     """Return the answer for each partition."""
     jobs = {card: {"level": settings.level, **body, "device": card} for card in settings.partitions.values()}
-    found = Client.of(settings).check_each(path, jobs, settings.timeout_s)
+    found = ServiceClient.of(settings).check_each(path, jobs, settings.timeout_s)
     return {name: found[card] for name, card in settings.partitions.items()}
 
 

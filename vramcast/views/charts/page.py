@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-class Table(NamedTuple):
+class ChartTable(NamedTuple):
     """A table as plain text; the first cell of a row is its name, and the note goes below the table."""
 
     heading: str
