@@ -44,7 +44,7 @@ def of(size_gib: float) -> Request:
 def test_jobs_that_fit_run_in_parallel(
     sized: Any, noting: Callable[[float], Any], order: Callable[[], list[str]], resource: str | None
 ) -> None:
-    job = sized.Task(noting(WAIT_S), of(8), resource=resource)
+    job = sized.RayTask(noting(WAIT_S), of(8), resource=resource)
     for queued in [job.submit("one"), job.submit("other")]:
         queued.result(WAIT_S)
     assert order() == ["start", "start", "end", "end"]
@@ -54,7 +54,7 @@ def test_jobs_that_fit_run_in_parallel(
 def test_jobs_that_do_not_fit_run_in_turn(
     sized: Any, noting: Callable[[float], Any], order: Callable[[], list[str]], resource: str | None
 ) -> None:
-    job = sized.Task(noting(1.0), of(8.25), resource=resource)
+    job = sized.RayTask(noting(1.0), of(8.25), resource=resource)
     for queued in [job.submit("one"), job.submit("other")]:
         queued.result(WAIT_S)
     assert order() == ["start", "end", "start", "end"]
@@ -64,16 +64,16 @@ def test_refuses_job_that_fits_no_node(sized: Any, noting: Callable[[float], Any
     import ray
 
     wanted = Request(20 * GIB, 40 * GIB)
-    job = sized.Task(noting(0), wanted, resource="gpu_memory")
+    job = sized.RayTask(noting(0), wanted, resource="gpu_memory")
     said = r"requests 20.00 GiB of GPU \(40.00 GiB\).*at most 16.00 GiB of 'gpu_memory'.*not queued"
     for queue in (job.remote, job.submit):
         with pytest.raises(RequestRefused, match=said):
             queue("one")
     with pytest.raises(RequestRefused, match="no 'other'"):
-        sized.Task(noting(0), wanted, resource="other").remote("one")
+        sized.RayTask(noting(0), wanted, resource="other").remote("one")
     assert order() == []
     # With an autoscaler the job waits, as in Ray.
-    waiting = sized.Task(noting(0), wanted, resource="gpu_memory", may_grow=True).remote("one")
+    waiting = sized.RayTask(noting(0), wanted, resource="gpu_memory", may_grow=True).remote("one")
     assert ray.wait([waiting], timeout=0.5)[0] == []
     ray.cancel(waiting)
 
@@ -89,7 +89,7 @@ def test_retries_with_larger_share(sized: Any) -> None:
         return share
 
     retries: list[tuple[float, float]] = []
-    job = sized.Task(needs, of(4), on_retry=lambda before, after: retries.append((before.share, after.share)))
+    job = sized.RayTask(needs, of(4), on_retry=lambda before, after: retries.append((before.share, after.share)))
     assert job.submit(3 * GIB, card_bytes=CARD).result(WAIT_S) == 0.25
     assert retries == []
     assert job.submit(5 * GIB, card_bytes=CARD).result(WAIT_S) == 0.375
@@ -108,7 +108,7 @@ def test_returns_other_errors(sized: Any, tmp_path: Path) -> None:
         raise KeyError("no such layer")
 
     with pytest.raises(KeyError):
-        sized.Task(fails, of(1)).submit(str(tmp_path / "log")).result(WAIT_S)
+        sized.RayTask(fails, of(1)).submit(str(tmp_path / "log")).result(WAIT_S)
     assert (tmp_path / "log").read_text() == "ran\n"
 
 
@@ -147,11 +147,11 @@ def test_ray_counts_requested_share(sized: Any) -> None:
         return float(ray.get_runtime_context().get_assigned_resources()["GPU"])
 
     request = Request(3228, 10_000, grain_bytes=1)  # for num_gpus=0.3228 Ray takes 0.3227
-    assert ray.get(sized.Task(share, request).remote(), timeout=WAIT_S) == request.share == 0.3229
+    assert ray.get(sized.RayTask(share, request).remote(), timeout=WAIT_S) == request.share == 0.3229
 
 
 def test_rejects_options_set_by_estimate(sized: Any) -> None:
     with pytest.raises(UsageError, match="num_gpus cannot be given, because the estimate sets it"):
-        sized.Task(print, of(1), num_gpus=1)
+        sized.RayTask(print, of(1), num_gpus=1)
     assert sized.options_of(of(4)) == {"num_gpus": 0.25}
     assert sized.options_of(of(4), "gpu_memory") == {"num_gpus": 1e-4, "resources": {"gpu_memory": 4 * GIB}}

@@ -11,7 +11,7 @@ pytest.importorskip("vllm")
 
 from tests.serving.engines import HEAD_SIZE, HEADS, LAYERS, QWEN3, TOKENS, Answer, asked, configured, scripted
 from vramcast.core.units import MIB
-from vramcast.tracer.nullgpu.child import engine_models
+from vramcast.tracer.engines.vllm import models
 
 BYTES_PER_TOKEN: Final = LAYERS * 2 * HEADS * HEAD_SIZE * 2
 WIDE: Final[dict[str, Any]] = {**QWEN3, "hidden_size": 1024, "intermediate_size": 4096}
@@ -71,7 +71,7 @@ def test_fp8_checkpoint_takes_a_byte_a_number(plain: Answer, tmp_path: Path) -> 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, when compressed_tensors is imported
 def test_w4a16_checkpoint_takes_four_bits_a_number(plain: Answer, tmp_path: Path) -> None:
-    quantized = {**WIDE, **engine_models.quantization("org/name-quantized.w4a16")}
+    quantized = {**WIDE, **models.quantization("org/name-quantized.w4a16")}
     saved = starts(plain)["weights_bytes"] - starts(scripted(tmp_path, quantized))["weights_bytes"]
     assert saved == pytest.approx(LINEAR * (16 - 4) / 8, rel=0.05)
 

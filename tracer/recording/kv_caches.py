@@ -1,4 +1,4 @@
-"""KV caches: the keys and values that an engine reserves, or that `generate` of transformers keeps from token to token."""
+"""KV caches: the keys and values that `generate` of transformers keeps from token to token."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any, Final
 from vramcast.tracer.hooks.replacement import replace_when_imported
 from vramcast.tracer.hooks.tensors import tensors_in
 
-# spec: vLLM 0.11 to 0.33, transformers 4.56 to 5
-_WORKER: Final = "vllm.v1.worker.gpu_worker"
+# spec: transformers 4.56 to 5
 _CACHES: Final = "transformers.cache_utils"
 _GENERATION: Final = "transformers.generation.utils"
 
@@ -26,14 +25,6 @@ def noted(note: Callable[[list[Any]], None]) -> Iterator[None]:
         note: Receives a cache's tensors when it has them.
     """
     generating = 0
-
-    def reserved(make: Callable[..., Any]) -> Callable[..., Any]:
-        def initialize_from_config(worker: Any, *args: Any, **kwargs: Any) -> Any:
-            result = make(worker, *args, **kwargs)
-            note(tensors_in(getattr(worker.model_runner, "kv_caches", ())))
-            return result
-
-        return initialize_from_config
 
     def generated(run: Callable[..., Any]) -> Callable[..., Any]:
         def generate(*args: Any, **kwargs: Any) -> Any:
@@ -56,7 +47,6 @@ def noted(note: Callable[[list[Any]], None]) -> Iterator[None]:
         return update_and_note
 
     with contextlib.ExitStack() as stack:
-        replace_when_imported(stack, _WORKER, "Worker.initialize_from_config", reserved)
         replace_when_imported(stack, _GENERATION, "GenerationMixin.generate", generated)
         replace_when_imported(stack, _CACHES, "Cache.update", kept)
         yield

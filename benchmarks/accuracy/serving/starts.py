@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from vramcast.tracer.nullgpu.child import engine_models
+from vramcast.tracer.engines.vllm import models
 
 _CARDS: Final = {
     "H100-80GB": "h100", "H100 80GB": "h100", "H100": "h100", "H200": "h200", "L40S": "l40s", "RTX 3090": "rtx3090",
@@ -63,7 +63,7 @@ class Start:
             return "settings not logged"
         if self.row["gpu"] not in _CARDS or self.row["dp"] != "1" or self.row["kv_cache_dtype"] not in _CACHES:
             return "card or options"
-        return "" if engine_models.config(self.row["model"]) else "no configuration at hand"
+        return "" if models.config(self.row["model"]) else "no configuration at hand"
 
     def number(self, column: str) -> float | None:
         """Return a number of the row; None: unknown."""

@@ -16,7 +16,8 @@ from vramcast.hardware.device import Device
 from vramcast.jobs.job import Job
 from vramcast.jobs.ranks import Rank
 from vramcast.tracer.hooks import shared_memory, torch_api
-from vramcast.tracer.nullgpu.child import compilers, program, subprocesses, visible_cards
+from vramcast.tracer.libraries import inductor
+from vramcast.tracer.nullgpu.child import program, subprocesses, visible_cards
 from vramcast.tracer.nullgpu.child.observer import ProcessObserver
 from vramcast.tracer.nullgpu.library.loader import NullGpu
 from vramcast.tracer.program.imports import look_in
@@ -111,7 +112,7 @@ def run_job(job: Job, options: RunOptions, gpu: NullGpu) -> Result:
 
     visible_cards.show(job.world.local_size)
     host_checks.take_as_passed()
-    compilers.prepare()
+    inductor.prepare()
     result = Result("ok", torch=str(torch.__version__), cuda=str(torch.version.cuda))
     settings = alloc_conf.Watch(job.alloc_conf, applies=True)
     watched = ProcessObserver(job, options, gpu, settings)

@@ -31,9 +31,11 @@ from vramcast.tracer.format.nccl_calls import sized
 from vramcast.tracer.format.trace import CIRCUMSTANCES, COURSE, LOOPS, MPS_LIMIT, PROMPT, SAVED, SERVING, SHARDING, Trace
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.replacement import ReplacedAttribute
-from vramcast.tracer.nullgpu.child import compilers, lifetimes
+from vramcast.tracer.libraries import inductor
+from vramcast.tracer.libraries.library import TracedProcess
+from vramcast.tracer.nullgpu.child import lifetimes
 from vramcast.tracer.nullgpu.child.subprocesses import Claim, ProcessQuestion, not_waited_for
-from vramcast.tracer.nullgpu.cudnn.libraries import completed, installed_stack
+from vramcast.tracer.nullgpu.cudnn.libraries import completed
 from vramcast.tracer.nullgpu.library.loader import NullGpu, foreign_libraries
 from vramcast.tracer.program.cutoff import STOP, stoppable
 from vramcast.tracer.program.training_loop import LoopLimits, StopJob
@@ -107,41 +109,18 @@ class ProcessObserver:
         Args:
             is_own: Whether it is the job's own process. Processes that it starts may be ranks: the traced one, or others.
         """
-        import torch
-
-        from vramcast.tracer.nullgpu.child import (
-            absent_hub,
-            compiled_optimizers,
-            compiled_samplers,
-            distributed_checkpoints,
-            engine_accounts,
-            inference_modes,
-            native_convolutions,
-            trackers,
-        )  # fmt: skip
-        from vramcast.tracer.ranks import engines
+        from vramcast.tracer.libraries import registry
+        from vramcast.tracer.nullgpu.child import older_torch
         from vramcast.tracer.ranks.simulated_peers import AbsentRanks
         from vramcast.tracer.recording import kv_caches
         from vramcast.tracer.values.follower import patched
 
-        stack = completed(self._job.stack)
-        if stack.avoids_cudnn_in_3d:
-            _KEPT.append(native_convolutions.register())
-        if stack.keeps_casts_in_inference_mode and not installed_stack().keeps_casts_in_inference_mode:
-            self._around.enter_context(inference_modes.as_no_grad())
-        if stack.keeps_attention_narrow and not installed_stack().keeps_attention_narrow:
-            torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
+        self._around.enter_context(older_torch.followed(completed(self._job.stack)))
         if self.rank.world.size > 1:
             self._absent = AbsentRanks(self.rank, self._options.tape, is_started=not is_own)
             self._around.enter_context(self._absent.answered())
         if self._job.command is not None:
-            self._around.enter_context(distributed_checkpoints.kept_apart(os.environ[LENT]))
-            self._around.enter_context(trackers.kept_apart(os.environ[LENT]))
-            self._around.enter_context(absent_hub.noticed())
-            self._around.enter_context(compiled_optimizers.not_compiled(self.values))
-            self._around.enter_context(compiled_samplers.not_compiled())
-            self._around.enter_context(engines.one_rank(self.rank.world))
-            self._around.enter_context(engine_accounts.noted(self._accounts, self._job.device, self._gpu.set_driver))
+            self._around.enter_context(registry.in_program(self._process()))
             self._around.enter_context(kv_caches.noted(self.recorder.note_kv_cache))
         if self.values is not None:
             self._around.enter_context(patched(self.values, self._absent))
@@ -153,7 +132,7 @@ class ProcessObserver:
         Args:
             before_stop: Called before the job ends by a limit, or at its user's request.
         """
-        from vramcast.tracer.nullgpu.child import checkpoints, serving
+        from vramcast.tracer.libraries import registry
         from vramcast.tracer.recording import prompts
 
         self.recorder.start()
@@ -166,14 +145,20 @@ class ProcessObserver:
             from vramcast.tracer.recording.swap_hooks import SwapHooks
 
             self._around.enter_context(SwapHooks(self._options.swaps, note=self.recorder.note_saved).installed())
-        compilers.hide_hooks()
+        inductor.hide_hooks()
         if self._job.command is not None:
-            self._around.enter_context(checkpoints.kept_apart())
             self._around.enter_context(prompts.lengthened(self._options.prompt_tokens, self._prompt))
-            self._around.enter_context(serving.until_ready(self.recorder.course, before_stop))
+            self._around.enter_context(registry.on_card(self._process(before_stop)))
             if self.recorder.course.sampled is not None:
                 self._around.enter_context(self.recorder.course.sampled.active())
             self._let_stop(before_stop)
+
+    def _process(self, before_stop: Callable[[], None] = lambda: None) -> TracedProcess:
+        return TracedProcess(
+            folder=os.environ[LENT], world=self.rank.world, card=self._job.device, course=self.recorder.course,
+            values=self.values, note_kv_cache=self.recorder.note_kv_cache, set_driver=self._gpu.set_driver,
+            before_stop=before_stop, accounts=self._accounts,
+        )  # fmt: skip
 
     def end(self) -> None:
         """Stop watching, so that our own book-keeping is not recorded."""
@@ -344,7 +329,7 @@ def _after_torch(question: ProcessQuestion, gpu: NullGpu, before: frozenset[int]
     with contextlib.suppress(ValueError):  # outside the main thread
         signal.signal(STOP, signal.SIG_IGN)
     host_checks.take_as_passed()
-    compilers.prepare()
+    inductor.prepare()
     settings = alloc_conf.Watch(question.job.alloc_conf, applies=True)
     settings.start()
     watched = ProcessObserver(question.job, question.options, gpu, settings, question.started_s)

@@ -17,6 +17,7 @@ import torch
 from vramcast.core.errors import CannotEstimate
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.replacement import replace_when_imported
+from vramcast.tracer.libraries.library import Library
 
 _MODULE: Final = "flashinfer.jit.core"
 # spec: FlashInfer 0.3 to 0.7, how the names of modules begin whose functions write into their arguments: csrc/sampling.cu,
@@ -58,3 +59,6 @@ def _unless_writer(build: Callable[..., Any]) -> Callable[..., Any]:
             ) from error
 
     return build_and_load
+
+
+LIBRARY: Final = Library("flashinfer", lambda process: not_compiled())

@@ -20,18 +20,19 @@ import pytest
 
 pytest.importorskip("torch")
 
+from vramcast.core import cache
 from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.hardware.cards import DEVICES
 from vramcast.hardware.engine_memory import engine_memory, stack_bytes
 from vramcast.jobs import hub
 from vramcast.jobs.ranks import ALONE, World
 from vramcast.jobs.text import JobText
+from vramcast.tracer.engines.vllm import accounts as vllm_accounts
+from vramcast.tracer.engines.vllm import engine, models, ranks, starts
 from vramcast.tracer.format.trace import SERVING
 from vramcast.tracer.hooks.replacement import replace_when_imported
-from vramcast.tracer.nullgpu.child import engine_accounts, engine_models, serving
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.program.training_loop import Course, LoopLimits, StopJob
-from vramcast.tracer.ranks import engines
 
 FILES = {
     "vllm/__init__.py": "__version__ = '0.22.1'",
@@ -143,7 +144,7 @@ def course(*, is_command: bool = True) -> Course:
 
 @pytest.mark.parametrize(("given", "used"), [("auto", "dummy"), ("safetensors", "dummy"), ("dummy", "dummy"), ("gguf", "gguf")])
 def test_engine_loads_no_weights(given: str, used: str, imported: Import) -> None:
-    with serving.until_ready(course(), lambda: None):
+    with starts.until_ready(course(), lambda: None):
         arguments = imported("vllm.engine.arg_utils").EngineArgs("org/name", load_format=given)
         assert arguments.create_engine_config() == (used, False)
     assert arguments.load_format == used
@@ -153,7 +154,7 @@ def test_engine_loads_no_weights(given: str, used: str, imported: Import) -> Non
 def test_folder_without_tokenizer_needs_none(files: list[str], is_skipped: bool, imported: Import, tmp_path: Path) -> None:
     for name in files:
         (tmp_path / name).touch()
-    with serving.until_ready(course(), lambda: None):
+    with starts.until_ready(course(), lambda: None):
         arguments = imported("vllm.engine.arg_utils").EngineArgs(str(tmp_path))
         assert arguments.create_engine_config(usage=None) == ("dummy", is_skipped)
 
@@ -173,7 +174,7 @@ def test_model_or_option_that_engine_rejects_is_wrong_usage(
 
     module = imported("vllm.engine.arg_utils")
     monkeypatch.setattr(module.EngineArgs, "create_engine_config", create_engine_config)
-    with serving.until_ready(course(), lambda: None), pytest.raises(UsageError, match=re.escape(said)):
+    with starts.until_ready(course(), lambda: None), pytest.raises(UsageError, match=re.escape(said)):
         module.EngineArgs("org/name").create_engine_config()
 
 
@@ -184,7 +185,7 @@ def test_model_of_the_built_in_table_needs_no_network(
     pytest.importorskip("transformers")
     monkeypatch.setenv("VRAMCAST_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(hub, "config_file", lambda name: (None, "", "it is offline"))
-    with serving.until_ready(course(), lambda: None):
+    with starts.until_ready(course(), lambda: None):
         arguments = imported("vllm.engine.arg_utils").EngineArgs("Qwen/Qwen3-8B")
         assert arguments.create_engine_config() == ("dummy", True)
         known = json.loads((Path(arguments.model) / "config.json").read_text())
@@ -196,7 +197,7 @@ def test_model_of_the_built_in_table_needs_no_network(
 
 def test_model_in_the_hubs_cache_stays_as_named(imported: Import, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(hub, "config_file", lambda name: (tmp_path, "cache", ""))
-    with serving.until_ready(course(), lambda: None):
+    with starts.until_ready(course(), lambda: None):
         assert imported("vllm.engine.arg_utils").EngineArgs("Qwen/Qwen3-8B").model == "Qwen/Qwen3-8B"
 
 
@@ -209,7 +210,7 @@ def test_name_of_a_quantized_model_tells_its_scheme(name: str, form: str, monkey
     made = SimpleNamespace(preset_name_to_scheme=lambda scheme_name, targets: scheme)
     monkeypatch.setitem(sys.modules, "compressed_tensors", SimpleNamespace(quantization=made))
     monkeypatch.setitem(sys.modules, "compressed_tensors.quantization", made)
-    values = engine_models.config(name)
+    values = models.config(name)
     assert values is not None
     assert values["hidden_size"] == 4096
     assert values["quantization_config"]["format"] == form
@@ -219,13 +220,13 @@ def test_name_of_a_quantized_model_tells_its_scheme(name: str, form: str, monkey
 @pytest.mark.integration  # imports transformers
 def test_model_is_served_as_it_is_published() -> None:
     pytest.importorskip("transformers")
-    values = engine_models.config("openai/gpt-oss-20b")
+    values = models.config("openai/gpt-oss-20b")
     assert values is not None
     assert (values["num_hidden_layers"], values["quantization_config"]["quant_method"]) == (24, "mxfp4")
 
 
 def test_unknown_model_is_wrong_usage(imported: Import) -> None:
-    with serving.until_ready(course(), lambda: None), pytest.raises(UsageError, match="'no/such-model' has no configuration"):
+    with starts.until_ready(course(), lambda: None), pytest.raises(UsageError, match="'no/such-model' has no configuration"):
         imported("vllm.engine.arg_utils").EngineArgs("no/such-model")
 
 
@@ -238,7 +239,7 @@ def test_first_error_of_pydantic_is_said(imported: Import, monkeypatch: pytest.M
     module = imported("vllm.engine.arg_utils")
     monkeypatch.setattr(module.EngineArgs, "create_engine_config", create_engine_config)
     with (
-        serving.until_ready(course(), lambda: None),
+        starts.until_ready(course(), lambda: None),
         pytest.raises(UsageError, match="options: Input should be a valid integer"),
     ):
         module.EngineArgs("org/name").create_engine_config()
@@ -246,7 +247,7 @@ def test_first_error_of_pydantic_is_said(imported: Import, monkeypatch: pytest.M
 
 def test_job_ends_when_engine_is_ready(imported: Import) -> None:
     ends, one = [], course()
-    with serving.until_ready(one, lambda: ends.append(one.is_stopped)), pytest.raises(StopJob):
+    with starts.until_ready(one, lambda: ends.append(one.is_stopped)), pytest.raises(StopJob):
         imported("vllm.entrypoints.llm").LLM("org/name")
     assert ends == [False]  # the other processes report first
     assert one.is_stopped
@@ -254,7 +255,7 @@ def test_job_ends_when_engine_is_ready(imported: Import) -> None:
 
 
 def test_server_with_adapters_ends_when_they_are_loaded(imported: Import) -> None:
-    with serving.until_ready(course(), lambda: None):
+    with starts.until_ready(course(), lambda: None):
         models = imported("vllm.entrypoints.openai.models.serving").OpenAIServingModels()
         engine = imported("vllm.v1.engine.async_llm").AsyncLLM
         engine(SimpleNamespace(lora_config="an adapter's"))
@@ -279,14 +280,14 @@ def test_engine_of_job_with_other_work_does_not_end_it(other: str, imported: Imp
         monkeypatch.delitem(sys.modules, "transformers.trainer", raising=False)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 512 * (other == "blocks on the card"))
     one = course(is_command=other != "an end of its own")
-    with serving.until_ready(one, lambda: None):
+    with starts.until_ready(one, lambda: None):
         assert imported("vllm.entrypoints.llm").LLM("org/name").model == "org/name"
     assert not one.is_stopped
 
 
 @pytest.mark.parametrize("sizes", [{"tensor_parallel_size": 4}, {"tensor_parallel_size": 2, "pipeline_parallel_size": 2}])
 def test_engine_is_one_rank_without_workers(sizes: dict[str, int], imported: Import) -> None:
-    with engines.one_rank(World(4)):
+    with ranks.one_rank(World(4)):
         arguments = imported("vllm.engine.arg_utils").EngineArgs("org/name", **sizes)
         arguments.create_engine_config()
         queues = imported("vllm.distributed.device_communicators.shm_broadcast").MessageQueue
@@ -308,12 +309,12 @@ def test_engine_is_one_rank_without_workers(sizes: dict[str, int], imported: Imp
 def test_engine_with_other_ranks_is_refused(
     sizes: dict[str, int], error: type[Exception], reason: str, imported: Import
 ) -> None:
-    with engines.one_rank(ALONE), pytest.raises(error, match=reason):
+    with ranks.one_rank(ALONE), pytest.raises(error, match=reason):
         imported("vllm.engine.arg_utils").EngineArgs("org/name", **sizes).create_engine_config()
 
 
 def test_engine_alone_is_left_alone(imported: Import) -> None:
-    with engines.one_rank(ALONE):
+    with ranks.one_rank(ALONE):
         arguments = imported("vllm.engine.arg_utils").EngineArgs("org/name")
         arguments.create_engine_config()
     assert arguments.distributed_executor_backend is None
@@ -330,7 +331,7 @@ def test_notes_accounts_of_engine(eager: bool, graphs_bytes: int, imported: Impo
     accounts: dict[str, Any] = {}
     driver: list[tuple[int, ...]] = []
     known = engine_memory("0.22.1", CARD.name)
-    with engine_accounts.noted(accounts, CARD, lambda *sizes: driver.append(sizes)):
+    with vllm_accounts.noted(accounts, CARD, lambda *sizes: driver.append(sizes)):
         worker = imported("vllm.v1.worker.gpu_worker").Worker(eager)
         available = worker.determine_available_memory()
         imported("vllm.v1.engine.core").get_kv_cache_configs(CONFIG, [FULL], [available])
@@ -351,7 +352,7 @@ def test_notes_accounts_of_later_engine(
     block_stride: int, cache_bytes: int, imported: Import, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     accounts: dict[str, Any] = {}
-    with engine_accounts.noted(accounts, CARD, lambda *_: None):
+    with vllm_accounts.noted(accounts, CARD, lambda *_: None):
         worker = imported("vllm.v1.worker.gpu_worker").Worker()
         worker.total_consumed = 503  # weights and all outside torch
         core = imported("vllm.v1.engine.core")
@@ -367,7 +368,7 @@ def test_sampler_of_odd_vocabulary_grows_the_stack_once(imported: Import) -> Non
     known = engine_memory("0.22.1", CARD.name)
     graphs = (known.graph_bytes, known.node_bytes)
     sampler = imported("vllm.v1.sample.ops.topk_topp_sampler")  # before the engine's process touches the card
-    with engine_accounts.noted({}, CARD, lambda *sizes: driver.append(sizes)):
+    with vllm_accounts.noted({}, CARD, lambda *sizes: driver.append(sizes)):
         imported("vllm.v1.worker.gpu_worker").Worker().determine_available_memory()
         for rows, vocabulary, k in (
             (1024, 128_256, 9),
@@ -381,14 +382,14 @@ def test_sampler_of_odd_vocabulary_grows_the_stack_once(imported: Import) -> Non
         assert driver == [(known.non_torch_bytes, *graphs), (stack_bytes(CARD, 49_155), *graphs)]
         del sampler.apply_top_k_top_p_triton  # vLLM before 0.18
         driver.clear()
-    with engine_accounts.noted({}, CARD, lambda *sizes: driver.append(sizes)), pytest.raises(NameError):
+    with vllm_accounts.noted({}, CARD, lambda *sizes: driver.append(sizes)), pytest.raises(NameError):
         sampler.apply_top_k_top_p(SimpleNamespace(shape=(1024, 49_155)), 9, None)
     assert driver == []
 
 
 def test_size_of_graphs_is_unknown_until_they_are_captured(imported: Import, monkeypatch: pytest.MonkeyPatch) -> None:
     accounts: dict[str, Any] = {}
-    with engine_accounts.noted(accounts, CARD, lambda *_: None):
+    with vllm_accounts.noted(accounts, CARD, lambda *_: None):
         worker = imported("vllm.v1.worker.gpu_worker")
         monkeypatch.setattr(worker.Runner, "capture_model", lambda runner: 1 // 0)  # as if time were up
         with pytest.raises(ZeroDivisionError):
@@ -402,7 +403,7 @@ def test_size_of_graphs_is_unknown_until_they_are_captured(imported: Import, mon
 )
 def test_notes_failed_check_of_engine(available: int, least: dict[str, int], imported: Import) -> None:
     accounts: dict[str, Any] = {}
-    with engine_accounts.noted(accounts, CARD, lambda *_: None), pytest.raises(ValueError, match="No available memory"):
+    with vllm_accounts.noted(accounts, CARD, lambda *_: None), pytest.raises(ValueError, match="No available memory"):
         imported("vllm.v1.engine.core").get_kv_cache_configs(CONFIG, [FULL], [available])
     assert accounts == {
         "starts": False, "reason": "No available memory for the cache blocks.", "request_bytes": 50, "context_tokens": 100,
@@ -413,7 +414,7 @@ def test_notes_failed_check_of_engine(available: int, least: dict[str, int], imp
 
 def test_sliding_window_has_no_longest_context(imported: Import) -> None:
     accounts: dict[str, Any] = {}
-    with engine_accounts.noted(accounts, CARD, lambda *_: None):
+    with vllm_accounts.noted(accounts, CARD, lambda *_: None):
         imported("vllm.v1.engine.core").get_kv_cache_configs(CONFIG, [{"a layer": 20}], [64])
     assert accounts["kv_cache_bytes"] == 64
     assert "max_context" not in accounts
@@ -428,7 +429,7 @@ def test_sliding_window_has_no_longest_context(imported: Import) -> None:
 )  # fmt: skip
 def test_division_that_other_parts_decide_tells_no_share(part: str, name: str, value: int, imported: Import) -> None:
     accounts: dict[str, Any] = {}
-    with engine_accounts.noted(accounts, CARD, lambda *_: None):
+    with vllm_accounts.noted(accounts, CARD, lambda *_: None):
         worker = imported("vllm.v1.worker.gpu_worker").Worker()
         setattr(getattr(worker.vllm_config, part), name, value)
         worker.determine_available_memory()
@@ -437,7 +438,7 @@ def test_division_that_other_parts_decide_tells_no_share(part: str, name: str, v
 
 def test_share_above_free_memory_is_refused_once_the_peak_is_seen(imported: Import) -> None:
     accounts: dict[str, Any] = {}
-    with engine_accounts.noted(accounts, CARD, lambda *_: None):
+    with vllm_accounts.noted(accounts, CARD, lambda *_: None):
         worker = imported("vllm.v1.worker.gpu_worker")
         assert worker.request_memory(SimpleNamespace(free_memory=93), None) == 92
         assert worker.request_memory(SimpleNamespace(free_memory=91), None, held_elsewhere=0) == 91
@@ -450,7 +451,7 @@ def test_share_above_free_memory_is_refused_once_the_peak_is_seen(imported: Impo
 
 def test_profile_on_a_full_card_tells_nothing_outside_torch(imported: Import) -> None:
     accounts: dict[str, Any] = {}
-    with engine_accounts.noted(accounts, CARD, lambda *_: None):
+    with vllm_accounts.noted(accounts, CARD, lambda *_: None):
         worker = imported("vllm.v1.worker.gpu_worker").Worker()
         worker.outside = -5
         worker.determine_available_memory()
@@ -495,3 +496,11 @@ def test_part_that_some_releases_lack_is_not_replaced(imported: Import) -> None:
     with contextlib.ExitStack() as stack:
         replace_when_imported(stack, "vllm.v1.worker.gpu_worker", "absent", lambda absent: 1 // 0, if_there=True)
         imported("vllm.v1.worker.gpu_worker")
+
+
+def test_own_folder_ends_with_job_and_shares_model_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
+    lent = tmp_path / "lent"
+    for _ in range(2):  # in each process of the job
+        assert engine.own_folder(str(lent)) == str(lent / "vllm")
+    assert (lent / "vllm" / "modelinfos").resolve() == tmp_path / "cache" / "vllm-modelinfos"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from vramcast.tracer.hooks.replacement import ReplacedAttribute, when_imported
+from vramcast.tracer.libraries.library import Library
 
 # spec: the environment variables of each library; {folder}: its output folder.
 _VARIABLES: Final = {
@@ -69,3 +70,6 @@ def _move_events(module: str, place: Path, stack: contextlib.ExitStack) -> None:
 
 def _replace(stack: contextlib.ExitStack, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
     stack.callback(ReplacedAttribute(owner, name, wrap).remove)
+
+
+LIBRARY: Final = Library("wandb, mlflow, neptune, clearml, tensorboard", lambda process: kept_apart(process.folder))

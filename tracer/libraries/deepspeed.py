@@ -12,9 +12,10 @@ import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from vramcast.tracer.hooks.replacement import ReplacedAttribute, when_imported
+from vramcast.tracer.libraries.library import Forgets, Library
 
 _MODULE: Final = "deepspeed.ops.op_builder.builder"
 # spec: DeepSpeed 0.19, csrc/{adam,lion,adagrad}: extensions with functions that only change tensors in place, and these
@@ -25,13 +26,6 @@ _ON_HOST: Final = {
     "cpu_lion": ("create_lion", "lion_update", "destroy_lion"),
     "cpu_adagrad": ("create_adagrad", "adagrad_update", "destroy_adagrad"),
 }
-
-
-class Forgets(Protocol):
-    """An object that follows values."""
-
-    def forget(self, tensor: Any) -> None:
-        """Treat a tensor's values as unknown from here on."""
 
 
 @contextmanager
@@ -76,3 +70,6 @@ def stand_in(name: str, values: Forgets | None) -> SimpleNamespace | None:
 
 
 def _nothing(*_: Any) -> None: ...
+
+
+LIBRARY: Final = Library("deepspeed", lambda process: not_compiled(process.values))

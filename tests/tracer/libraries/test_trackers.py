@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from vramcast.estimates.estimator import estimate_command
-from vramcast.tracer.nullgpu.child import absent_hub, trackers
+from vramcast.tracer.libraries import huggingface_hub, trackers
 
 # Packages that stand for the real ones: the functions that a script calls, and the original destination.
 PACKAGES = {
@@ -91,15 +91,15 @@ def unknown(*_: object) -> None:
 
 def test_goes_offline_without_network(hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    with absent_hub.noticed():
+    with huggingface_hub.noticed():
         assert (hub.HF_HUB_OFFLINE, os.environ["HF_HUB_OFFLINE"]) == (True, "1")
 
 
 def test_stays_online_with_network_or_proxy(hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_: [])
-    with absent_hub.noticed():
+    with huggingface_hub.noticed():
         assert not hub.HF_HUB_OFFLINE
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    monkeypatch.setattr(absent_hub, "getproxies", lambda: {"https": "proxy"})
-    with absent_hub.noticed():
+    monkeypatch.setattr(huggingface_hub, "getproxies", lambda: {"https": "proxy"})
+    with huggingface_hub.noticed():
         assert not hub.HF_HUB_OFFLINE

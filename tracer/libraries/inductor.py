@@ -4,15 +4,12 @@ On several cores Inductor compiles Triton's kernels in fresh processes, which wo
 process; a job that requests several processes gets forks of it, which have the null GPU too.
 
 Compiled code is kept for the next job, in our own folder. The user's folder must not receive code chosen on a card without
-time, or kernels without their bodies (`bare_kernels.py`). Results of a benchmark, the *choices*, are never kept: a benchmark
+time, or kernels without their bodies (`triton.py`). Results of a benchmark, the *choices*, are never kept: a benchmark
 takes memory, so a job with kept choices would request less than the first one did.
-
-vLLM puts its compiled code into a folder of its own, and fails if a graph is missing there. Its folder ends with the job.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import sys
@@ -22,7 +19,7 @@ from typing import Any, Final
 from vramcast.core import cache
 from vramcast.core.errors import CompilerError
 from vramcast.tracer.hooks import torch_api
-from vramcast.tracer.nullgpu.child import bare_kernels, compiled_cache
+from vramcast.tracer.libraries import compiled_cache, triton
 from vramcast.tracer.protocol.messages import LENT
 
 _FOLDER: Final = "compiled"
@@ -31,9 +28,6 @@ _CACHES: Final = {
     _INDUCTOR: "inductor",
     "TRITON_CACHE_DIR": "triton",
 }  # spec: names; ours: values
-_VLLM: Final = "VLLM_CACHE_ROOT"  # spec: vLLM's environment variables
-_NO_REPORT: Final = "VLLM_NO_USAGE_STATS"  # spec: as above; vLLM reports each start on a card to its makers
-_VLLM_MODELS: Final = "modelinfos"  # spec: vLLM 0.22, registry.py; facts about model classes, which take it 10 s each to find
 
 
 def prepare(environ: MutableMapping[str, str] = os.environ) -> None:
@@ -51,19 +45,7 @@ def prepare(environ: MutableMapping[str, str] = os.environ) -> None:
         torch_api.inductor_config.compile_threads = int(threads)
         torch_api.inductor_config.worker_start_method = "fork"
     environ.update(_own_caches())
-    environ[_NO_REPORT] = "1"
-    if folder := os.environ.get(LENT):
-        environ[_VLLM] = _vllm_folder(folder)
     _when_first_compiled()
-
-
-def _vllm_folder(lent: str) -> str:
-    """Return vLLM's folder within the job's own one. It shares the facts about model classes with other jobs."""
-    folder = os.path.join(lent, "vllm")
-    os.makedirs(folder, exist_ok=True)
-    with contextlib.suppress(CompilerError, OSError):  # no writable cache; another process of the job was first
-        os.symlink(cache.folder(f"vllm-{_VLLM_MODELS}"), os.path.join(folder, _VLLM_MODELS))
-    return folder
 
 
 def _own_caches() -> dict[str, str]:
@@ -107,7 +89,7 @@ def _when_first_compiled() -> None:
     def prepare_and_compile(*args: Any, **kwargs: Any) -> Any:
         _keep_no_choices()
         _bound_own_caches()
-        bare_kernels.install(_keeps_apart)
+        triton.install(_keeps_apart)
         return compile_(*args, **kwargs)
 
     torch.compile = prepare_and_compile

@@ -16,6 +16,7 @@ import torch
 
 from vramcast.tracer.hooks.replacement import ReplacedAttribute
 from vramcast.tracer.hooks.tensors import tensors_in
+from vramcast.tracer.libraries.library import Library
 from vramcast.tracer.program.training_loop_hooks import checkpoint_writers
 from vramcast.tracer.protocol.messages import LENT
 
@@ -68,3 +69,6 @@ def _apart(save: Callable[..., Any], written: dict[str, int]) -> Callable[..., A
             return save(content, path, *args[1:], **kwargs)
 
     return saved
+
+
+LIBRARY: Final = Library("torch.save, safetensors", on_card=lambda process: kept_apart())

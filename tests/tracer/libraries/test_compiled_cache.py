@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.tracer.nullgpu.child import compiled_cache
+from vramcast.tracer.libraries import compiled_cache
 
 
 @pytest.fixture

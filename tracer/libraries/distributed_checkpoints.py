@@ -19,7 +19,8 @@ import torch
 
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.replacement import ReplacedAttribute, when_imported
-from vramcast.tracer.nullgpu.child.checkpoints import WHOLE_BYTES
+from vramcast.tracer.libraries.checkpoints import WHOLE_BYTES
+from vramcast.tracer.libraries.library import Library
 
 _MODULE: Final = "torch.distributed.checkpoint.filesystem"
 
@@ -87,3 +88,6 @@ def _done(result: Any) -> Any:
     future: Any = torch.futures.Future()
     future.set_result(result)
     return future
+
+
+LIBRARY: Final = Library("torch.distributed.checkpoint", lambda process: kept_apart(process.folder))

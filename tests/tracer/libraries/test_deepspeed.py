@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from vramcast.tracer.nullgpu.child import compiled_optimizers
-from vramcast.tracer.nullgpu.child.compiled_optimizers import not_compiled
+from vramcast.tracer.libraries.deepspeed import not_compiled
 
 
 class _Values:
@@ -61,6 +60,6 @@ def test_deepspeed_extensions_have_listed_functions() -> None:
     import deepspeed
 
     sources = [path.read_text() for path in (Path(deepspeed.__file__).parent / "ops" / "csrc").glob("*/*.cpp")]
-    tables = (compiled_optimizers._ON_CARD, compiled_optimizers._ON_HOST)
+    tables = (deepspeed._ON_CARD, deepspeed._ON_HOST)
     named = {name for table in tables for some in table.values() for name in some}
     assert {name for name in named if not any(f'"{name}"' in source for source in sources)} == set()

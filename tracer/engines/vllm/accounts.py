@@ -18,6 +18,7 @@ from typing import Any, Final
 from vramcast.hardware.device import Device
 from vramcast.hardware.engine_memory import engine_memory, stack_bytes
 from vramcast.tracer.hooks.replacement import replace_when_imported
+from vramcast.tracer.hooks.tensors import tensors_in
 
 # spec: vLLM 0.19 to 0.33, with its V1 engine.
 _ENGINE: Final = "vllm.v1.engine.core"
@@ -31,13 +32,19 @@ _ANY_SIZE: Final = 1 << 50  # arbitrary: larger than any cache
 
 
 @contextmanager
-def noted(accounts: dict[str, Any], card: Device, set_driver: Callable[[int, int, int], None]) -> Iterator[None]:
+def noted(
+    accounts: dict[str, Any],
+    card: Device,
+    set_driver: Callable[[int, int, int], None],
+    note_kv_cache: Callable[[list[Any]], None] = lambda _: None,
+) -> Iterator[None]:
     """Note an engine's accounts inside, under the names of the answer's JSON; a value that it does not tell stays out.
 
     Args:
         accounts: Receives them.
         card: The card.
         set_driver: Takes the driver's memory: `NullGpu.set_driver`.
+        note_kv_cache: Receives the tensors of the KV cache.
     """
 
     refusals: list[str] = []
@@ -144,7 +151,16 @@ def noted(accounts: dict[str, Any], card: Device, set_driver: Callable[[int, int
 
         return compile_or_warm_up_model
 
+    def reserved(make: Callable[..., Any]) -> Callable[..., Any]:
+        def initialize_from_config(worker: Any, *args: Any, **kwargs: Any) -> Any:
+            result = make(worker, *args, **kwargs)
+            note_kv_cache(tensors_in(getattr(worker.model_runner, "kv_caches", ())))
+            return result
+
+        return initialize_from_config
+
     with contextlib.ExitStack() as stack:
+        replace_when_imported(stack, _WORKER, "Worker.initialize_from_config", reserved, if_there=True)
         replace_when_imported(stack, _WORKER, "request_memory", requested, if_there=True)  # vLLM 0.11 has none
         replace_when_imported(stack, _WORKER, "Worker.determine_available_memory", profiled)
         replace_when_imported(stack, _WORKER, "Worker.compile_or_warm_up_model", captured)

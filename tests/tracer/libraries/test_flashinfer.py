@@ -14,7 +14,7 @@ import torch
 
 from vramcast.core.errors import CannotEstimate
 from vramcast.tracer.hooks import torch_api
-from vramcast.tracer.nullgpu.child import compiled_samplers
+from vramcast.tracer.libraries import flashinfer
 
 JIT = """
 class JitSpec:
@@ -33,7 +33,7 @@ def test_only_sampler_and_attention_are_not_compiled(tmp_path: Path, monkeypatch
     is_capturing, launched = False, []
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: is_capturing)
     monkeypatch.setattr(torch_api, "launch_kernel", launched.append, raising=False)
-    with compiled_samplers.not_compiled():
+    with flashinfer.not_compiled():
         spec = importlib.import_module("flashinfer.jit.core").JitSpec
         spec("sampling").build_and_load().softmax(1, 2)
         spec("sampling").build_and_load().softmax.default(1, 2)  # FlashInfer 0.3

@@ -16,8 +16,8 @@ from typing import Any, Final
 import torch
 
 from vramcast.core.errors import UsageError
+from vramcast.tracer.engines.vllm import models
 from vramcast.tracer.hooks.replacement import replace_when_imported
-from vramcast.tracer.nullgpu.child import engine_models
 from vramcast.tracer.program.training_loop import Course
 
 # spec: vLLM 0.11 to 0.33.
@@ -96,7 +96,7 @@ def _with_known_model(check: Callable[..., None]) -> Callable[..., None]:
     """Return a check of an engine's arguments that replaces a model's name by a folder if only vramcast knows its sizes."""
 
     def __post_init__(arguments: Any) -> None:
-        if (folder := engine_models.folder(arguments.model)) is not None:
+        if (folder := models.folder(arguments.model)) is not None:
             arguments.served_model_name = arguments.served_model_name or arguments.model
             arguments.model = folder
         check(arguments)

@@ -11,7 +11,7 @@ import pytest
 
 from vramcast.core import cache
 from vramcast.tracer.hooks import torch_api
-from vramcast.tracer.nullgpu.child import bare_kernels, compilers
+from vramcast.tracer.libraries import inductor, triton
 from vramcast.tracer.protocol.messages import LENT
 
 MIB = 1 << 20
@@ -41,12 +41,11 @@ def test_compilers_use_job_process_and_own_folder(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(torch, "compile", torch.compile)  # restored after the test
     monkeypatch.delitem(sys.modules, "torch._inductor.config", raising=False)
     environ = {"TORCHINDUCTOR_CACHE_DIR": "/the/users/own"}
-    compilers.prepare(environ)
+    inductor.prepare(environ)
     assert environ == {
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "TORCHINDUCTOR_WORKER_START": "fork",
         "TRITON_CACHE_AUTOTUNING": "0",
-        "VLLM_NO_USAGE_STATS": "1",
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "compiled" / "inductor"),
         "TRITON_CACHE_DIR": str(tmp_path / "compiled" / "triton"),
     }
@@ -58,21 +57,8 @@ def test_keeps_user_number_of_compilers(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(torch, "compile", torch.compile)
     monkeypatch.delitem(sys.modules, "torch._inductor.config", raising=False)
     environ = {"TORCHINDUCTOR_COMPILE_THREADS": "8"}
-    compilers.prepare(environ)
+    inductor.prepare(environ)
     assert environ["TORCHINDUCTOR_COMPILE_THREADS"] == "8"
-
-
-def test_vllm_folder_ends_with_job_and_shares_model_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch = pytest.importorskip("torch")
-    lent = tmp_path / "lent"
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
-    monkeypatch.setenv(LENT, str(lent))
-    for _ in range(2):  # in each process of the job
-        monkeypatch.setattr(torch, "compile", torch.compile)
-        environ: dict[str, str] = {}
-        compilers.prepare(environ)
-    assert environ["VLLM_CACHE_ROOT"] == str(lent / "vllm")
-    assert (lent / "vllm" / "modelinfos").resolve() == tmp_path / "cache" / "vllm-modelinfos"
 
 
 @pytest.mark.parametrize(("variable", "ends"), [("TORCHINDUCTOR_CACHE_DIR", True), ("TRITON_CACHE_DIR", False)])
@@ -81,13 +67,13 @@ def test_code_in_job_folder_is_out_of_reach_of_cards(
 ) -> None:
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setenv(LENT, str(tmp_path / "lent"))
-    for name, folder in compilers._own_caches().items():
+    for name, folder in inductor._own_caches().items():
         monkeypatch.setenv(name, folder)
-    assert compilers._keeps_apart()
+    assert inductor._keeps_apart()
     monkeypatch.setenv(variable, str(tmp_path / "lent" / "vllm" / "its"))
-    assert (compilers._keeps_apart(), compilers._ends_with_job()) == (True, ends)
+    assert (inductor._keeps_apart(), inductor._ends_with_job()) == (True, ends)
     monkeypatch.setenv(variable, str(tmp_path / "the_users"))
-    assert (compilers._keeps_apart(), compilers._ends_with_job()) == (False, False)
+    assert (inductor._keeps_apart(), inductor._ends_with_job()) == (False, False)
 
 
 # ------------------------------------------------------------------------------------------------ modes
@@ -321,14 +307,12 @@ def test_strips_bodies_of_kernels_that_decide_nothing(probe: Probe) -> None:
 
 def test_kernel_without_body_requests_as_before(probe: Probe, tmp_path: Path) -> None:
     fresh = "import torch._inductor.config as config\nconfig.force_disable_caches = True\n"
-    fresh += "os.environ['TRITON_ALWAYS_COMPILE'] = '1'\nbare_kernels._FUSED = re.compile({!r})\n"
-    source = (
-        f"import re\nfrom vramcast.tracer.nullgpu.child import bare_kernels\n{NET}{fresh}train(torch.compile(net(1)))\n{LOOP}\n"
-    )
+    fresh += "os.environ['TRITON_ALWAYS_COMPILE'] = '1'\ntriton._FUSED = re.compile({!r})\n"
+    source = f"import re\nfrom vramcast.tracer.libraries import triton\n{NET}{fresh}train(torch.compile(net(1)))\n{LOOP}\n"
     source += "note(peaks=(torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), torch.cuda.memory_allocated()))"
     own = f"import os\nos.environ['TRITON_CACHE_DIR'] = {str(tmp_path)!r}\n"  # other tests read the shared folder
     (bare, one), (whole, other) = (
-        probe(before + source.format(which)) for before, which in (("", bare_kernels._FUSED.pattern), (own, "$^"))
+        probe(before + source.format(which)) for before, which in (("", triton._FUSED.pattern), (own, "$^"))
     )
     assert one.status == other.status == "ok", one.message or other.message
     assert bare == whole
@@ -348,15 +332,15 @@ def test_kernel_without_body_requests_as_before(probe: Probe, tmp_path: Path) ->
 )
 def test_keeps_body_that_decides_something(name: str, inside: str, is_kept: bool) -> None:
     text = f"module {{\n  tt.func public @{name}(%arg0: i32) attributes {{noinline = false}} {{\n    {inside}\n  }}\n}}\n"
-    bare = bare_kernels.without_body(text)
+    bare = triton.without_body(text)
     assert (inside in bare) == is_kept
     assert bare == text if is_kept else "    tt.return\n  }\n}\n" in bare
 
 
 def test_keeps_body_in_user_cache(probe: Probe, tmp_path: Path) -> None:
     """Store kernels in the job's own folder; the limit is lowered for a sort that compiles in a second."""
-    own = f"os.environ['TRITON_CACHE_DIR'] = {str(tmp_path)!r}\nfrom vramcast.tracer.nullgpu.child import bare_kernels\n"
-    noted, result = probe(SORT.format(own + "bare_kernels._MOST_LINES = 100").replace("512", "32"))
+    own = f"os.environ['TRITON_CACHE_DIR'] = {str(tmp_path)!r}\nfrom vramcast.tracer.libraries import triton\n"
+    noted, result = probe(SORT.format(own + "triton._MOST_LINES = 100").replace("512", "32"))
     assert result.status == "ok", result.message
     assert noted["folder"] == str(tmp_path)
     sorts = [text for name, text in _kernels(noted["folder"]).items() if "sort" in name]
@@ -370,7 +354,7 @@ def test_graph_that_was_not_kept_is_compiled_again() -> None:
         return torch_api.functorch_config.strict_autograd_cache, torch_api.dynamo_config.strict_precompile
 
     with torch_api.functorch_config.patch(strict_autograd_cache=True):
-        assert compilers._compiled_if_absent(load)() == (False, False)
+        assert inductor._compiled_if_absent(load)() == (False, False)
         assert load()[0]
 
 
@@ -386,5 +370,5 @@ def test_description_without_code_is_no_result(found: str | None) -> None:
         return found
 
     with artifacts.with_fresh_cache():
-        assert compilers._compiled_if_absent(load)() == found
+        assert inductor._compiled_if_absent(load)() == found
         assert artifacts.need_serialize() == (found is not None)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from vramcast.tracer.hooks.replacement import when_imported
+from vramcast.tracer.libraries.library import Library
 
 _WAIT_S: Final = 1.0  # arbitrary: a name server that takes longer may just be slow
 _VARIABLE: Final = "HF_HUB_OFFLINE"  # spec: huggingface_hub's environment variables
@@ -48,3 +49,6 @@ def _has_no_address(host: str) -> bool:
         asking.start()
         asking.join(_WAIT_S)
     return bool(found)
+
+
+LIBRARY: Final = Library("huggingface_hub", lambda process: noticed())
