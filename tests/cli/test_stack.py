@@ -49,7 +49,8 @@ def test_script_takes_stack(call: Call, tmp_path: Path, needs_null_gpu: None) ->
 def test_doctor_lists_installed_cudnns(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "nvidia" / "cudnn" / "lib"
     folder.mkdir(parents=True)
-    monkeypatch.setattr(doctor.cudnn_libraries, "found", lambda: [doctor.cudnn_libraries.CudnnLibrary(folder, "9.1.0.70", "here")])
+    installed = doctor.cudnn_libraries.CudnnLibrary(folder, "9.1.0.70", "here")
+    monkeypatch.setattr(doctor.cudnn_libraries, "found", lambda: [installed])
     said = json.loads(call("doctor", "--json")[1])["cudnn"]
     assert said == [{"version": "9.1.0.70", "folder": str(folder), "place": "here", "can_answer": False}]
     assert "cuDNN: 9.1.0.70 here (too old to be asked)" in call("doctor")[1]

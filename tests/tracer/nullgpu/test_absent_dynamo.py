@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.lanes import sampled
 from vramcast.jobs.job import Command, Job
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 
@@ -35,18 +36,21 @@ optimizer.step()
 @pytest.mark.integration
 @pytest.mark.parametrize(
     "use",
-    [
-        "from torch._dynamo.eval_frame import OptimizedModule",
-        "import torch._dynamo.compiled_autograd as part; assert part.__name__ == 'torch._dynamo.compiled_autograd'",
-        "import torch._dynamo.repro.after_aot as part; assert torch._dynamo.repro.after_aot is part",
-        "torch._dynamo.config.suppress_errors = True",
-        "from torch._dynamo.utils import is_compile_supported as asked; assert asked('cpu')",
-        "assert torch.compile(lambda x: x + 1, backend='eager')(torch.zeros(2)).sum() == 2",
-        "twice = torch.compile(backend='eager')(lambda x: 2 * x); assert 'torch._inductor.config' not in sys.modules; "
-        "assert torch.compile(lambda x: twice(x) + 1, backend='eager', fullgraph=True)(torch.ones(2)).sum() == 6",
-        "step = torch.compile(optimizer.step, backend='eager'); step(); step()",
-        "assert torch._dynamo.disable(lambda x: x)(3) == 3; torch._dynamo.reset()",
-    ],
+    sampled(
+        [
+            "from torch._dynamo.eval_frame import OptimizedModule",
+            "import torch._dynamo.compiled_autograd as part; assert part.__name__ == 'torch._dynamo.compiled_autograd'",
+            "import torch._dynamo.repro.after_aot as part; assert torch._dynamo.repro.after_aot is part",
+            "torch._dynamo.config.suppress_errors = True",
+            "from torch._dynamo.utils import is_compile_supported as asked; assert asked('cpu')",
+            "assert torch.compile(lambda x: x + 1, backend='eager')(torch.zeros(2)).sum() == 2",
+            "twice = torch.compile(backend='eager')(lambda x: 2 * x); assert 'torch._inductor.config' not in sys.modules; "
+            "assert torch.compile(lambda x: twice(x) + 1, backend='eager', fullgraph=True)(torch.ones(2)).sum() == 6",
+            "step = torch.compile(optimizer.step, backend='eager'); step(); step()",
+            "assert torch._dynamo.disable(lambda x: x)(3) == 3; torch._dynamo.reset()",
+        ],
+        3,
+    ),
 )
 def test_every_use_gets_the_module_itself(use: str) -> None:
     run = subprocess.run([sys.executable, "-c", f"{_START}\n{use}\n{_END}"], capture_output=True, text=True, timeout=120)
