@@ -67,9 +67,9 @@ def ask(address: str, generated: str) -> Iterator[Any]:
 def test_requests_waits_checks_and_observes(ask: Any, generated: str) -> None:
     models = importlib.import_module(f"{generated}.models")
     running = ask("estimates.estimate", body=models.JobRequest.from_dict({**JOB, "wait_s": 0.0}))
-    assert isinstance(running, models.Running)
+    assert isinstance(running, models.RunningResponse)
     latest_s = time.monotonic() + 120
-    while isinstance(found := ask("estimates.find_estimate", id=running.id), models.Running):
+    while isinstance(found := ask("estimates.find_estimate", id=running.id), models.RunningResponse):
         assert time.monotonic() < latest_s
         time.sleep(0.05)
     assert isinstance(found, models.EstimateAnswer)
@@ -80,8 +80,8 @@ def test_requests_waits_checks_and_observes(ask: Any, generated: str) -> None:
     assert isinstance(checked, models.CheckAnswer)
     assert (checked.id, checked.verdict.value, checked.process_bytes) == (found.id, "fits", found.estimate.peaks.process)
 
-    observation = models.Observation(estimate_id=found.id, outcome="finished", process_bytes=checked.process_bytes)
-    assert isinstance(ask("observations.observe", body=observation), models.Observed)
+    observation = models.ReportedResult(estimate_id=found.id, outcome="finished", process_bytes=checked.process_bytes)
+    assert isinstance(ask("observations.observe", body=observation), models.ObservedResponse)
 
 
 def test_errors_have_types(ask: Any, generated: str) -> None:
