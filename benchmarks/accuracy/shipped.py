@@ -10,8 +10,9 @@ nominal. Allocated peaks are no evidence for reserved ones, and stay out: nanoVL
 
 It learns only from public runs whose licence lets the result be distributed: GPUMemNet's, timm's and CARMA's are used only for
 evaluation (`benchmarks.accuracy.bounds`). Three open tables cannot be repeated: SchedTune's names neither torch nor optimizer,
-torchbench's names no card, and PEFT's 276 rows are one model, with batches as long as texts that are not published with them. It learns the error of first principles by the class of a job; it does not correct
-point estimates. The same runs give the same files.
+torchbench's names no card, and PEFT's 276 rows are one model, with batches as long as texts that are not published with them.
+It learns the error of first principles by the class of a job; it does not correct point estimates. The same runs give the same
+files.
 """
 
 from __future__ import annotations

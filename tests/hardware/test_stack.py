@@ -172,6 +172,11 @@ def test_torch_before_2_5_computes_attention_in_16_bits() -> None:
     assert not parse("torch==2.5.0").keeps_attention_narrow
 
 
+def test_torch_since_2_14_fuses_attention_without_a_batch() -> None:
+    assert not parse("torch==2.11.0").fuses_unbatched_attention
+    assert parse("torch==2.14.1").fuses_unbatched_attention
+
+
 def test_same_minor_compares_two_numbers() -> None:
     assert same_minor("2.8.0+cu126", "2.8.1")
     assert not same_minor("2.8.0", "2.11.0")

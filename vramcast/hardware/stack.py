@@ -51,6 +51,7 @@ _AVOIDED_IN_3D: Final = ((9, 8), (9, 15))  # spec: the same: the first cuDNN, an
 _CASTS_ANEW: Final = (2, 11)  # spec: `cached_cast` in libtorch_cpu.so asks for inference mode in 2.11.0, and not in 2.10.0
 _AVOIDS_ON_SM_120: Final = (2, 14)  # spec: pytorch#190112; measured: in libtorch_cuda.so of 2.14.1 and 2.15.0, not of 2.11.0
 _PREFERS_CUDNN: Final = (2, 10), (9, 15, 1)  # spec: `check_prefer_cudnn_attention` in sdp_utils.cpp of 2.10; pytorch#169849
+_FUSES_UNBATCHED: Final = (2, 14)  # measured: `torch._fused_sdp_choice` of three dimensions, 2.9.1 to 2.15.0; pytorch#187266
 _WIDENS_ATTENTION: Final = (2, 5)  # spec: pytorch#128922, merged after 2.4 was cut; a switch since 2.6, pytorch#135964
 _OLDEST_CUDA, _NEWEST_CUDA = 9, 19  # arbitrary: torch was built for 11 to 13; 128 is a typing error for 12.8
 _KNOWN: Final = ("torch", "cudnn", "cuda", "transformers")
@@ -114,6 +115,11 @@ class Stack:
     def keeps_attention_narrow(self) -> bool:
         """The habit of torch before 2.5 to compute attention without a fused kernel in 16 bits, where later ones take 32."""
         return self._series < _WIDENS_ATTENTION
+
+    @property
+    def fuses_unbatched_attention(self) -> bool:
+        """The choice of torch since 2.14 to take a fused kernel also for attention without a batch dimension."""
+        return self._series >= _FUSES_UNBATCHED
 
     def over(self, installed: Stack) -> Stack:
         """Return this stack completed from this machine, with a corresponding `source`."""

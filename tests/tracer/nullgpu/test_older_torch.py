@@ -97,3 +97,29 @@ PREFERS = installed_stack().prefers_cudnn_attention  # an older torch cannot be 
 def test_torch_prefers_cudnn_attention_by_stack(probe: Probe, card: str, stack: str, first: str) -> None:
     said, _ = probe(CHOSEN, device=card, stack=parse(stack))
     assert said["chosen"] == [first]
+
+
+UNBATCHED = """
+def peak(*sizes, backward=False):
+    x = torch.empty(*sizes, device="cuda", dtype=torch.float16, requires_grad=backward)
+    mask = torch.zeros(*sizes[:-1], sizes[-2], device="cuda", dtype=torch.float16)
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    out = torch.nn.functional.scaled_dot_product_attention(x, x, x, attn_mask=mask)
+    if backward:
+        out.sum().backward()
+    assert out.shape == x.shape
+    return torch.cuda.max_memory_allocated() - before
+
+peak(4, 64, 64)  # takes cuBLAS's workspace
+note(three=peak(4, 1024, 64), four=peak(1, 4, 1024, 64), trained=peak(4, 1024, 64, backward=True))
+"""
+
+
+@pytest.mark.parametrize(("stack", "is_fused"), [("torch==2.9.1", False), ("torch==2.11.0", False), ("torch==2.14.1", True)])
+def test_torch_before_2_14_writes_all_scores_without_a_batch(probe: Probe, stack: str, *, is_fused: bool) -> None:
+    said, _ = probe(UNBATCHED, stack=parse(stack))
+    scores_bytes = 4 * 1024 * 1024 * 2
+    assert said["four"] < scores_bytes
+    assert (said["three"] < scores_bytes) is is_fused
+    assert (said["trained"] < 2 * scores_bytes) is is_fused

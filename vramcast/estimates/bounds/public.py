@@ -50,8 +50,8 @@ class Residuals:
 
 
 _LEVELS = (0.5, 0.9, 0.95, 0.99, 1.0)
-# measured: `python -m benchmarks.accuracy.report` on the public runs of docs/accuracy.md, 2026-11, torch 2.14.1, with cuDNN 9.12
-# instead of the versions in the stacks of 2024 and 2025. Each level has the worst value of the data sets with at least 50
+# measured: `python -m benchmarks.accuracy.report` on the public runs of docs/accuracy.md, 2026-11, torch 2.14.1, with cuDNN
+# 9.12 instead of the versions in the stacks of 2024 and 2025. Each level has the worst value of the data sets with at least 50
 # runs, so that a large easy set does not hide a hard one: xMem's 59 transformers (7 models) and 300 MLPs; xMem's 57 CNNs (12
 # models, sm_86 and sm_89) and 148 timm jobs (sm_80; two more, sampled during a search for plans, are left out). The median is
 # 0 by definition: the point estimate is not corrected here.
