@@ -61,10 +61,8 @@ class Library:
         name: Its name.
         in_program: Installs repairs before the program runs, in each Python of the job; they wait for the library's import.
         on_card: The same, before a process touches the card.
-        leaves_unknown: What stays unknown about memory with these repairs, in words.
     """
 
     name: str
     in_program: Installed | None = None
     on_card: Installed | None = None
-    leaves_unknown: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -17,6 +18,8 @@ def test_each_library_has_a_name_of_its_own_and_a_repair() -> None:
     assert len({library.name for library in found}) == len(found) >= 7
     assert all(library.in_program or library.on_card for library in found)
     assert {"vllm", "deepspeed", "huggingface_hub"} <= {library.name for library in found}
+    files = {path.stem for path in Path(registry.__file__).parent.glob("*.py")}
+    assert len(files - {"compiled_cache", "inductor", "library", "registry", "triton"}) == len(found) - 1  # vLLM is an engine
 
 
 def test_repairs_hold_inside_and_end_in_reverse(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,7 +160,7 @@ def noted(
         return initialize_from_config
 
     with contextlib.ExitStack() as stack:
-        replace_when_imported(stack, _WORKER, "Worker.initialize_from_config", reserved, if_there=True)
+        replace_when_imported(stack, _WORKER, "Worker.initialize_from_config", reserved)
         replace_when_imported(stack, _WORKER, "request_memory", requested, if_there=True)  # vLLM 0.11 has none
         replace_when_imported(stack, _WORKER, "Worker.determine_available_memory", profiled)
         replace_when_imported(stack, _WORKER, "Worker.compile_or_warm_up_model", captured)

@@ -40,9 +40,4 @@ def own_folder(lent: str) -> str:
     return folder
 
 
-LIBRARY: Final = Library(
-    "vllm",
-    in_program,
-    on_card=lambda process: starts.until_ready(process.course, process.before_stop),
-    leaves_unknown="memory outside PyTorch, whose range is that of logged starts",
-)
+LIBRARY: Final = Library("vllm", in_program, lambda process: starts.until_ready(process.course, process.before_stop))
