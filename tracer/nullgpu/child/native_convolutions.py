@@ -7,24 +7,19 @@ during the call.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
 
 from vramcast.tracer.hooks.memory_formats import convolution_format
 from vramcast.tracer.hooks.torch_api import DispatchKey, cudnn_enabled, set_cudnn_enabled
+from vramcast.tracer.nullgpu.child import kernels
 from vramcast.tracer.nullgpu.cudnn.libraries import is_avoided
 
 
 def register() -> torch.library.Library:
     """Register the kernels; they last as long as the returned library."""
-    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # torch notices that other kernels are replaced
-        library.impl("convolution", _convolution, "CUDA")  # type: ignore[no-untyped-call]
-        library.impl("convolution_backward", _convolution_backward, "CUDA")  # type: ignore[no-untyped-call]
-    return library
+    return kernels.register({"convolution": _convolution, "convolution_backward": _convolution_backward}, "CUDA")
 
 
 def _convolution(tensor: torch.Tensor, weight: torch.Tensor, *others: Any) -> Any:

@@ -6,12 +6,12 @@ kernel that takes the other path.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
 
 from vramcast.tracer.hooks.torch_api import DispatchKey
+from vramcast.tracer.nullgpu.child import kernels
 
 
 def register(*, fused: bool) -> torch.library.Library:
@@ -20,12 +20,7 @@ def register(*, fused: bool) -> torch.library.Library:
     Args:
         fused: Whether the release has fused kernels for three dimensions.
     """
-    library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # torch notices that another kernel is replaced
-        for key in ("CUDA", "AutogradCUDA"):
-            library.impl("scaled_dot_product_attention", _fused if fused else _unfused, key)  # type: ignore[no-untyped-call]
-    return library
+    return kernels.register({"scaled_dot_product_attention": _fused if fused else _unfused}, "CUDA", "AutogradCUDA")
 
 
 def _unfused(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
