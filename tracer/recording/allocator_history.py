@@ -35,7 +35,6 @@ class Account:
     Attributes:
         emptied: Places in the history at which the cache was emptied, which the history itself does not record.
         earlier: Parts of the history already removed from torch's, where an entry takes about a kilobyte when it is read.
-        room_bytes: Bytes of the card for segments, known at the end.
     """
 
     def __init__(self, device_index: int = 0, *, stacks: bool = False) -> None:
@@ -45,7 +44,6 @@ class Account:
             self._kept["stacks"] = "python"
         self.emptied: list[int] = []
         self.earlier: list[Entries] = []
-        self.room_bytes = 0
         self._replaced: list[ReplacedAttribute] = []
         self._snapshot: Callable[[], dict[str, Any]] = torch_api.memory_snapshot  # before it is replaced
         self._has_begun = False
@@ -135,7 +133,6 @@ class Account:
         self._keep()
         self._put_back()
         snapshot: dict[str, Any] = self._snapshot()
-        self.room_bytes = torch.cuda.mem_get_info(self._device)[0] + torch.cuda.memory_reserved(self._device)
         torch_api.record_memory_history(enabled=None)
         return snapshot
 

@@ -4,10 +4,10 @@
     FREE_REQUESTED
     FREE_COMPLETED  and frees it;
     EMPTY_CACHE     then ATen empties the cache: the row's operator is the convolution
-    SEGMENT_FREE
+    SEGMENT_FREE    if it had anything to release
     ALLOC           workspace of the chosen plan
 
-spec: torch 2.6 to 2.11, ATen/native/cudnn/Conv_v8.cpp, `run_single_conv`
+spec: torch 2.6 to 2.14, ATen/native/cudnn/Conv_v8.cpp, `run_single_conv`
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ import numpy as np
 
 from vramcast.tracer.format.trace import Action, Category, Trace
 
-_RELEASED = (Action.SEGMENT_FREE, Action.SEGMENT_UNMAP)
-_TAKEN = (Action.SEGMENT_ALLOC, Action.SEGMENT_MAP)
-
 
 def positions(trace: Trace) -> Any:
     """Return, for each row, the number of requests and frees up to and including it."""
@@ -30,69 +27,53 @@ def positions(trace: Trace) -> Any:
 
 def with_empty_cache(trace: Trace, emptied: list[int]) -> Trace:
     """Return `trace` with a row wherever the job emptied the cache, given as places in the history."""
-    if not emptied:
-        return trace
-    position = positions(trace)
-    is_segment = trace.is_segment_event()
-    rows = []
-    for at in emptied:
-        first, end = np.searchsorted(position, [at, at + 1])
-        segment_rows = np.flatnonzero(is_segment[first:end])  # before the segments it released, after the free at that place
-        rows.append(first + int(segment_rows[0]) if len(segment_rows) else end)
-    return _with_rows(trace, np.array(rows, np.int64))
+    return _with_rows(trace, _rows_after(trace, emptied))
 
 
-def with_searches(trace: Trace, room_bytes: int) -> Trace:
-    """Return the trace of a job with cudnn.benchmark, with a row wherever a search emptied the cache, and trial workspaces.
-
-    A search that found nothing in the cache to release leaves no sign, and gets no row.
+def with_searches(trace: Trace, tried: list[int]) -> Trace:
+    """Return the trace with a row wherever a search of cudnn.benchmark emptied the cache, and with its trial workspace.
 
     Args:
         trace: The trace, with operators.
-        room_bytes: Bytes that the card has for segments. Segments released because a request found the card full are none
-            of a search.
+        tried: Places in the history at which a search tried plans: after the request of its workspace, if they need one.
     """
-    action = trace.action
-    released, taken = np.isin(action, _RELEASED), np.isin(action, _TAKEN)
-    begins = np.flatnonzero(released & ~np.append(False, released[:-1]))
-    asking = _request_before(trace, begins)
-    following = _next(~released, begins)
-    taken_bytes = np.append(0, np.cumsum(np.where(taken, trace.size_bytes, 0)))
-    wanted_bytes = taken_bytes[_next(~taken, following)] - taken_bytes[following]
-    is_full = np.append(action == Action.OOM, False)[following]
-    is_full |= trace.reserved_bytes()[begins - 1] + wanted_bytes > room_bytes
-    # A block of a convolution that was no plan's workspace, and is freed right before, is a trial also on a full card.
-    is_trial = (trace.block[begins - 1] == asking) & (trace.category[asking] != Category.WORKSPACE)
-    by_convolution = (asking >= 0) & trace.where(lambda operator: operator.is_convolution)[asking]
-    chosen = by_convolution & (is_trial | ~is_full) & (action[begins - 1] != Action.EMPTY_CACHE)
-    rows = begins[chosen]
+    requests = np.flatnonzero((trace.action == Action.ALLOC) | (trace.action == Action.FREE_REQUESTED))
+    places = np.unique(np.array(tried, np.int64))
+    places = places[(places > 0) & (places <= len(requests))]
+    is_request = (trace.action == Action.ALLOC) & trace.where(lambda operator: operator.is_convolution)
+    places = places[is_request[requests[places - 1]]]  # a program may time its own convolutions, after their last free
+    last, following = requests[places - 1], np.append(requests, -1)[places]
+    is_freed = (following >= 0) & (trace.block[following] == last)
+    rows = _rows_after(trace, (places + is_freed).tolist())
     found = of_convolutions(_with_rows(trace, rows), rows + np.arange(len(rows)))
     category = found.category.copy()
     category[found.is_search()] = Category.WORKSPACE
     return replace(found, category=category)
 
 
+def _rows_after(trace: Trace, places: list[int]) -> Any:
+    """Return, for each place in the history, the row after it, and before the segments that were released there."""
+    position, is_segment = positions(trace), trace.is_segment_event()
+    rows = []
+    for at in places:
+        first, end = np.searchsorted(position, [at, at + 1])
+        rows.append(next((row for row in range(first, end) if is_segment[row]), end))
+    return np.array(rows, np.int64)
+
+
 def of_convolutions(trace: Trace, rows: Any) -> Trace:
     """Return `trace` with the operator of the EMPTY_CACHE rows `rows`: the convolution that made the request before."""
     at = np.asarray(rows, np.int64)
     operator = trace.operator.copy()
-    operator[at] = operator[_request_before(trace, at)]
+    last = np.maximum.accumulate(np.where(trace.action == Action.ALLOC, np.arange(len(trace)), -1), dtype=np.int64)
+    operator[at] = operator[last[at]]
     return replace(trace, operator=operator)
-
-
-def _request_before(trace: Trace, rows: Any) -> Any:
-    """Return the last ALLOC row before each of `rows`; -1 if there is none."""
-    return np.maximum.accumulate(np.where(trace.action == Action.ALLOC, np.arange(len(trace)), -1), dtype=np.int64)[rows]
-
-
-def _next(mask: Any, rows: Any) -> Any:
-    """Return, for each of `rows`, the first row from it on where `mask` is true; the number of rows if there is none."""
-    places = np.append(np.flatnonzero(mask), len(mask))
-    return places[np.searchsorted(places, rows)]
 
 
 def _with_rows(trace: Trace, rows: Any) -> Trace:
     """Return `trace` with an EMPTY_CACHE row before each of `rows`."""
+    if not len(rows):
+        return trace
     n, following = len(rows), np.minimum(rows, max(len(trace) - 1, 0))
     events: dict[str, Any] = {"action": [Action.EMPTY_CACHE] * n, "size_bytes": [0] * n, "block": [-1] * n}
     if len(trace):

@@ -119,6 +119,7 @@ class Recorder:
         is_watched = Watcher.is_loaded() and not has_shapes
         self._profiled = Watcher() if is_watched else Profile(self._profiles, has_shapes=has_shapes)
         self._saved: list[tuple[int, SavedEvent]] = []
+        self._tried: list[int] = []
         self._in_step = 0
         self._ends: dict[int, int] = {}  # for each training step, the place where its last optimizer ended
         self._drained_at = 0
@@ -177,8 +178,7 @@ class Recorder:
         trace = with_empty_cache(trace, self._account.emptied)
         handed = set(workspace_sizes), set(workspaces)
         trace = annotate(trace, self._marks, self._step_ends(), self._tags, contexts, *handed)
-        if torch.backends.cudnn.benchmark:  # a card without room releases segments in a similar way
-            trace = with_searches(trace, self._account.room_bytes)
+        trace = with_searches(trace, self._tried)
         if self._roofline is None or not isinstance(self._profiled, Profile):
             return trace
         rows = np.flatnonzero(_match(trace, contexts)[0] >= 0).tolist()
@@ -203,6 +203,10 @@ class Recorder:
     def note_saved(self, event: SavedEvent) -> None:
         """Note a call of the hooks on saved tensors, where it happens."""
         self._saved.append((self._position(), event))
+
+    def note_trial(self) -> None:
+        """Note that cudnn.benchmark tries a plan for a convolution, where it happens."""
+        self._tried.append(self._position())
 
     def note_kv_cache(self, tensors: Iterable[Any]) -> None:
         """Note the tensors of a KV cache."""

@@ -42,8 +42,11 @@ def emptied(trace: Trace) -> list[int]:
     return np.flatnonzero(trace.action == Action.EMPTY_CACHE).tolist()
 
 
+TRIED = [2]  # after the request of the trial
+
+
 def test_search_empties_cache_and_has_trial() -> None:
-    found = with_searches(searching(category=Category.TEMPORARY), 200 * MIB)
+    found = with_searches(searching(category=Category.TEMPORARY), TRIED * 5)
     assert emptied(found) == [6]
     assert found.operator_at(6).name == "aten::cudnn_convolution"
     assert np.flatnonzero(found.is_search()).tolist() == [3]
@@ -51,42 +54,43 @@ def test_search_empties_cache_and_has_trial() -> None:
     assert Requests.of(found).kind.tolist() == [RequestKind.MALLOC, RequestKind.TRY, RequestKind.FREE, RequestKind.EMPTY]
 
 
+def test_search_that_releases_nothing_empties_cache_too() -> None:
+    before = searching(category=Category.TEMPORARY)
+    kept = before.without_blocks(np.array([], np.int64))
+    kept.action[6] = Action.SEGMENT_ALLOC  # the cache kept its segment, and a request takes another
+    found = with_searches(kept, TRIED)
+    assert emptied(found) == [6]
+    assert np.flatnonzero(found.is_search()).tolist() == [3]
+
+
+def test_search_without_workspace_empties_cache() -> None:
+    found = with_searches(searching(), [1])
+    assert emptied(found) == [2]
+    assert not found.is_search().any()
+
+
 @pytest.mark.parametrize(
-    ("trace", "room_mib"),
+    ("trace", "tried"),
     [
-        pytest.param(searching(operator=RELU), 200, id="of another operator"),
-        pytest.param(searching(after=(Action.OOM, 500)), 200, id="ran out of memory"),
-        pytest.param(searching(after=(Action.SEGMENT_ALLOC, 80)), 200, id="made room for a segment"),
+        pytest.param(searching(operator=RELU), TRIED, id="of another operator"),
+        pytest.param(searching(), [], id="without a trial"),
+        pytest.param(searching(), [0, 9], id="outside the history"),
+        pytest.param(searching(), [3], id="a time taken after a convolution"),
     ],
 )
-def test_other_releases_are_no_search(trace: Trace, room_mib: int) -> None:
-    assert emptied(with_searches(trace, room_mib * MIB)) == []
-
-
-def test_segment_with_enough_room_follows_search() -> None:
-    assert emptied(with_searches(searching(after=(Action.SEGMENT_ALLOC, 60)), 200 * MIB)) == [6]
-
-
-def test_block_of_no_plan_is_trial_on_full_card() -> None:
-    full = searching(after=(Action.SEGMENT_ALLOC, 80), category=Category.TEMPORARY)
-    assert emptied(with_searches(full, 200 * MIB)) == [6]
-
-
-def test_own_call_is_no_search() -> None:
-    marked = searching().insert([6], {"action": [Action.EMPTY_CACHE], "size_bytes": [0], "block": [-1]})
-    assert emptied(with_searches(marked, 200 * MIB)) == [6]
-    assert not marked.is_search().any()
+def test_other_releases_are_no_search(trace: Trace, tried: list[int]) -> None:
+    assert emptied(with_searches(trace, tried)) == []
 
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_trace_without_releases_is_unchanged(n: int) -> None:
     trace = Trace.build({"action": [Action.ALLOC] * n, "size_bytes": [1] * n, "block": [*range(n)]})
-    assert len(with_searches(trace, MIB)) == n
+    assert len(with_searches(trace, [1])) == n
 
 
 def test_trial_may_fail() -> None:
     before = searching(category=Category.TEMPORARY)
-    found = with_searches(before, 200 * MIB)
+    found = with_searches(before, TRIED)
     assert min_feasible(before) == 130 * MIB
     assert min_feasible(found) == 30 * MIB
     assert simulate(found).reserved == 130 * MIB

@@ -196,6 +196,20 @@ def test_marks_workspaces_and_search_empties_cache(models: Path) -> None:
 
 
 @pytest.mark.usefixtures("needs_cudnn")
+def test_both_tracers_see_the_same_searches(
+    trace: Callable[..., Result], make_job: Callable[..., Job], models: Path
+) -> None:  # fmt: skip
+    """Each search empties the cache, also if it finds nothing to release."""
+    job = {"target": f"{models}:plain", "batch": IMAGES, "cudnn_benchmark": True, "search_path": tuple(sys.path)}
+    recorded, faked = trace(**job).trace, FAKE.trace(make_job(**job), timeout_s=120).trace
+    assert recorded is not None
+    assert faked is not None
+    for found in (recorded, faked):
+        assert np.count_nonzero(found.action == Action.EMPTY_CACHE) == 8
+    assert sorted(recorded.size_bytes[recorded.is_search()]) == sorted(faked.size_bytes[faked.is_search()])
+
+
+@pytest.mark.usefixtures("needs_cudnn")
 def test_replay_of_search_equals_record(trace: Callable[..., Result], models: Path) -> None:
     job = {"batch": "64x64x112x112", "mode": "infer", "device": "rtx4090", "cudnn_benchmark": True}
     recorded = trace(target=f"{models}:plain", **job).trace

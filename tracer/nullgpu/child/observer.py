@@ -136,6 +136,7 @@ class ProcessObserver:
         from vramcast.tracer.recording import prompts
 
         self.recorder.start()
+        self._gpu.on_trial(self.recorder.note_trial)
         self._around.enter_context(self._observer)
         if self._options.checkpointed:
             from vramcast.tracer.recording import recomputation

@@ -372,7 +372,7 @@ EXPORT cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
 EXPORT cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack) {
     const struct descriptor *d = plan;
     ng_workspace((uint64_t)d->workspace_bytes);
-    ng_device_changed();
+    ng_executed(plan);
     if (!d->known) NG_HIT(NG_ASSUMED, NG_NO_ORACLE, 0);
     if (d->withheld) NG_HIT(NG_ASSUMED, NG_WITHHELD_ENGINES, 0);
     if (d->engine.mode == CUDNN_HEUR_MODE_B) NG_HIT(NG_ASSUMED, "cuDNN's heuristics of mode B, without a device", 0);

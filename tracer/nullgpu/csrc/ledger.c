@@ -13,6 +13,24 @@ static uint64_t changes;
 void ng_device_changed(void) { __atomic_add_fetch(&changes, 1, __ATOMIC_RELAXED); }
 uint64_t ng_device_changes(void) { return __atomic_load_n(&changes, __ATOMIC_RELAXED); }
 
+/* A search of cudnn.benchmark runs each plan twice and times the second run (cudnn_frontend_find_plan.h, time_sorted_plan). */
+static void (*on_trial)(void);
+static __thread const void *executed; /* the plan that ran last on this thread */
+static __thread uint64_t executed_at, is_repeated; /* is_repeated: nothing else ran between its last two runs */
+
+EXPORT void nullgpu_on_trial(void (*callback)(void)) { on_trial = callback; }
+
+void ng_executed(const void *plan) {
+    const uint64_t now = __atomic_add_fetch(&changes, 1, __ATOMIC_RELAXED);
+    is_repeated = plan == executed && now == executed_at + 1;
+    executed = plan;
+    executed_at = now;
+}
+
+void ng_timed(uint64_t from, uint64_t to) {
+    if (is_repeated && on_trial && to == executed_at && from + 1 == to) on_trial();
+}
+
 /* A library's mathematics changes device memory; synchronization does not, nor do collectives of equal ranks or settings. */
 static int changes_memory(const struct ng_counter *c) {
     static const char *const settings[] = {"Attribute", "Descriptor", "SetStream", "estroy"};

@@ -159,6 +159,10 @@ EXPORT enum ng_place ng_place_of(uint64_t address);
 EXPORT void ng_copy(uint64_t destination, uint64_t source, uint64_t size_bytes);
 EXPORT void ng_device_changed(void); /* something ran on the device: its memory is now unknown */
 EXPORT uint64_t ng_device_changes(void);
+EXPORT void ng_executed(const void *plan);        /* a plan of cuDNN ran on the device */
+EXPORT void ng_timed(uint64_t from, uint64_t to); /* the host asked for the time between two device changes */
+/* Sets what is called in a search of cudnn.benchmark, once for each plan that it tries. */
+EXPORT void nullgpu_on_trial(void (*callback)(void));
 EXPORT void ng_set(uint64_t destination, int value, uint64_t size_bytes);
 /* Sets the answers to the next n reads from the device, as consecutive bytes; returns how many answers were left from the last
  * call. n = 0: nothing is known any more. */

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,6 +81,11 @@ class NullGpu:
     def set_driver(self, now_bytes: int, graph_bytes: int, node_bytes: int) -> None:
         """Take memory for the driver: now, and from now on for each CUDA graph that can be launched and each of its nodes."""
         self._driver.nullgpu_set_driver(*map(ctypes.c_uint64, (now_bytes, graph_bytes, node_bytes)))
+
+    def on_trial(self, callback: Callable[[], None]) -> None:
+        """Call a function in each search of cudnn.benchmark, once for each plan that it tries."""
+        self._on_trial = ctypes.CFUNCTYPE(None)(callback)  # kept as long as the library may call it
+        self._driver.nullgpu_on_trial(self._on_trial)
 
     def taken(self) -> CardAccount:
         """Return the card's own account of the memory taken from it."""
