@@ -116,7 +116,9 @@ def test_without_card_names_smallest_with_room(make: Make) -> None:
 @pytest.mark.parametrize(
     ("models", "level", "default", "words"),
     [
-        (19, None, 0.95, "19 of 20 jobs like it (19 measured models)"),
+        (39, None, 0.95, "19 of 20 jobs like it (39 measured models)"),
+        (38, None, 0.9, "9 of 10 jobs like it (38 measured models)"),
+        (19, 0.95, 0.9, "19 of 20 jobs like it (19 measured models)"),
         (14, None, 0.9, "9 of 10 jobs like it (14 measured models)"),
         (14, 0.99, 0.9, "9 of 10 jobs like it (14 measured models, too few for 99 of 100)"),
         (200, 0.98, 0.95, "98 of 100 jobs like it (200 measured models)"),

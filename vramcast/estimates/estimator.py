@@ -97,7 +97,7 @@ class Estimator:
     Attributes:
         device: Card of the jobs given by model or command: its name (see `vramcast.devices.DEVICES`), or a `Device`.
         tracer: nullgpu, fake, cpu or auto, as for `estimate`; or any `vramcast.tracer.observation.Tracer`.
-        level: Confidence level of `Estimate.upper_bound`, in (0, 1); None: 0.95, or 0.9 if fewer than 19 measured models
+        level: Confidence level of `Estimate.upper_bound`, in (0, 1); None: 0.95, or 0.9 if fewer than 39 measured models
             are like the job.
         artifact: Folder of a learned correction (`vramcast train`); default: $VRAMCAST_ARTIFACT, or else the shipped artifact
             if it covers the job's class.

@@ -18,10 +18,10 @@ from vramcast.hardware.device import Device
 from vramcast.learner import sum_quantile
 from vramcast.learner.sum_quantile import Array
 
-# arbitrary: shares that people say; the default is 19 of 20, because the width of most classes rises steeply beyond
-# (docs/bounds.md), or 9 of 10 where fewer than 19 models are like the job
-_SAID: Final = (0.99, 0.98, 0.95, 0.9)
-_DEFAULTS: Final = (0.95, 0.9)
+_SAID: Final = (0.99, 0.98, 0.95, 0.9)  # arbitrary: shares that people say
+# arbitrary: the level without `level`, and the models that it takes. The width of most classes rises steeply beyond 19 of 20
+# (docs/bounds.md), and with fewer models than 39 one of them alone sets a bound at this level: (n + 1) / 20 < 2.
+_DEFAULTS: Final = ((0.95, 39), (0.9, 0))
 _ROUNDING: Final = 1e-9  # arbitrary: far below a job in a million
 
 
@@ -43,7 +43,7 @@ class Support:
     @property
     def default_level(self) -> float:
         """The level of a bound for which none is given."""
-        return next((level for level in _DEFAULTS if self.supports(level)), _DEFAULTS[-1])
+        return next(level for level, models in _DEFAULTS if self.models >= models)
 
     def supports(self, level: float) -> bool:
         """Return whether the models support a level."""
