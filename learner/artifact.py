@@ -212,7 +212,7 @@ def load(folder: str | os.PathLike[str]) -> LearnedModel:
 
 def _require_schema(values: Any, path: Path) -> None:
     if not isinstance(values, dict) or values.get("format") != FORMAT:
-        raise ArtifactError(f"'{path}' is not an artifact of vramcast: give a folder written by vramcast train.")
+        raise ArtifactError(f"'{path}' is not an artifact of vramcast: give a folder written by vramcast learn.")
     version = whole("schema", values.get("schema"), least=1)
     if version > SCHEMA:
         raise ArtifactError(f"'{path}' has schema {version}, but this vramcast reads up to {SCHEMA}: install a newer one.")
@@ -228,11 +228,11 @@ def _read(path: Path) -> bytes:
         if path.stat().st_size > _MOST_BYTES:
             raise ArtifactError(
                 f"'{path}' has more than {_MOST_BYTES} bytes and cannot be an artifact: give a folder "
-                "written by vramcast train."
+                "written by vramcast learn."
             )
         return path.read_bytes()
     except OSError as error:
-        raise ArtifactError(f"'{path}' cannot be read ({error.strerror}): give a folder written by vramcast train.") from None
+        raise ArtifactError(f"'{path}' cannot be read ({error.strerror}): give a folder written by vramcast learn.") from None
 
 
 def _learned(file: _File, folder: Path) -> LearnedModel:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sklearn.model_selection import GroupKFold
@@ -84,6 +84,7 @@ def cross_validated(
     folds: int = OUTER_FOLDS,
     seed: int = 0,
     others: Sequence[Example] = (),
+    learn: Callable[[Sequence[Example]], LearnedModel] | None = None,
 ) -> list[Scored]:
     """Return every run as scored by a correction that was trained and calibrated without its model.
 
@@ -94,6 +95,7 @@ def cross_validated(
         folds: Number of parts into which the models are split.
         seed: Seed of the split and of the learner.
         others: Further training examples for each fold, without those of the models that it scores.
+        learn: Makes the correction of a fold from its examples; default: training.
 
     The context of a stack is learned with the rest; runs on a stack that only the tested runs have are left out.
 
@@ -108,7 +110,8 @@ def cross_validated(
     for known, new in splitter.split(examples, groups=groups):
         judged = {groups[i] for i in new}
         more = [example for example in others if example.group not in judged]
-        learned = train([*(examples[i] for i in known), *more], parameters, folds=folds, seed=seed)
+        taught = [*(examples[i] for i in known), *more]
+        learned = learn(taught) if learn else train(taught, parameters, folds=folds, seed=seed)
         found += [one for i in new if (one := scored_of(examples[i], learned, levels)) is not None]
     order = {example.id: place for place, example in enumerate(examples)}
     return sorted(found, key=lambda one: order[one.id])

@@ -1,4 +1,4 @@
-"""Cost of `vramcast adopt` for a long history, and the result of an adoption that is killed repeatedly.
+"""Cost of `vramcast learn` for a long history, and the result of an adoption that is killed repeatedly.
 
     python -m benchmarks.speed.adoption [--rows 1000,10000,100000] [--jobs 2] [--engine local]
     python -m benchmarks.speed.adoption --kills 20 [--rows 400]
@@ -170,7 +170,7 @@ def _resident(pid: int) -> int:
 
 def start(history: Path, out: Path, *options: str) -> subprocess.Popen[str]:
     """Start an adoption in its own process group; its answer is JSON."""
-    command = [sys.executable, "-m", "vramcast", "adopt", str(history), "--out", str(out), "--json", *options]
+    command = [sys.executable, "-m", "vramcast", "learn", str(history), "--out", str(out), "--json", *options]
     environment = {**os.environ, "PYTHONPATH": python_path()}
     return subprocess.Popen(
         command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True

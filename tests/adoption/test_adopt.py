@@ -1,4 +1,4 @@
-"""`vramcast adopt`: from the files of a history to the deployed artifact, repeatedly."""
+"""`vramcast learn`: from the files of a history to the deployed artifact, repeatedly."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytest.importorskip("xgboost")
 
 from tests.adoption.conftest import COLUMNS
 from tests.cli.conftest import validator
-from vramcast.adoption import pipeline
+from vramcast.adoption import pipeline, shipped_artifact
 from vramcast.adoption.artifact_store import Folder, digest_of
 from vramcast.cli import column_questions
 from vramcast.cli.main import main
@@ -37,7 +37,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def adopted(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
     """Run the verb and return its JSON."""
     capsys.readouterr()
-    assert main(["adopt", *arguments, "--json"]) == code
+    assert main(["learn", *arguments, "--json"]) == code
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     wrong = [f"{error.json_path}: {error.message}" for error in SCHEMA.iter_errors(found)]
     assert not wrong
@@ -47,10 +47,29 @@ def adopted(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
     """Run the verb, which must fail, and return the error."""
     capsys.readouterr()
-    assert main(["adopt", *arguments]) == code
+    assert main(["learn", *arguments]) == code
     said = capsys.readouterr().err.splitlines()[-1]
     assert "This error is unexpected" not in said
     return said
+
+
+@pytest.mark.usefixtures("asked")
+def test_calibrates_only_the_bounds(tmp_path: Path, history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "site")
+    facts = adopted(capsys, history("first.csv", 60), "--out", out, "--calibrate-only", "--keep", "new")
+    found = Folder(out).present()
+    assert (facts["promoted"], found is not None) == (True, True)
+    assert found is not None
+    assert found.card["calibrated_on"] == {"runs": 60, "groups": 8}
+    assert found.card["runs"] == shipped_artifact.load().card["runs"]  # those of the trees
+
+
+@pytest.mark.usefixtures("asked")
+def test_former_name_does_the_same(tmp_path: Path, history: History, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["adopt", history("first.csv", 10), "--out", str(tmp_path / "site"), "--dry-run", "-q"]) in (0, 1)
+    said = capsys.readouterr()
+    assert said.out.startswith("10 runs, 10 of them new")
+    assert said.err == ""
 
 
 def test_estimates_only_new_jobs_next_night(

@@ -102,7 +102,7 @@ def test_worse_artifact_stays_out_unless_wanted(
     for answers, end in (("\n", "the shipped artifact stays in use; --keep new"), ("what\nyes\n", "is deployed")):
         monkeypatch.setattr("sys.stdin", io.StringIO(answers))
         capsys.readouterr()
-        assert main(["adopt", first, "--out", str(tmp_path / str(len(answers)) / "site")]) == 0
+        assert main(["learn", first, "--out", str(tmp_path / str(len(answers)) / "site")]) == 0
         found = capsys.readouterr()
         assert "deploy the new artifact? [y/N]" in found.err
         assert end in found.out
@@ -112,7 +112,7 @@ def test_answer_says_what_is_kept_and_what_to_do(
     tmp_path: Path, history: History, asked: list[Job], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline.AdoptOptions, "parameters", lambda self, rows: {"n_estimators": 4})
-    assert main(["adopt", history("first.csv", 60), "--out", str(tmp_path / "site"), "--keep", "new"]) == 0
+    assert main(["learn", history("first.csv", 60), "--out", str(tmp_path / "site"), "--keep", "new"]) == 0
     said = capsys.readouterr().out
     for part in ("against the shipped artifact, on 60 runs of 8 models held out:", "are below the bound (shipped", "next: "):
         assert part in said

@@ -24,6 +24,7 @@ OF_VERB = {
     "replay": "replay",
     "evaluate": "evaluate",
     "adopt": "adopt",
+    "learn": "adopt",
 }
 
 

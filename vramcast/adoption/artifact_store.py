@@ -188,7 +188,7 @@ class Folder:
             OutputError: The folder cannot be written.
         """
         if not self.is_whole(digest):
-            raise ArtifactError(f"'{self.artifacts / digest}' is incomplete: run vramcast adopt again.")
+            raise ArtifactError(f"'{self.artifacts / digest}' is incomplete: run vramcast learn again.")
         with _written(self.path):
             if not self.current.is_symlink() and (self.path / "artifact.json").is_file():
                 self._take_in()

@@ -12,13 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final, Literal, TypeAlias
 
 import joblib
 
-from vramcast.adoption import gaps, ingest, next_step, sample, verdict
+from vramcast.adoption import gaps, ingest, next_step, sample, shipped_artifact, verdict
 from vramcast.adoption import report as findings
 from vramcast.adoption.artifact_store import Folder, as_json
 from vramcast.adoption.shipped_artifact import ArtifactComparison
@@ -31,6 +32,7 @@ from vramcast.datasets.journal import Journal
 from vramcast.datasets.run import Run
 from vramcast.estimates import run_examples
 from vramcast.learner import artifact, cross_validation, dask_engine, model_cards, training
+from vramcast.learner.examples import Example
 from vramcast.learner.model import LearnedModel
 
 Keep: TypeAlias = Literal["better", "new", "old"]
@@ -44,9 +46,10 @@ _EVERY_S: Final = 5.0  # arbitrary: interval between two lines of progress
 
 @dataclass(frozen=True, slots=True)
 class AdoptOptions:
-    """The options of an adoption; see `vramcast adopt --help`.
+    """The options of an adoption; see `vramcast learn --help`.
 
     Attributes:
+        calibrate_only: Whether to keep the trees of the shipped artifact, or of `against`.
         keep: Which artifact to keep: the new one unless another is better on the jobs held out, or the new, or the old one.
     """
 
@@ -63,6 +66,7 @@ class AdoptOptions:
     folds: int = training.FOLDS
     most: int = sample.MOST
     against: str | None = None
+    calibrate_only: bool = False
     keep: Keep = "better"
     dry_run: bool = False
 
@@ -72,7 +76,17 @@ class AdoptOptions:
 
     def settings(self) -> str:
         """Return a digest of the settings that decide the artifact: if it changes, the same history is adopted again."""
-        chosen = (self.engine, self.trust, self.seed, self.folds, self.most, self.against, self.keep, self.jobs)
+        chosen = (
+            self.engine,
+            self.trust,
+            self.seed,
+            self.folds,
+            self.most,
+            self.against,
+            self.keep,
+            self.jobs,
+            self.calibrate_only,
+        )
         return digest(json.dumps(chosen), *run_examples.decides_all(), _learners_code(), digits=64)
 
 
@@ -244,9 +258,10 @@ class _Adoption:
             )
         chosen = sample.chosen(found.examples, wanted.most)
         clock.begin("training", f"{len(chosen):,} of {len(found.examples):,} runs, {len({e.group for e in chosen}):,} models")
-        learned = training.train(chosen, wanted.parameters(len(chosen)), folds=wanted.folds, seed=wanted.seed)
+        learn = self._learner(len(chosen))
+        learned = learn(chosen)
         clock.begin("judging", f"{_FOLDS} trainings, each without some of the models")
-        scored = cross_validation.cross_validated(chosen, wanted.parameters(len(chosen)), folds=_FOLDS, seed=wanted.seed)
+        scored = cross_validation.cross_validated(chosen, folds=_FOLDS, seed=wanted.seed, learn=learn)
         clock.begin("comparing")
         judged = Candidate(learned, runs, found.examples, chosen, scored)
         decided, shipped = verdict.verdict(judged, self.folder, self.older), verdict.against_shipped(judged)
@@ -283,6 +298,13 @@ class _Adoption:
             clock.begin("")
             return {**facts, "seconds": clock.seconds}
         return self._kept(judged, taken, facts)
+
+    def _learner(self, rows: int) -> Callable[[Sequence[Example]], LearnedModel]:
+        """Return the function that makes an artifact from examples."""
+        wanted = self.wanted
+        if not wanted.calibrate_only:
+            return partial(training.train, parameters=wanted.parameters(rows), folds=wanted.folds, seed=wanted.seed)
+        return partial(training.recalibrated, self.older or shipped_artifact.load())
 
     def _keep(self, reasons: list[str], worse: list[str], shipped: ArtifactComparison) -> Keep:
         """Return the artifact to keep: as wanted, or as a person answers if another one is better or narrower."""

@@ -28,6 +28,7 @@ from vramcast.core.errors import CannotEstimate, JobError, OutputError, Vramcast
 from vramcast.core.text import one_line, shorten
 from vramcast.core.units import MIB, gib
 
+_LEARN: Final = "Learn from your cluster's history, and deploy the result if it is no worse than the current artifact."
 # Each verb's help: the first line of its module, vramcast/cli/verbs/VERB.py, which is imported for that verb alone.
 VERBS: Final = {
     "estimate": "Estimate the memory of a training job.",
@@ -44,23 +45,26 @@ VERBS: Final = {
     ),
     "follow": "Run a training command with its memory served from a plan.",
     "measure": "Measure real training jobs on this machine's GPU and append them to a data set.",
-    "import": "Read job histories into a data set.",
-    "train": "Train the learned correction on measured runs: yours, ours, or both.",
-    "calibrate": "Calibrate an artifact on your own runs: recompute its bounds and keep its trees.",
-    "evaluate": "Evaluate estimates and bounds against measured runs.",
-    "adopt": "Learn from your cluster's history, and deploy the result if it is no worse than the current artifact.",
+    "learn": _LEARN,
     "serve": "Serve estimates, checks and observations over HTTP, for schedulers (docs/serving.md).",
     "devices": "List the known cards: the built-in ones and your site's (VRAMCAST_SITE).",
     "models": "List the models that a TARGET can name: those of torchvision, timm, hf or diffusers.",
     "doctor": "Report what is installed and which tracers work; fetch another cuDNN; measure this card's context.",
     "stub-checkpoint": "Write a checkpoint with real shapes and no weights, for scripts that call from_pretrained.",
+    # Parts of `learn`, and its former name: not in the list of verbs, and to be removed in the next release.
+    "adopt": _LEARN,
+    "import": "Read job histories into a data set.",
+    "train": "Train the learned correction on measured runs: yours, ours, or both.",
+    "calibrate": "Calibrate an artifact on your own runs: recompute its bounds and keep its trees.",
+    "evaluate": "Evaluate estimates and bounds against measured runs.",
 }
 _GROUPS: Final = {
     "estimate": ("estimate", "check", "run", "sweep", "largest", "plan", "follow", "replay"),
-    "your history": ("adopt", "import", "measure", "train", "calibrate", "evaluate"),
+    "your history": ("learn", "measure"),
     "cluster": ("serve",),
     "tools": ("devices", "models", "doctor", "stub-checkpoint"),
 }
+_MODULES: Final = {"import": "import_", "adopt": "learn"}  # of verbs with another name: `import` is a keyword of Python
 _WITHOUT_JSON = ("serve", "follow")
 _BEFORE_COMMAND = ("check", "largest", "plan", "follow")  # the verbs that take a COMMAND after `--` instead of a TARGET
 _TRACING = ("estimate", "check", "sweep", "largest", "run")  # the verbs that use the null GPU, unless another tracer is given
@@ -229,8 +233,8 @@ def _verb_of(words: Sequence[str]) -> list[str]:
 
 
 def _module(verb: str) -> str:
-    """Return the name of a verb's module: `import` is a keyword of Python, and a hyphen is not allowed."""
-    return "import_" if verb == "import" else verb.replace("-", "_")
+    """Return the name of a verb's module."""
+    return _MODULES.get(verb, verb.replace("-", "_"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

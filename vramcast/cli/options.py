@@ -71,7 +71,7 @@ def add_output(parser: argparse.ArgumentParser, tracers: Collection[str] = TRACE
         help="how the job is traced (vramcast doctor says which work here); default: auto, the most exact that works",
     )
     advanced.add_argument(
-        "--artifact", metavar="DIR", help="the learned correction to use (see vramcast train); default: $VRAMCAST_ARTIFACT"
+        "--artifact", metavar="DIR", help="the learned correction to use (see vramcast learn); default: $VRAMCAST_ARTIFACT"
     )
     group(parser, ANSWER).add_argument(
         "--level",

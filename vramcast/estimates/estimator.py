@@ -99,7 +99,7 @@ class Estimator:
         tracer: nullgpu, fake, cpu or auto, as for `estimate`; or any `vramcast.tracer.observation.Tracer`.
         level: Confidence level of `Estimate.upper_bound`, in (0, 1); None: 0.95, or 0.9 if fewer than 39 measured models
             are like the job.
-        artifact: Folder of a learned correction (`vramcast train`); default: $VRAMCAST_ARTIFACT, or else the shipped artifact
+        artifact: Folder of a learned correction (`vramcast learn`); default: $VRAMCAST_ARTIFACT, or else the shipped artifact
             if it covers the job's class.
         timeout_s: Time limit for an answer in seconds, over all runs of the job; the job is stopped at the limit.
         stack: Software of the card's machine where it differs from this machine, as for `estimate`.
@@ -585,7 +585,7 @@ def estimate(
         level: Confidence level of `upper_bound`, in (0, 1); None: the highest that the measured models like the job support, at
             most 0.99.
         timeout_s: Time limit in seconds, over all runs of the job.
-        artifact: Folder of a learned correction (`vramcast train`) for the quantiles; default: $VRAMCAST_ARTIFACT, or else the
+        artifact: Folder of a learned correction (`vramcast learn`) for the quantiles; default: $VRAMCAST_ARTIFACT, or else the
             shipped artifact if it covers the job's class.
         parallel: How the model is spread over ranks, each with a batch like `batch`: ddp, fsdp (FSDP2, block by block), or
             hsdp:RxS (R replicas of S shards); None for a single rank.

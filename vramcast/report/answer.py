@@ -25,8 +25,8 @@ _HOLDERS: Final = 3  # arbitrary: categories that the answer names; `--details` 
 # By part of the margin, the assumption and the step that removes it.
 _ASSUMED: Final = {
     "context": ("the CUDA context", "vramcast doctor --measure-context"),
-    "allocator": ("past errors recur", "vramcast calibrate on your runs"),
-    "process": ("past errors recur", "vramcast calibrate on your runs"),
+    "allocator": ("past errors recur", "vramcast learn from your runs"),
+    "process": ("past errors recur", "vramcast learn from your runs"),
     "libraries": ("NCCL and other ranks", "vramcast measure on the cluster"),
     "assumed": ("unanswered calls", "a measured run of this job"),
     "values": ("shapes depend on values", "a measured run of this job"),

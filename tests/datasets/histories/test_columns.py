@@ -186,7 +186,7 @@ def on_terminal(*arguments: str, answers: bytes = b"") -> tuple[int, str]:
 @pytest.mark.integration
 @pytest.mark.parametrize(
     ("verb", "code", "end"),
-    [(("import", "csv"), 0, "2 runs from 1 files of csv"), (("adopt", "--dry-run", "--out", "none"), 2, "1 status killed")],
+    [(("import", "csv"), 0, "2 runs from 1 files of csv"), (("learn", "--dry-run", "--out", "none"), 2, "1 status killed")],
 )
 def test_terminal_is_asked_and_prints_the_line_to_reuse(verb: tuple[str, ...], code: int, end: str, tmp_path: Path) -> None:
     (tmp_path / "jobs.csv").write_text(OTHER)
@@ -198,7 +198,7 @@ def test_terminal_is_asked_and_prints_the_line_to_reuse(verb: tuple[str, ...], c
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("verb", [("import", "csv"), ("adopt", "--dry-run", "--out", "none")])
+@pytest.mark.parametrize("verb", [("import", "csv"), ("learn", "--dry-run", "--out", "none")])
 def test_terminal_is_not_asked_with_a_mapping(verb: tuple[str, ...], tmp_path: Path) -> None:
     (tmp_path / "jobs.csv").write_text(OTHER)
     found, said = on_terminal(*verb, str(tmp_path / "jobs.csv"), "--columns", "peak_mib=Highest Mem")

@@ -29,7 +29,7 @@ _OTHER_RUNS: Final = {
     "speed": ("another run, on an infinitely slow card, reserves more", _ONCE),
     "growth": ("the whole evaluation keeps more memory than its observed part", "move the kept tensors to the host"),
 }
-_MEASURED: Final = "measure similar jobs on the card and calibrate (vramcast measure, then vramcast calibrate)"
+_MEASURED: Final = "measure similar jobs on the card and calibrate (vramcast measure, then vramcast learn)"
 _CONTEXT: Final = "measure the context once on the card (vramcast doctor --measure-context)"
 _LIBRARIES: Final = "measure one job with this number of ranks on the cluster (vramcast measure)"
 

@@ -1,12 +1,14 @@
 """Learn from your cluster's history, and deploy the result if it is no worse than the current artifact.
 
-    vramcast adopt jobs.csv --out models/site
-    vramcast adopt sacct-*.txt --join rules.json --out models/site --json
+    vramcast learn jobs.csv --out models/site
+    vramcast learn sacct-*.txt --join rules.json --out models/site --json
+    vramcast learn jobs.csv --calibrate-only --out models/site
     vramcast estimate torchvision:resnet50 --batch-size 32 --artifact models/site
 
-The second line can run every night: known jobs are not read or traced again.
+The second line can run every night: known jobs are not read or traced again. The third keeps the trees of the shipped
+artifact, or of --against, and calibrates their bounds on the history.
 
-HISTORY is a file in any format of `vramcast import`, or a set of runs. DIR gets the artifact, and DIR/adopted the runs, the
+HISTORY is a file in any format of --from, or a set of runs. DIR gets the artifact, and DIR/adopted the runs, the
 estimates, report.html and adopted.json (docs/adopting.md). The new artifact is compared with the current one and with the
 shipped one; --keep says which to keep. Exit code 0: deployed, or nothing is new; 1: the new artifact is rejected, and the
 current one stays; 3: another process adopts into DIR, or it cannot be written.
@@ -37,10 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="HISTORY", help="a file of the scheduler or the monitor, or a set of runs")
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the artifact")
     parser.add_argument(
+        "--from",
         "--format",
         dest="format_name",
         choices=tuple(FORMATS),
-        help="format of all files (default: detected from their beginning)",
+        metavar="FORMAT",
+        help=f"format of all files: {', '.join(FORMATS)} (default: detected from their beginning)",
     )
     parser.add_argument("--join", dest="rules", metavar="RULES.json", help="rules that map a job's script or name to a model")
     column_questions.add_option(parser)
@@ -68,12 +72,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "(better; a terminal asks), the new one even if it is worse, but never if it is damaged (new), or the old one (old)",
     )
     parser.add_argument("--replace", dest="keep", action="store_const", const="new", help="the same as --keep new")
+    parser.add_argument("--calibrate-only", action="store_true", help="keep the trees of the shipped artifact, or of --against")
     parser.add_argument("--dry-run", action="store_true", help="report what would be done; only the estimates are kept")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the verb."""
-    with needed("Adopting", "learn"):
+    with needed("Learning from a history", "learn"):
         from vramcast.adoption import pipeline
     if options.scheduler and options.engine != "dask":
         raise UsageError("--scheduler requires --engine dask: add it, or leave out --scheduler.")
@@ -82,9 +87,14 @@ def main(options: argparse.Namespace) -> int:
     against = str(named(options.against)) if options.against else None
     wanted = pipeline.AdoptOptions(**{**asked, "files": tuple(options.files), "columns": columns, "against": against})
     asks = is_interactive() and not options.json
-    facts = pipeline.adopt(wanted, lambda line: say(f"vramcast: {line}"), adoption_text.wants_new if asks else None)
+    is_quiet = options.progress == "quiet"
+    facts = pipeline.adopt(wanted, (lambda line: None) if is_quiet else _tell, adoption_text.wants_new if asks else None)
     answer_as(options.json, facts, lambda: adoption_text.answer(facts))
     return _REFUSED if facts["reasons"] and not facts["nothing_new"] else 0
+
+
+def _tell(line: str) -> None:
+    say(f"vramcast: {line}")
 
 
 def _answered(files: Sequence[str], format_name: str | None) -> dict[str, str]:
