@@ -11,9 +11,9 @@ VENV_SERVING ?= .venv-serving
 PYTHON     ?= python3
 BIN        := $(VENV)/bin
 # Exact versions; `make test-nightly` sets UNPINNED and installs the newest ones.
-PINNED      = $(if $(UNPINNED),,constraints/reference.txt)
-PINNED_OLDER = $(if $(UNPINNED),,constraints/older.txt)
-PINNED_SERVING = $(if $(UNPINNED),,constraints/serving.txt)
+PINNED      = $(if $(UNPINNED),,.ci/constraints/reference.txt)
+PINNED_OLDER = $(if $(UNPINNED),,.ci/constraints/older.txt)
+PINNED_SERVING = $(if $(UNPINNED),,.ci/constraints/serving.txt)
 # Packages of benchmarks/ that are typed like the product and have tests of their own.
 RESEARCH   := cluster measured peers.authors peers.baselines peers.planners repeats serving
 # The tests of a file stay in one of these processes, because they share its fixtures. PYTEST_ARGS: more for pytest.
@@ -49,10 +49,10 @@ demo-slurm: $(VENV)/.demo
 setup: $(VENV)/.test $(VENV_OLDER)/.older
 
 # Each stage adds to the one before it, in the same environment.
-$(VENV)/.demo: pyproject.toml constraints/reference.txt
+$(VENV)/.demo: pyproject.toml .ci/constraints/reference.txt
 $(VENV)/.test: $(VENV)/.demo
 $(VENV)/.release: $(VENV)/.test
-$(VENV_OLDER)/.older: pyproject.toml constraints/older.txt
+$(VENV_OLDER)/.older: pyproject.toml .ci/constraints/older.txt
 $(VENV)/.demo $(VENV)/.test $(VENV)/.release:
 	@PYTHON=$(PYTHON) CONSTRAINTS=$(PINNED) .ci/setup $(VENV) $(@F:.%=%)
 	@touch $@
@@ -60,13 +60,13 @@ $(VENV_OLDER)/.older:
 	@PYTHON=$(PYTHON) CONSTRAINTS=$(PINNED_OLDER) .ci/setup $(VENV_OLDER) older
 	@touch $@
 
-$(VENV_SERVING)/.serving: pyproject.toml constraints/serving.txt
+$(VENV_SERVING)/.serving: pyproject.toml .ci/constraints/serving.txt
 	@PYTHON=$(PYTHON) CONSTRAINTS=$(PINNED_SERVING) .ci/setup $(VENV_SERVING) serving
 	@touch $@
 
-# The exact versions in constraints/, for what pyproject.toml asks for. UPGRADE=--upgrade takes the newest.
+# The exact versions in .ci/constraints, for what pyproject.toml asks for. UPGRADE=--upgrade takes the newest.
 constraints: $(VENV)/.test
-	.ci/constraints $(BIN)/uv $(UPGRADE)
+	.ci/lock $(BIN)/uv $(UPGRADE)
 
 # -- lanes --------------------------------------------------------------------------------------------------------------
 # Each prints its times at the end, as rows of the table in CONTRIBUTING.md.

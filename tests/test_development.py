@@ -14,7 +14,7 @@ import pytest
 from vramcast.core.releases import REFERENCE
 
 ROOT = Path(__file__).parents[1]
-CONSTRAINTS = sorted((ROOT / "constraints").glob("*.txt"))
+CONSTRAINTS = sorted((ROOT / ".ci" / "constraints").glob("*.txt"))
 DEVELOPMENT = {"pytest", "ruff", "mypy", "sphinx", "hypothesis", "playwright", "pre-commit", "uv"}
 
 
@@ -61,7 +61,7 @@ def test_extras_are_only_for_users() -> None:
 def checkout(tmp_path: Path) -> Path:
     """Return a copy of the files that set up a checkout."""
     copy = tmp_path / "checkout"
-    for name in ("Makefile", "pyproject.toml", ".ci", "constraints"):
+    for name in ("Makefile", "pyproject.toml", ".ci"):
         source = ROOT / name
         if source.is_dir():
             shutil.copytree(source, copy / name)
