@@ -127,6 +127,7 @@ class Attention:
     def __init__(self, card: RuledCard, stack: Stack) -> None:
         self._card = card
         self._capability = card.device.compute_capability
+        self._fuses_unbatched = stack.fuses_unbatched_attention
         self._prefers_cudnn = stack.prefers_cudnn_attention and self._capability in _CUDNN_FIRST
 
     def __call__(
@@ -134,6 +135,10 @@ class Attention:
         is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
     ) -> torch.Tensor:  # fmt: skip
         """Return the attention's output, like the operator of this name."""
+        if self._fuses_unbatched and query.dim() == key.dim() == value.dim() == 3:
+            wide = attn_mask if attn_mask is None or attn_mask.dim() < 3 else attn_mask.unsqueeze(0)
+            batch = (tensor.unsqueeze(0) for tensor in (query, key, value))
+            return self(*batch, wide, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa).squeeze(0)
         kernel = self.kernel(query, key, value, attn_mask, dropout_p)
         if kernel == "none":
             raise RuntimeError("No available kernel. Aborting execution.")
