@@ -137,8 +137,8 @@ class Attention:
         """Return the attention's output, like the operator of this name."""
         if self._fuses_unbatched and query.dim() == key.dim() == value.dim() == 3:
             wide = attn_mask if attn_mask is None or attn_mask.dim() < 3 else attn_mask.unsqueeze(0)
-            batch = (tensor.unsqueeze(0) for tensor in (query, key, value))
-            return self(*batch, wide, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa).squeeze(0)
+            query, key, value = query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0)
+            return self(query, key, value, wide, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa).squeeze(0)
         kernel = self.kernel(query, key, value, attn_mask, dropout_p)
         if kernel == "none":
             raise RuntimeError("No available kernel. Aborting execution.")
