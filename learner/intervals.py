@@ -19,13 +19,16 @@ from vramcast.learner.model import Subject
 from vramcast.learner.scale import OFFSET_BYTES, peak_of, residual_of
 
 Array: TypeAlias = npt.NDArray[np.float64]
+_GOLDEN: Final = (5**0.5 - 1) / 2  # spec: multiples of the golden ratio spread most evenly over (0, 1)
 _ROUNDS: Final = 500  # arbitrary: of expectation maximization; later ones move less than a thousandth of the mass
 
 
 def placed(low: Array, high: Array, weights: Array) -> Array:
-    """Return a residual for each row: its own, or the median of the estimated distribution between its ends.
+    """Return a residual for each row: its own, or a quantile of the estimated distribution between its ends.
 
-    At its lower end, a run out of memory would pass for one that its bound covered.
+    At its lower end, a run out of memory would pass for one that its bound covered. A row without an upper end says little, and
+    takes the median. Medians of rows with two ends have a third of the spread of their residuals: so each takes another
+    quantile, by its rank, and together they have the estimated distribution.
 
     Args:
         low, high: The ends of each row, equal where the residual is known, and infinite where only a lower end is. A row stays
@@ -45,8 +48,10 @@ def placed(low: Array, high: Array, weights: Array) -> Array:
         shares /= shares.sum(axis=1, keepdims=True)
         mass = weights @ shares / weights.sum()
     reached = np.cumsum(shares, axis=1)
-    medians = values[np.argmax(reached >= 0.5 * reached[:, -1:] * (1 - 1e-9), axis=1)]
-    return np.where(high > low, medians, low)
+    rank = np.argsort(np.argsort(low + high, kind="stable"), kind="stable")
+    level = np.where(np.isfinite(high), (rank + 0.5) * _GOLDEN % 1, 0.5)
+    found = values[np.argmax(reached >= level[:, None] * reached[:, -1:] * (1 - 1e-9), axis=1)]
+    return np.where(high > low, found, low)
 
 
 def between(ran: Example, failed: Example, limit: int) -> Example:

@@ -39,6 +39,19 @@ def test_place_is_where_other_jobs_are() -> None:
     assert 0.2 <= found[10] <= 0.5
 
 
+@pytest.mark.parametrize("level", [0.1, 0.9, 0.95])
+def test_places_spread_as_the_residuals_do(level: float) -> None:
+    """Medians of wide intervals lie close together: a bound from them would hold far less often than it says."""
+    drawn = np.random.default_rng(0)
+    errors = []
+    for _ in range(20):
+        residuals = drawn.normal(0, 0.05, 200)
+        low = residuals - 0.3 * drawn.random(200)
+        found = placed(low, low + 0.3, np.ones(200))
+        errors.append(np.quantile(found, level) - np.quantile(residuals, level))
+    assert np.mean(errors) == pytest.approx(0, abs=0.01)
+
+
 def test_lower_end_alone_is_placed_among_those_above_it() -> None:
     """Out of memory at half of the estimate: not a run that needs half, but one like the others."""
     low = np.array([-0.1, 0.0, 0.1, 0.2, 0.3, -0.7, 0.15, 0.5])

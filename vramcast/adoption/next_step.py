@@ -77,5 +77,5 @@ def _of_worst_model(scored: Sequence[Scored], runs: Sequence[Run]) -> str:
     unknown = [name for name in _KNOWN if all(getattr(run.workload, name) is None for run in own_runs)]
     what = f"jobs of {printable(worst, 60)} take {medians[worst]:.2f} times their estimate"
     if unknown:
-        return f"{what}: add their {' and '.join(unknown)} to the history, which are not known"
+        return f"{what}: add their {' and '.join(unknown)} to the history"
     return f"{what}: check their target and batch, and the unit of the peak"

@@ -177,10 +177,11 @@ takes_mib=24100
 show sbatch vit_large.sh
 ended
 title "A job needs more than its bound: it dies, and is requeued with a larger request."
-takes_mib=5000
+takes_mib=6500
 show sbatch --comment='the long sequences' resnet50.sh
 job=$(squeue --noheader --format=%i)
-until squeue --noheader --jobs="$job" --format=%b | grep --quiet shard:6; do sleep 0.5; done
+before=$(squeue --noheader --jobs="$job" --format=%b)
+while [ "$(squeue --noheader --jobs="$job" --format=%b)" = "$before" ]; do sleep 0.5; done
 show squeue --format='%i %j %T %r %b'
 until [ -z "$(squeue --noheader)" ]; do sleep 1; done
 show cat "slurm-$job.out"
@@ -212,6 +213,6 @@ show sacct --allusers --allocations --parsable2 --format=JobID,JobName,State,All
 sacct --allusers --parsable2 --format=JobID,JobName,User,State,AllocTRES,AdminComment,Elapsed,End,NodeList > "$root/jobs/sacct.txt"
 title "Adoption of this history."
 show head --lines=3 rules.json
-printf '\n$ vramcast adopt sacct.txt --join rules.json --out site\n'
-"$vramcast" adopt sacct.txt --join rules.json --out "$root/artifact" 2>&1 | sed "s|$root|/cluster|g" ||
+printf '\n$ vramcast learn sacct.txt --join rules.json --out site\n'
+"$vramcast" learn sacct.txt --join rules.json --out "$root/artifact" 2>&1 | sed "s|$root|/cluster|g" ||
     [ $? = 1 ] # ten jobs may be too few to be better than the shipped artifact, which then stays
