@@ -52,9 +52,10 @@ from vramcast.core.errors import VramcastError
 from vramcast.core.files import digest
 from vramcast.core.plain import from_plain, to_plain
 from vramcast.estimates.bounds.learned import SHIPPED, bound_of, load, named
+from vramcast.estimates.bounds.support import BoundSource
 from vramcast.estimates.learner_input import observed
 from vramcast.hardware.cards import device
-from vramcast.hardware.context import LIBRARIES, context_bytes
+from vramcast.hardware.context import LIBRARIES, Context, context_bytes
 from vramcast.hardware.device import Device
 from vramcast.learner.examples import Example
 from vramcast.learner.intervals import between
@@ -366,9 +367,7 @@ def rejudged(line: dict[str, Any], learned: LearnedModel) -> dict[str, Any]:
         one = line[which]
         if one["verdict"] == "none":
             continue
-        example = from_plain(Example, one["example"], line["key"])
-        context = context_bytes(card, _CUDA_MAJOR, set(example.libraries) & set(LIBRARIES), torch=line["torch"])
-        bound = bound_of(example, learned)
+        bound, context = bound_on_card(line, which, learned)
         levels = (bound.support.default_level, _FEW)
         bounds = [max(bound.quantile(level, card, context), one["need"]) for level in levels]
         verdicts = [
@@ -377,6 +376,13 @@ def rejudged(line: dict[str, Any], learned: LearnedModel) -> dict[str, Any]:
         ]
         found[which] = {**one, "verdict": verdicts[0], "verdict at 0.9": verdicts[1], "bound": bounds[0]}
     return found
+
+
+def bound_on_card(line: dict[str, Any], which: str, learned: LearnedModel) -> tuple[BoundSource, Context]:
+    """Return the bound of a batch of a result by an artifact, and the context on its card."""
+    example = from_plain(Example, line[which]["example"], line["key"])
+    libraries = set(example.libraries) & set(LIBRARIES)
+    return bound_of(example, learned), context_bytes(CARDS[line["card"]], _CUDA_MAJOR, libraries, torch=line["torch"])
 
 
 def kept() -> Iterator[dict[str, Any]]:

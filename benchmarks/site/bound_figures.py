@@ -23,10 +23,8 @@ from benchmarks.accuracy.shipped import permissive
 from benchmarks.site.screenshots import ROOT
 from benchmarks.tables import table
 from vramcast.core.files import atomic_write
-from vramcast.core.plain import from_plain
-from vramcast.estimates.bounds.learned import SHIPPED, bound_of, load, named
+from vramcast.estimates.bounds.learned import SHIPPED, load, named
 from vramcast.estimates.bounds.support import Support
-from vramcast.hardware.context import LIBRARIES, context_bytes
 from vramcast.learner import sum_quantile
 from vramcast.learner.examples import Example
 from vramcast.learner.model import Head, LearnedModel
@@ -41,7 +39,6 @@ FEW: Final = 10  # arbitrary: a bin with fewer batches is a ring
 WIDTH_LEVELS: Final = tuple(i / 200 for i in range(100, 199))  # arbitrary: 0.5 to 0.99
 SHOWN: Final = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99)  # arbitrary: levels of the table and the axis, all in WIDTH_LEVELS
 MOST: Final = 0.25  # arbitrary: the highest bound that the picture shows
-_CUDA_MAJOR: Final = 12  # spec: of the releases of torch that made the edges
 _LINES: Final = (*COLOURS, DARK_GREY)
 _WIDTH, _HEIGHT, _ROW = 614, 340, 18  # arbitrary: of a chart, as wide as docs/drawings, and of a row of the legend
 _CAUSES: Final[Mapping[str, str]] = {
@@ -77,11 +74,8 @@ def of_edges(learned: LearnedModel) -> Iterator[tuple[float, bool]]:
         if edge.half != timm_edges.HALVES[1] or "none" in (line["ran"]["verdict"], line["failed"]["verdict"]):
             continue
         for which in ("ran", "failed"):
-            example, card = from_plain(Example, line[which]["example"], line["key"]), edge.device
-            context = context_bytes(card, _CUDA_MAJOR, set(example.libraries) & set(LIBRARIES), torch=edge.torch)
-            bound = bound_of(example, learned)
-            share = sum_quantile.share_up_to(bound.upper(card, context), card.total_bytes)
-            yield share or bound.share_far_below(card.total_bytes, card, context), which == "ran"
+            bound, context = timm_edges.bound_on_card(line, which, learned)
+            yield bound.share_up_to(bound.upper(edge.device, context), edge.device, context), which == "ran"
 
 
 def reliability(cases: Iterable[tuple[float, bool]], ends: Sequence[float]) -> list[Share]:

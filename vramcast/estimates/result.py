@@ -467,8 +467,7 @@ class Estimate(Viewable):
         card, context = self._place(on)
         if self.growth is not None and self.growth.fills(card.total_bytes):
             return 0.0
-        share = sum_quantile.share_up_to(self._upper(card, context), card.total_bytes)
-        return share or self.bound.share_far_below(card.total_bytes, card, context)
+        return self.bound.share_up_to(self._upper(card, context), card, context)
 
     def verdict_on(self, on: str | Device | None = None, *, level: float | None = None) -> Verdict:
         """Decide whether the job fits on a card, and why.

@@ -93,6 +93,11 @@ class BoundSource(ABC):
         """Return the share that stays below a size that is smaller than the median."""
         return 0.0
 
+    def share_up_to(self, upper: Array, card: Device, context: Context) -> float:
+        """Return the share of jobs like it that fit on a card, from these quantiles of the process peak there."""
+        share = sum_quantile.share_up_to(upper, card.total_bytes)
+        return share or self.share_far_below(card.total_bytes, card, context)
+
     def context_on(self, card: Device, context: Context) -> Context:
         """Return the context on a card: the one measured with this stack, if there is one, or that of the table."""
         return context
