@@ -103,7 +103,7 @@ class SwapPlan:
     step_ms: float
     peak_live_bytes: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain JSON; unknown values are None, bytes and microseconds are integers."""
         fields = to_plain(self)
         return {

@@ -135,7 +135,7 @@ def test_report_has_no_costs_without_durations(
 
 
 def test_nothing_to_compare_is_said(asked: list[Job]) -> None:
-    assert "covers none of these jobs" in adoption_text._comparison(ArtifactComparison().plain())[0]
+    assert "covers none of these jobs" in adoption_text._comparison(ArtifactComparison().to_dict())[0]
 
 
 def test_shipped_artifact_covers_no_job_of_an_unknown_class() -> None:

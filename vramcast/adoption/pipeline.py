@@ -283,7 +283,7 @@ class _Adoption:
             "learned_from": len(chosen),
             "judged": len(judged.everything),
             "gate": {**decided.figures, **({"replaced_though": worse} if worse and keep == "new" else {})},
-            "shipped": shipped.plain(),
+            "shipped": shipped.to_dict(),
             "keep": keep,
             "worse": worse,
             "requests": findings.cost_facts(judged.everything, judged.seconds),
@@ -320,7 +320,7 @@ class _Adoption:
         facts["reasons"] += verdict.damaged(self.folder, digest, judged)
         facts |= {"promoted": not facts["reasons"] and facts["keep"] != "old", "artifact": digest}
         if facts["promoted"]:
-            self.folder.write(self.folder.judged(digest), as_json(judged.plain()))
+            self.folder.write(self.folder.judged(digest), as_json(judged.to_dict()))
         else:
             self.folder.drop(digest)
         page = findings.page(facts, judged.scored, judged.everything, judged.seconds)

@@ -78,7 +78,7 @@ class ArtifactComparison:
         """The levels at which the new bound is wider."""
         return [one for one in self.levels if one.because]
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the comparison as JSON values."""
         return to_plain(self)  # type: ignore[no-any-return]
 

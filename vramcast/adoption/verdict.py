@@ -80,7 +80,7 @@ class Candidate:
         took = {run.id: run.measurement.seconds for run in self.runs}
         return {id_: seconds for id_, seconds in took.items() if seconds and seconds <= _LONGEST_S}
 
-    def plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the metrics that a later artifact will be compared with, as JSON values."""
         return to_plain(Figures(len(self.runs), self.models))  # type: ignore[no-any-return]
 

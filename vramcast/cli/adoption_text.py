@@ -79,7 +79,7 @@ def _percent(share: float | None) -> str:
 
 def wants_new(shipped: ArtifactComparison, worse: Sequence[str]) -> bool:
     """Return whether a person wants the new artifact; Enter takes the one that is better on the jobs held out."""
-    for line in [*_comparison(shipped.plain()), *(f"the new artifact is worse: {reason}" for reason in worse)]:
+    for line in [*_comparison(shipped.to_dict()), *(f"the new artifact is worse: {reason}" for reason in worse)]:
         say(line)
     choices = "y/N" if worse else "Y/n"
     while True:

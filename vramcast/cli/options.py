@@ -241,7 +241,7 @@ def finish_advised(options: argparse.Namespace, estimate: Estimate, questions: w
 
     with progress("tracing its variants"):
         advice = advise(for_card(options, estimate))
-    finish(options, estimate, questions, {"advice": advice.to_dict()}, advice)
+    finish(options, estimate, questions, {"advice": advice.to_dicts()}, advice)
     if not options.json:
         answer(f"\n{advice}")
 

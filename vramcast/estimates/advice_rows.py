@@ -76,14 +76,14 @@ class Advice:
     level: float
     is_of_engine: bool = False
 
-    def to_dict(self) -> list[dict[str, Any]]:
+    def to_dicts(self) -> list[dict[str, Any]]:
         """Return the rows as JSON values.
 
         Returns:
             A dict for each row, with its attributes; sizes in bytes.
 
         Example:
-            >>> advice.to_dict()[0]["name"] == advice.rows[0].name
+            >>> advice.to_dicts()[0]["name"] == advice.rows[0].name
             True
         """
         return to_plain(self.rows)  # type: ignore[no-any-return]

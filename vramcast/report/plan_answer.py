@@ -42,7 +42,7 @@ class PlanAnswer:
     hooks: HookedSwaps | None = None
     choice: MixChoice | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the documented JSON."""
         pool, swap = self.pool, self.swap
         return {
@@ -58,10 +58,10 @@ class PlanAnswer:
                 "moved_bytes": swap.moved_bytes,
                 "overhead_ms": swap.overhead_ms,
                 "schedule": to_plain(swap.schedule),
-                "hooks": self.hooks and self.hooks.to_json(),
+                "hooks": self.hooks and self.hooks.to_dict(),
             },
             "free_options": to_plain(self.free),
-            "to": self.choice and self.choice.to_json(),
+            "to": self.choice and self.choice.to_dict(),
         }
 
     def text(self) -> str:

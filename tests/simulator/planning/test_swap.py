@@ -234,7 +234,7 @@ def test_rejects_nonpositive_limit(limit_bytes: int) -> None:
 
 def test_plan_is_plain_json() -> None:
     trace, _ = chain([10, 1, 1, 30], 1000)
-    said = json.loads(json.dumps(swap.plan(trace, limit_bytes=40 * MIB).to_json()))
+    said = json.loads(json.dumps(swap.plan(trace, limit_bytes=40 * MIB).to_dict()))
     assert said["limit"] == 40 * MIB
     assert said["feasible"] is True
     assert said["moved_bytes"] == sum(move["size_bytes"] for move in said["schedule"])

@@ -151,7 +151,7 @@ def main(options: argparse.Namespace) -> int:
         PlanFile(source.title, source.job, plans).write(options.out)
     if options.chart:
         _draw(options.chart, source, answer.pool)
-    answer_as(options.json, answer.to_json(), answer.text)
+    answer_as(options.json, answer.to_dict(), answer.text)
     if source.card is not None and options.device is None:
         say(f"vramcast: no card is named, so the plan is for {source.card.name}: --on CARD changes workspaces and times.")
     return 0 if _is_planned(options, source, answer) else 1
@@ -292,7 +292,7 @@ def _rank_plans(source: _Source, others: list[_Source], answer: PlanAnswer) -> t
 def _swap_part(swap: SwapPlan | None, hooks: HookedSwaps | None) -> dict[str, Any] | None:
     if swap is None and hooks is None:
         return None
-    return (to_plain(swap.to_json()) if swap else {}) | {"hooks": hooks and hooks.to_json()}
+    return (to_plain(swap.to_dict()) if swap else {}) | {"hooks": hooks and hooks.to_dict()}
 
 
 def _rank_plan(rank: int, trace: Trace, pool: PoolPlan | None, swap: dict[str, Any] | None) -> RankPlan:

@@ -71,7 +71,7 @@ class Mix:
         blocks = f"{n} block{'' if n == 1 else 's'} recomputed" if n else ""
         return ", ".join(filter(None, (self.allocator, "swaps" if self.swaps is not None else "", blocks)))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return its sizes and costs as plain JSON."""
         names = ("allocator", "reserved_bytes", "checkpointed", "longer_ms", "host_bytes")
         moved_bytes = self.swaps.moved_bytes if self.swaps is not None else 0
@@ -91,10 +91,10 @@ class MixChoice:
         within = (mix for mix in self.mixes if mix.reserved_bytes <= self.to_bytes)
         return min(within, key=lambda mix: mix.longer_ms, default=None)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the ways as plain JSON."""
         at = None if self.cheapest is None else self.mixes.index(self.cheapest)
-        return {"bytes": self.to_bytes, "mixes": [mix.to_json() for mix in self.mixes], "cheapest": at}
+        return {"bytes": self.to_bytes, "mixes": [mix.to_dict() for mix in self.mixes], "cheapest": at}
 
 
 def mixes(

@@ -112,7 +112,7 @@ class HookedSwaps:
     overhead_ms: float
     kept_bytes: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the schedule and its sizes as plain JSON."""
         names = ("peak_bytes", "moved_bytes", "host_bytes", "overhead_ms", "kept_bytes", "rounds")
         return {name: to_plain(getattr(self, name)) for name in names}
