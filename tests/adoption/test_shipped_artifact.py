@@ -98,7 +98,7 @@ def test_worse_artifact_stays_out_unless_wanted(
     assert not adopted(capsys, first, "--out", out, "--keep", "old")["promoted"]
     assert adopted(capsys, first, "--out", out, "--keep", "new")["promoted"]
 
-    monkeypatch.setattr("vramcast.cli.verbs.adopt.is_interactive", lambda: True)
+    monkeypatch.setattr("vramcast.cli.verbs.learn.is_interactive", lambda: True)
     for answers, end in (("\n", "the shipped artifact stays in use; --keep new"), ("what\nyes\n", "is deployed")):
         monkeypatch.setattr("sys.stdin", io.StringIO(answers))
         capsys.readouterr()
