@@ -142,7 +142,7 @@ def test_must_beat_both_current_and_other(
     out = str(tmp_path / "site")
     adopted(capsys, history("good.csv", 72, models=12), "--out", out)
     wrong = history("wrong.csv", 48, models=12, factor=1.6, first=1000)
-    adopted(capsys, wrong, "--out", str(tmp_path / "bad"))
+    adopted(capsys, wrong, "--out", str(tmp_path / "bad"), "--keep", "new")
     facts = adopted(capsys, wrong, "--out", out, "--against", str(tmp_path / "bad"), code=1)
     assert any("current artifact was made from" in reason for reason in facts["reasons"])
 
