@@ -258,9 +258,9 @@ class _Adoption:
             )
         chosen = sample.chosen(found.examples, wanted.most)
         clock.begin("training", f"{len(chosen):,} of {len(found.examples):,} runs, {len({e.group for e in chosen}):,} models")
-        learn = self._learner(len(chosen))
-        learned = learn(chosen)
+        learned = self._learner(len(chosen), wanted.folds)(chosen)
         clock.begin("judging", f"{_FOLDS} trainings, each without some of the models")
+        learn = self._learner(len(chosen), _FOLDS)
         scored = cross_validation.cross_validated(chosen, folds=_FOLDS, seed=wanted.seed, learn=learn)
         clock.begin("comparing")
         judged = Candidate(learned, runs, found.examples, chosen, scored)
@@ -299,11 +299,11 @@ class _Adoption:
             return {**facts, "seconds": clock.seconds}
         return self._kept(judged, taken, facts)
 
-    def _learner(self, rows: int) -> Callable[[Sequence[Example]], LearnedModel]:
+    def _learner(self, rows: int, folds: int) -> Callable[[Sequence[Example]], LearnedModel]:
         """Return the function that makes an artifact from examples."""
         wanted = self.wanted
         if not wanted.calibrate_only:
-            return partial(training.train, parameters=wanted.parameters(rows), folds=wanted.folds, seed=wanted.seed)
+            return partial(training.train, parameters=wanted.parameters(rows), folds=folds, seed=wanted.seed)
         return partial(training.recalibrated, self.older or shipped_artifact.load())
 
     def _keep(self, reasons: list[str], worse: list[str], shipped: ArtifactComparison) -> Keep:
