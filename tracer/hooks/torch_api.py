@@ -223,6 +223,7 @@ REPLACED: Final[dict[str, tuple[str, ...]]] = {
     "verify_shapes_across_ranks": ("torch.nn.parallel.distributed:_verify_param_shape_across_processes",),
     "cut_into_shards": (f"{FSDP2_SHARDS}:_chunk_with_empty",),
     "color_of_ranks": ("torch.distributed.distributed_c10d:_process_group_color",),
+    "split_communicator": tuple(f"torch._C._distributed_c10d:{name}" for name in ("Backend.split", "ProcessGroup.split_group")),
     "share_among_ranks": (f"{SYMMETRIC_MEMORY}:enable_symm_mem_for_group",),
     "run_backward": ("torch.autograd:_engine_run_backward",),
     "begin_pass": ("torch.utils.data.dataloader:_BaseDataLoaderIter._reset",),

@@ -168,13 +168,16 @@ class AbsentRanks:
         rank: This process.
         tape: Messages of ranks that ran earlier.
         is_started: Whether the job itself started this process, so that it may be another rank.
+        split_into: Called with the number of ranks of each group before torch splits a communicator for it.
     Attributes:
         answers: Number of unknown answers, replaced by this rank's own, by kind of request.
         group_sizes: Number of ranks for each color by which PyTorch splits a communicator.
     """
 
-    def __init__(self, rank: Rank, tape: Tape, *, is_started: bool = False) -> None:
-        self._rank, self._tape, self._is_started = rank, tape, is_started
+    def __init__(
+        self, rank: Rank, tape: Tape, *, is_started: bool = False, split_into: Callable[[int], None] = lambda ranks: None
+    ) -> None:  # fmt: skip
+        self._rank, self._tape, self._is_started, self._split_into = rank, tape, is_started, split_into
         self.answers: Counter[str] = Counter()
         self._said = Tape()
         self._calls: Counter[Any] = Counter()
@@ -201,6 +204,8 @@ class AbsentRanks:
             stack.callback(ReplacedAttribute(torch_api.c10d, "ProcessGroupGloo", lambda _: _gloo(self.answers)).remove)
             for owner, name in torch_api.places("color_of_ranks"):
                 stack.callback(ReplacedAttribute(owner, name, self._with_size).remove)
+            for owner, name in torch_api.places("split_communicator"):
+                stack.callback(ReplacedAttribute(owner, name, self._split).remove)
             for name, ours in self._objects().items():
                 for module in _modules_with(name):
                     stack.callback(ReplacedAttribute(module, name, functools.partial(_instead, ours)).remove)
@@ -231,6 +236,17 @@ class AbsentRanks:
         if self._is_started and rank not in (-1, self._rank.number):
             raise SystemExit(0)
         yield self._store, self._rank.number, self._rank.world.size
+
+    def _split(self, original: Any) -> Callable[..., Any]:
+        def split(*args: Any, **kwargs: Any) -> Any:
+            ranks = next((one for one in (*args, *kwargs.values()) if isinstance(one, list)), ())
+            self._split_into(len(ranks))
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._split_into(0)
+
+        return split
 
     def _with_size(self, color_of: Callable[..., int]) -> Callable[..., int]:
         def noted(ranks: Any, *args: Any, **kwargs: Any) -> int:

@@ -117,7 +117,7 @@ class ProcessObserver:
 
         self._around.enter_context(older_torch.followed(completed(self._job.stack)))
         if self.rank.world.size > 1:
-            self._absent = AbsentRanks(self.rank, self._options.tape, is_started=not is_own)
+            self._absent = AbsentRanks(self.rank, self._options.tape, is_started=not is_own, split_into=self._gpu.split_into)
             self._around.enter_context(self._absent.answered())
         if self._job.command is not None:
             self._around.enter_context(registry.in_program(self._process()))

@@ -70,7 +70,8 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclCom
         *out = NULL;
         return ncclSuccess;
     }
-    return new_communicator(out, parent->size, parent->rank, color);
+    const int size = ng_next_split();
+    return new_communicator(out, size ? size : parent->size, size ? key : parent->rank, color);
 }
 
 DOES(ncclCommCuDevice(const ncclComm_t c, int *device), *device = 0)

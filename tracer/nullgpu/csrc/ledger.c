@@ -31,6 +31,11 @@ void ng_timed(uint64_t from, uint64_t to) {
     if (is_repeated && on_trial && to == executed_at && from + 1 == to) on_trial();
 }
 
+static int next_split;
+
+void nullgpu_split_into(int ranks) { __atomic_store_n(&next_split, ranks, __ATOMIC_RELAXED); }
+int ng_next_split(void) { return __atomic_exchange_n(&next_split, 0, __ATOMIC_RELAXED); }
+
 /* A library's mathematics changes device memory; synchronization does not, nor do collectives of equal ranks or settings. */
 static int changes_memory(const struct ng_counter *c) {
     static const char *const settings[] = {"Attribute", "Descriptor", "SetStream", "estroy"};

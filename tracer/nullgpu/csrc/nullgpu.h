@@ -163,6 +163,9 @@ EXPORT void ng_executed(const void *plan);        /* a plan of cuDNN ran on the 
 EXPORT void ng_timed(uint64_t from, uint64_t to); /* the host asked for the time between two device changes */
 /* Sets what is called in a search of cudnn.benchmark, once for each plan that it tries. */
 EXPORT void nullgpu_on_trial(void (*callback)(void));
+/* Ranks of the communicator that the next split makes: torch since 2.15 asks for them at once. 0: unknown. */
+EXPORT void nullgpu_split_into(int ranks);
+EXPORT int ng_next_split(void);
 EXPORT void ng_set(uint64_t destination, int value, uint64_t size_bytes);
 /* Sets the answers to the next n reads from the device, as consecutive bytes; returns how many answers were left from the last
  * call. n = 0: nothing is known any more. */

@@ -87,6 +87,10 @@ class NullGpu:
         self._on_trial = ctypes.CFUNCTYPE(None)(callback)  # kept as long as the library may call it
         self._driver.nullgpu_on_trial(self._on_trial)
 
+    def split_into(self, ranks: int) -> None:
+        """Set the size of the communicator that the next split makes; 0: unknown."""
+        self._driver.nullgpu_split_into(ranks)
+
     def taken(self) -> CardAccount:
         """Return the card's own account of the memory taken from it."""
         ever, now = ctypes.c_uint64(), ctypes.c_uint64()
