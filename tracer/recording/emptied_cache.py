@@ -27,7 +27,7 @@ def positions(trace: Trace) -> Any:
 
 def with_empty_cache(trace: Trace, emptied: list[int]) -> Trace:
     """Return `trace` with a row wherever the job emptied the cache, given as places in the history."""
-    return _with_rows(trace, _rows_after(trace, emptied))
+    return _with_rows(trace, _rows_after(trace, emptied)) if emptied else trace
 
 
 def with_searches(trace: Trace, tried: list[int]) -> Trace:
@@ -37,6 +37,8 @@ def with_searches(trace: Trace, tried: list[int]) -> Trace:
         trace: The trace, with operators.
         tried: Places in the history at which a search tried plans: after the request of its workspace, if they need one.
     """
+    if not tried:
+        return trace
     requests = np.flatnonzero((trace.action == Action.ALLOC) | (trace.action == Action.FREE_REQUESTED))
     places = np.unique(np.array(tried, np.int64))
     places = places[(places > 0) & (places <= len(requests))]

@@ -116,6 +116,17 @@ def job(target: str, batch: str, labels: str | None = None, **options: Any) -> J
     return Job(card, target, batch=spec, labels=stated, training=training, search_path=tuple(sys.path))
 
 
+def both(asked: Job, trace: Callable[..., Any]) -> tuple[Trace, Trace]:
+    """Return the traces of a job with fake tensors and on the null GPU."""
+    null = trace(
+        device=asked.device.key, target=asked.target, batch=asked.batch, labels=asked.labels, stack=asked.stack,
+        search_path=asked.search_path, **dataclasses.asdict(asked.training),
+    ).trace  # fmt: skip
+    fake = FAKE.trace(asked, timeout_s=120).trace
+    assert fake is not None
+    return fake, null
+
+
 EXACT = {
     "mlp": ("tiny", "mlp", "8x16", "8:int64<4", {}),
     "wide sgd": ("tiny", "wide", "64x1024", None, {"optimizer": "sgdm", "zero_grad": "after-step"}),
@@ -132,12 +143,7 @@ EXACT = {
 def test_requests_and_frees_match_null_gpu(name: str, trace: Callable[..., Any], models: Path, tiny_models: Path) -> None:
     file, factory, batch, labels, options = EXACT[name]
     asked = job(f"{models if file == 'own' else tiny_models}:{factory}", batch, labels, **options)
-    null = trace(
-        device=asked.device.key, target=asked.target, batch=asked.batch, labels=asked.labels, search_path=asked.search_path,
-        **dataclasses.asdict(asked.training),
-    ).trace  # fmt: skip
-    fake = FAKE.trace(asked, timeout_s=120).trace
-    assert fake is not None
+    fake, null = both(asked, trace)
     assert history(fake) == history(null)
     ours, theirs = (np.flatnonzero(t.action == Action.ALLOC) for t in (fake, null))
     for column in ("step", "phase"):
@@ -158,13 +164,7 @@ def test_autocast_requests_same_sizes(precision: str, card: str, trace: Callable
 @pytest.mark.parametrize("torch", ["2.11.0", "2.14.1"])
 def test_attention_without_a_batch_matches_null_gpu(torch: str, trace: Callable[..., Any], models: Path) -> None:
     asked = job(f"{models}:Unbatched", "4x256x64", precision="bf16")
-    asked = dataclasses.replace(asked, stack=parse(f"torch=={torch}"))
-    null = trace(
-        device=asked.device.key, target=asked.target, batch=asked.batch, stack=asked.stack, search_path=asked.search_path,
-        **dataclasses.asdict(asked.training),
-    ).trace  # fmt: skip
-    fake = FAKE.trace(asked, timeout_s=120).trace
-    assert fake is not None
+    fake, null = both(dataclasses.replace(asked, stack=parse(f"torch=={torch}")), trace)
     assert fake.peak_live()[0] == null.peak_live()[0]
     scores = [n for n in history(fake) if n == 4 * 256 * 256 * 2]
     assert (len(scores) > 2) is (torch == "2.11.0")  # else the masks of two steps alone
@@ -173,13 +173,7 @@ def test_attention_without_a_batch_matches_null_gpu(torch: str, trace: Callable[
 @pytest.mark.parametrize("torch", ["2.10.0", "2.11.0"])
 def test_casts_in_inference_mode_match_null_gpu(torch: str, trace: Callable[..., Any], models: Path) -> None:
     asked = job(f"{models}:Infers", "8x16", precision="amp-bf16", mode="infer")
-    asked = dataclasses.replace(asked, stack=parse(f"torch=={torch}"))
-    null = trace(
-        device=asked.device.key, target=asked.target, batch=asked.batch, stack=asked.stack, search_path=asked.search_path,
-        **dataclasses.asdict(asked.training),
-    ).trace  # fmt: skip
-    fake = FAKE.trace(asked, timeout_s=120).trace
-    assert fake is not None
+    fake, null = both(dataclasses.replace(asked, stack=parse(f"torch=={torch}")), trace)
     # The portable tracers see no matrix products in inference mode, but whole layers, so cuBLAS takes no workspace.
     assert sorted(history(fake)) == sorted(n for n in history(null) if abs(n) not in CUBLAS_BYTES)
 
