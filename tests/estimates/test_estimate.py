@@ -125,7 +125,7 @@ def test_breakdown_sums_to_process_peak(found: Estimate) -> None:
     assert parts["parameters"] == WEIGHTS
     assert parts["optimizer_state"] == 2 * WEIGHTS
     assert all(size >= 0 for size in parts.values())
-    assert found.workspace_bytes >= 2 * 8_519_680
+    assert found.workspace_bytes >= 8_519_680  # torch < 2.15 holds two
 
 
 def test_timeline_ends_below_its_peak(found: Estimate) -> None:

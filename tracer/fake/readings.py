@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from vramcast.tracer.fake.tensor import META, CudaTensor, InsideKernel
+from vramcast.tracer.values.host_reads import SINCE_2_15, rows
 
 aten = torch.ops.aten
 Answer = Callable[[Any, Any, Any, Any], Any]
@@ -107,7 +108,7 @@ def _unique(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _unique_dim(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    found, source, at = _number(mode, _COUNT_BYTES), args[0], args[1]
+    found, source, at = _number(mode, len(rows(0))), args[0], args[1]
     shape = list(source.shape)
     shape[at] = found
     return (
@@ -121,7 +122,7 @@ def _repeat_interleave(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     given = kwargs.get("output_size")
     repeated = given if given is not None else _number(mode, _LONG_BYTES)
     if given is None:
-        mode.known.take(1)  # the check that none is negative
+        mode.known.take(args[0].dtype.itemsize if SINCE_2_15 else 1)  # the check that none is negative
     return torch.empty(repeated, dtype=args[0].dtype, device=META)
 
 

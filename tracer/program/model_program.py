@@ -69,7 +69,10 @@ def build_model(job: Job) -> torch.nn.Module:
 
 
 def _enable_checkpointing(model: torch.nn.Module) -> None:
-    for enable in ("gradient_checkpointing_enable", "set_grad_checkpointing", "enable_gradient_checkpointing"):
+    for enable in (
+        "activation_checkpointing_enable",  # transformers >= 5.24, which warns about its former name, the next
+        "gradient_checkpointing_enable", "set_grad_checkpointing", "enable_gradient_checkpointing",
+    ):  # fmt: skip
         if hasattr(model, enable):
             getattr(model, enable)()
             return

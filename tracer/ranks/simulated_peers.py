@@ -28,6 +28,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
 
 import torch
 
@@ -227,13 +228,14 @@ class AbsentRanks:
 
         return call
 
-    def _meet(self, url: str, rank: int = -1, world_size: int = -1, **_: Any) -> Iterator[tuple[AbsentStore, int, int]]:
-        """Let this process join.
+    def _meet(self, url: str, **_: Any) -> Iterator[tuple[AbsentStore, int, int]]:
+        """Let this process join. PyTorch writes the rank that a script names into the URL.
 
         Raises:
             SystemExit: It is a rank that is not traced; its parent sees a normal exit.
         """
-        if self._is_started and rank not in (-1, self._rank.number):
+        named = parse_qs(urlsplit(url).query).get("rank", [])
+        if self._is_started and named not in ([], [str(self._rank.number)]):
             raise SystemExit(0)
         yield self._store, self._rank.number, self._rank.world.size
 

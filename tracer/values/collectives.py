@@ -37,6 +37,8 @@ _PARAMETERS: Final = {
     "reduce_scatter": ("output", "input_list"),
 }
 _REDUCTIONS: Final = ("all_reduce", "reduce", "reduce_scatter_tensor")
+# spec: torch >= 2.15 has the function under a new name, and one under the old name that calls it
+_RENAMED: Final = {"all_gather_into_tensor": "all_gather_single", "reduce_scatter_tensor": "reduce_scatter_single"}
 _SPLITS: Final = ("output_split_sizes", "input_split_sizes")
 # spec: the operators called by torch.distributed's functional collectives, including DTensor's.
 _FUNCTIONAL: Final = ("_c10d_functional", "_c10d_functional_autograd")
@@ -55,7 +57,8 @@ def followed(values: TensorValues, others: AbsentRanks | None = None) -> Iterato
         yield
         return
     module = distributed.distributed_c10d
-    made = {name: _recording(getattr(module, name), name, values, others) for name in _PARAMETERS}
+    places = {_RENAMED.get(name, name) if hasattr(module, _RENAMED.get(name, name)) else name: name for name in _PARAMETERS}
+    made = {place: _recording(getattr(module, place), name, values, others) for place, name in places.items()}
     replaced = [
         ReplacedAttribute(owner, name, lambda _, instead=instead: instead)  # type: ignore[misc]
         for owner in (distributed, module)  # the same function in both: dynamo recognizes collectives by identity

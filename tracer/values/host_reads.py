@@ -12,9 +12,11 @@ from typing import Any
 
 import torch
 
+from vramcast.hardware.stack import release_of
 from vramcast.tracer.hooks.torch_api import TorchDispatchMode
 
 aten = torch.ops.aten
+SINCE_2_15 = (release_of(torch.__version__) or (2, 15)) >= (2, 15)  # the release changed what two operators read
 
 
 def count(n: int) -> bytes:
@@ -48,8 +50,8 @@ def selected(indices: Any) -> list[bytes]:
 
 
 def repeated(repeats: torch.Tensor) -> list[bytes]:
-    """Return the values that repeating rows reads: the sum of the repeats, and that none is negative."""
-    return [long(int(repeats.sum())), b"\1"]
+    """Return the values that repeating rows reads: the sum of the repeats, and their smallest or that none is negative."""
+    return [long(int(repeats.sum())), raw(repeats.min()) if SINCE_2_15 else b"\1"]
 
 
 def long(n: int) -> bytes:
@@ -57,7 +59,12 @@ def long(n: int) -> bytes:
     return int(n).to_bytes(8, "little", signed=True)
 
 
-# measured: the size and number of reads for each operator, null GPU, torch 2.11.
+def rows(n: int) -> bytes:
+    """Return a count in the form that CUDA's `unique` of rows reads."""
+    return long(n) if SINCE_2_15 else count(n)
+
+
+# measured: the size and number of reads for each operator, null GPU, torch 2.11 and 2.15.
 _READS: dict[Any, Callable[[Any, Any], list[bytes]]] = {
     aten._local_scalar_dense: lambda args, result: [raw(args[0])],
     aten.nonzero: lambda args, result: [count(result.shape[0])],
@@ -67,8 +74,8 @@ _READS: dict[Any, Callable[[Any, Any], list[bytes]]] = {
     aten.index_put: lambda args, result: selected(args[1]),
     aten._unique2: lambda args, result: [long(result[0].shape[0])],
     aten.unique_consecutive: lambda args, result: [long(result[0].shape[0])],
-    aten.unique_dim: lambda args, result: [count(result[0].shape[args[1]])],
-    aten.unique_dim_consecutive: lambda args, result: [count(result[0].shape[args[1]])],
+    aten.unique_dim: lambda args, result: [rows(result[0].shape[args[1]])],
+    aten.unique_dim_consecutive: lambda args, result: [rows(result[0].shape[args[1]])],
     aten.repeat_interleave: lambda args, result: repeated(args[0]),
     aten.bincount: lambda args, result: [raw(args[0].min()), raw(args[0].max())] if args[0].numel() else [],
     aten._to_sparse: lambda args, result: 2 * [count(result._nnz())],  # one for a single dimension, two if values are blocks

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from vramcast.tracer.values.host_reads import count, long, masks, numbers
+from vramcast.tracer.values.host_reads import count, long, masks, numbers, rows
 
 _BY_ALL = frozenset({
     "__bool__", "__contains__", "__index__", "__int__", "allclose", "argwhere", "bincount", "equal", "is_nonzero", "nonzero",
@@ -69,7 +69,7 @@ def most(name: str, args: Any, kwargs: Any) -> list[bytes] | None:
         return [count(mask.numel()) for mask in chosen]
     if name in ("unique", "unique_consecutive"):
         along = kwargs.get("dim")
-        return [long(args[0].numel())] if along is None else [count(args[0].shape[along])]
+        return [long(args[0].numel())] if along is None else [rows(args[0].shape[along])]
     if name == "coalesce":
         return [count(args[0]._nnz())]
     if name == "nms":

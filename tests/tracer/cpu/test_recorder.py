@@ -163,6 +163,7 @@ def test_backward_blocks_belong_to_forward_module(on_cpu: Run) -> None:
     assert [trace.ops[i] for i in trace.op[relu]] == ["aten::clamp_min"]
 
 
+@pytest.mark.usefixtures("keeps_workspaces")
 @pytest.mark.parametrize("card", CUBLAS_BYTES)
 def test_each_thread_takes_one_cublas_workspace(card: str, on_cpu: Run) -> None:
     # A batch of 64 would make results of 1 MiB, as large as cuBLASLt's workspace.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
 from vramcast.hardware.cards import device
+from vramcast.hardware.stack import release_of
 from vramcast.jobs.text import JobText
 from vramcast.tracer.format.ledger import CallHandling
 from vramcast.tracer.nullgpu.client import NullGpuTracer
@@ -95,7 +97,9 @@ def test_estimate_has_fast_and_slow_card(
     said = both.to_dict()["streams"]
     assert said == again.to_dict()["streams"]
     assert said["speed_decides"]
-    assert said["slow"]["allocated"] > said["fast"]["allocated"]
+    # torch since 2.15 drops a collective's tensors when the host waits for it, whether or not its watchdog has seen the end
+    is_newer = (release_of(version("torch")) or (2, 15)) >= (2, 15)
+    assert (said["slow"]["allocated"] > said["fast"]["allocated"]) is not is_newer
     assert (both.allocated, both.reserved) == (fast.allocated, fast.reserved)
     assert both.upper_bound >= fast.upper_bound
     assert fast.to_dict()["streams"]["slow"] is None

@@ -111,6 +111,8 @@ def test_detects_library_from_nvidia_wheel(folder: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", ["cudnn", "cudnn_graph", "curand"])
 def test_library_loaded_by_path_is_the_stand_in(folder: Path, name: str) -> None:
+    if not (folder / f"null-{name}.so").exists():
+        pytest.skip(f"this torch does not link lib{name}")
     said = on_null_gpu(
         folder,
         f"""

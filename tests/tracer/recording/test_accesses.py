@@ -64,6 +64,7 @@ def test_accesses_change_no_allocation(trace: Run, options: dict[str, Any], opti
     assert asked.header["peaks"] == plain.header["peaks"]
 
 
+@pytest.mark.usefixtures("keeps_workspaces")
 def test_operator_reads_inputs_and_writes_output(accessed: Trace) -> None:
     found = operators(accessed, 2)
     first, second = [o for o in found if o[0] == "aten::addmm"]

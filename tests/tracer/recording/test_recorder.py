@@ -96,6 +96,7 @@ def test_activations_live_into_backward(wide: Any) -> None:
     assert hidden + output <= held["ACTIVATION"] <= 2 * hidden + output + 2048
 
 
+@pytest.mark.usefixtures("keeps_workspaces")
 def test_recognizes_workspaces(wide: Any) -> None:
     held = live_by_category(wide, len(wide) - 1)
     assert held["WORKSPACE"] >= 2 * 8_519_680

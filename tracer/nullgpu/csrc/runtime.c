@@ -342,15 +342,28 @@ EXPORT cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     return cudaSuccess;
 }
 
+#define WAIT_QUERIES 10000 /* arbitrary: more than a watchdog or an allocator asks while the host starts nothing */
+
+/* Whether this thread waits by asking again and again: torch 2.15 ends a process group so. */
+static int is_waiting(void) {
+    static __thread uint64_t before;
+    static __thread int n;
+    const uint64_t changes = ng_device_changes();
+    n = changes == before ? n + 1 : 0;
+    before = changes;
+    return n > WAIT_QUERIES;
+}
+
 EXPORT cudaError_t cudaEventQuery(cudaEvent_t event) {
     struct event *e = (struct event *)event;
     NG_HIT(NG_NOOP, "cudaEventQuery", 0);
     if (!e) return cudaSuccess;
     const int is_watched = __atomic_load_n(&e->is_work, __ATOMIC_ACQUIRE) && !pthread_equal(e->thread, pthread_self());
-    if (is_watched && !ng_work_may_be_seen()) return last_error = cudaErrorNotReady;
+    if (is_watched && !ng_work_may_be_seen() && !is_waiting()) return last_error = cudaErrorNotReady;
     if (!ng_moment_is_over(&e->moment)) {
         if (is_about_blocks(__builtin_return_address(0))) NG_HIT(NG_SPEED, "cudaEventQuery", 0);
-        if (ng_device()->is_slow) return last_error = cudaErrorNotReady;
+        if (ng_device()->is_slow && !is_waiting()) return last_error = cudaErrorNotReady;
+        if (ng_device()->is_slow) ng_host_waits(&e->moment);
     }
     if (is_watched) seen(e);
     return cudaSuccess;
