@@ -20,7 +20,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PRODUCT: Final = ("vramcast", "tracer", "simulator", "learner", "datasets")
 # The most lines of each part. To raise one, say in the commit what the lines buy.
 BUDGETS: Final = {
-    "vramcast": 31_800, "tracer": 29_060, "simulator": 6_800, "learner": 4_350, "datasets": 5_800,
+    "vramcast": 31_840, "tracer": 29_060, "simulator": 6_800, "learner": 4_350, "datasets": 5_800,
     "benchmarks": 34_200, "tests": 61_340,
 }  # fmt: skip
 _SUFFIXES: Final = (".py", ".c", ".h", ".cpp")

@@ -26,7 +26,7 @@ from unittest import mock
 
 from vramcast.core.brief import every_field
 from vramcast.core.errors import VramcastError
-from vramcast.estimates.run_on_card import observed_on_card
+from vramcast.estimates.runs.on_card import observed_on_card
 from vramcast.jobs.job import Job
 from vramcast.learner.workspaces import settled_reserved
 from vramcast.tracer.nullgpu.client import NullGpuTracer

@@ -29,9 +29,9 @@ from benchmarks.repeats.rows import Harness, distinct, in_fair_order
 from vramcast.core.errors import VramcastError
 from vramcast.core.plain import to_plain
 from vramcast.core.units import MIB
-from vramcast.estimates.other_plans import OtherPlans
 from vramcast.estimates.phases import course_of
 from vramcast.estimates.result import Estimate
+from vramcast.estimates.runs.other_plans import OtherPlans
 from vramcast.learner.traits import of_plans
 from vramcast.learner.workspaces import settled_reserved
 from vramcast.tracer.nullgpu.client import NullGpuTracer

@@ -8,10 +8,10 @@ import pytest
 
 from vramcast.core.errors import WorkerError
 from vramcast.core.units import GIB, MIB
-from vramcast.estimates import other_plans
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.learner_input import observed
 from vramcast.estimates.result import Estimate
+from vramcast.estimates.runs import other_plans
 from vramcast.hardware.cards import device
 from vramcast.hardware.stack import Stack
 from vramcast.jobs.job import Job, TensorSpec
@@ -29,7 +29,7 @@ OLD = Stack("2.6.0", "12.4", "9.1.0.70", "given")
 def two_cudnns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let one cuDNN answer for any stack, and another one give a second opinion."""
     monkeypatch.setattr(other_plans, "second_opinion", lambda stack: CudnnLibrary(Path("there"), SECOND, "in the cache"))
-    monkeypatch.setattr("vramcast.estimates.run_on_card.choose", lambda stack: _Chosen(stack))
+    monkeypatch.setattr("vramcast.estimates.runs.on_card.choose", lambda stack: _Chosen(stack))
 
 
 class _Chosen:

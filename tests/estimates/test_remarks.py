@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from vramcast.estimates.remarks import remarks
-from vramcast.estimates.run_on_card import OnCard
+from vramcast.estimates.runs.on_card import OnCard
 from vramcast.hardware.cards import device
 from vramcast.hardware.context import context_bytes
 from vramcast.hardware.stack import Stack

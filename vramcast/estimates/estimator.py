@@ -26,17 +26,15 @@ from vramcast.core.errors import (
 )
 from vramcast.core.text import shorten, shown
 from vramcast.core.units import gib, parse_bytes
-from vramcast.estimates import other_plans, other_ways
 from vramcast.estimates.bounds import learned as artifacts
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.model_job import JobOptions, job_of_model
-from vramcast.estimates.other_plans import CudnnComparison
-from vramcast.estimates.phases import TrainingCourse, course_of
+from vramcast.estimates.phases import TrainingCourse
 from vramcast.estimates.remarks import remarks
 from vramcast.estimates.result import Estimate, Peaks
-from vramcast.estimates.run_on_card import OnCard, cudnn_asked, observed_on_card
+from vramcast.estimates.runs.job_runs import JobRuns, runs_of
+from vramcast.estimates.runs.on_card import cudnn_asked
 from vramcast.estimates.sweep import Sweep
-from vramcast.estimates.watched_loop import watched
 from vramcast.hardware.cards import DEFAULT
 from vramcast.hardware.cards import device as find_device
 from vramcast.hardware.cuda_support import refuse_dropped
@@ -53,8 +51,6 @@ from vramcast.simulator.rules import AllocatorRules
 from vramcast.simulator.settings import Settings, UnknownSetting
 from vramcast.tracer.format.ledger import CallHandling, Code, Entry, words
 from vramcast.tracer.format.rank_facts import world_size_of
-from vramcast.tracer.format.serving import serving_of
-from vramcast.tracer.format.trace import MPS_LIMIT
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.cudnn.libraries import is_too_old, prefers_others
 from vramcast.tracer.observation import Tracer
@@ -68,7 +64,6 @@ if TYPE_CHECKING:
 
 _LEAST_TIMEOUT_S: Final = 1e-3  # arbitrary: no job ends sooner
 _MOST_TIMEOUT_S: Final = 2_147_483.0  # spec: poll(2) counts milliseconds in a C int: 24 days
-_SHORT_S: Final = 60.0  # arbitrary: a run this short is repeated without an option
 _SHOWN_REASON: Final = 500  # arbitrary: characters of one tracer's error in a warning
 _TRACERS: Final[dict[str, Callable[[], Tracer]]] = {
     "nullgpu": lambda: NullGpuTracer.shared(),
@@ -327,13 +322,11 @@ class Estimator:
         options = replace(options, host_bytes=self._host_bytes)
         deadline = Deadline.after(self.timeout_s)
         try:
-            if not isinstance(self.tracer, str):
-                return self._by(self.tracer, job, options, deadline)
             if self.tracer in ("auto", "nullgpu"):
                 refuse_dropped(job.device)
             if self.tracer == "auto" and job.command is None and job.parallel is None:
                 return self._by_the_first(job, options, deadline)
-            return self._named("nullgpu" if self.tracer == "auto" else self.tracer, job, options, deadline)
+            return self._by("nullgpu" if self.tracer == "auto" else self.tracer, job, options, deadline)
         except TimeLimit as error:
             raise TimeLimit.within(self.timeout_s, error.advice) from None
         except (JobError, WorkerError) as error:
@@ -397,11 +390,13 @@ class Estimator:
         estimate = estimate.with_context(bound.context_on(estimate.card, estimate.context))
         return replace(estimate, bound=bound, estimator=estimator, warnings=warnings, seconds=seconds)
 
-    def _named(self, tracer: str, job: Job, options: RunOptions, deadline: Deadline) -> Estimate:
+    def _by(self, tracer: str | Tracer, job: Job, options: RunOptions, deadline: Deadline, remark: str = "") -> Estimate:
+        """Estimate a job from the observations of one tracer."""
         started = time.perf_counter()
-        chosen = _TRACERS[tracer]()
+        chosen = _TRACERS[tracer]() if isinstance(tracer, str) else tracer
         start_s = time.perf_counter() - started
-        return replace(self, tracer=tracer)._by(chosen, job, options, deadline, start_s=start_s)
+        runs = runs_of(chosen, job, options, deadline, bracket=self.bracket)
+        return _built(replace(self, tracer=tracer), runs, start_s, remark)
 
     def _by_the_first(self, job: Job, options: RunOptions, deadline: Deadline) -> Estimate:
         """Trace with the null GPU, or else with fake tensors, or else on the CPU; the first warning gives the reason.
@@ -412,93 +407,22 @@ class Estimator:
             CannotEstimate: No tracer could trace the job, for another reason.
         """
         try:
-            return self._named("nullgpu", job, options, deadline)
+            return self._by("nullgpu", job, options, deadline)
         except CannotEstimate as error:
             if not _may_be_the_tracers_fault(error):
                 raise
             first = error
         reasons = f"the null GPU failed ({shorten(str(first), _SHOWN_REASON)})"
         try:
-            found = self._named("fake", job, options, deadline)
+            return self._by("fake", job, options, deadline, f"traced by the fake tracer: {reasons}")
         except CannotEstimate as error:
             if isinstance(error, TimeLimit):
                 raise
             reasons += f"; fake tensors failed ({error})"
             try:
-                found = self._named("cpu", job, options, deadline)
+                return self._by("cpu", job, options, deadline, f"traced by the cpu tracer: {reasons}")
             except JobError as error:
                 raise first if isinstance(first, JobError) else error from None
-        return replace(found, warnings=(f"traced by the {found.tracer} tracer: {reasons}", *found.warnings))
-
-    def _by(self, tracer: Tracer, job: Job, options: RunOptions, deadline: Deadline, *, start_s: float = 0.0) -> Estimate:
-        """Estimate a job from the observations of one tracer, the one of this estimator."""
-        chosen, growth = other_plans.observed(tracer, job, options, deadline), None
-        on_card, options = chosen.on_card, chosen.options
-        serving = serving_of(on_card.seen.trace)
-        has_divided = serving is not None and serving.starts is not None
-        if options.answers == "drawn" and not options.slow and not has_divided:
-            found_loops = watched(tracer, job, options, on_card, deadline)
-            on_card, growth = found_loops.on_card, found_loops.growth
-        if options.answers == "drawn":
-            on_card = on_card.with_smallest_cards()
-        found = replace(_estimate(self, job, replace(chosen, on_card=on_card), start_s), growth=growth)
-        if has_divided:
-            return found  # the engine's own check decides; steps, other values and a slow card change nothing
-        found = self._with_ceiling(found, tracer, options, on_card, deadline)
-        return self._with_slow_card(found, tracer, options, deadline)
-
-    def _with_slow_card(self, found: Estimate, tracer: Tracer, options: RunOptions, deadline: Deadline) -> Estimate:
-        """Add the peaks on an infinitely slow card, if the speed may change them and the caller wants them."""
-        if options.answers != "drawn" or not found.streams.decides or found.course.is_interrupted:
-            return found
-        took_s = found.seconds["trace"]
-        is_wanted = found.world_size > 1 and took_s <= _SHORT_S if self.bracket is None else self.bracket
-        if not is_wanted:
-            text = "the peak depends on the card's speed, which is assumed to be infinite: add --bracket to cover slow cards"
-            return replace(found, warnings=(*found.warnings, text))
-        try:
-            # arbitrary: a job that polls for an event never ends there
-            timeout_s = min(deadline.left_s(), 10 + 5 * took_s)
-            other = observed_on_card(tracer, found.job, replace(options, slow=True), timeout_s=timeout_s)
-            why = "" if found.course.ended else course_of(other.trace).ended  # an early end gives only the peaks so far
-        except CannotEstimate as error:
-            why = str(error)
-        if why:
-            text = f"on an infinitely slow card the job stopped earlier ({shorten(why, _SHOWN_REASON)})"
-            return replace(found, warnings=(*found.warnings, f"{text}: the bound does not cover slow cards"))
-        slow = Peaks(other.allocated, other.reserved)
-        seconds = {**found.seconds, "total": found.seconds["total"] + sum(other.seconds.values())}
-        return replace(found, slow_card_peaks=slow, seconds=seconds)
-
-    def _with_ceiling(
-        self, found: Estimate, tracer: Tracer, options: RunOptions, on_card: OnCard, deadline: Deadline
-    ) -> Estimate:
-        """Add the largest reserved peak over other values, if the job depends on values that are unknown here.
-
-        The job runs again on an unlimited card: with the largest shapes and numbers, with the smallest numbers, and with each
-        branch reversed. If a job raises on such an answer, it ends there on a GPU too, so that branch needs no bound.
-        """
-        if options.answers != "drawn":
-            return found
-        way = replace(options, follow_values=True, limited=False, expandable=on_card.seen.was_expandable)
-        most_s = (10 + 3 * found.seconds["total"]) if found.job.command else (10 + 10 * found.seconds["total"])
-        others = {
-            answers: self._another(found, tracer, replace(way, answers=answers), deadline, most_s)
-            for answers in other_ways.wanted(on_card.seen.ledger)
-        }
-        return other_ways.covered(found, on_card.seen.ledger, others)
-
-    def _another(
-        self, found: Estimate, tracer: Tracer, way: RunOptions, deadline: Deadline, most_s: float
-    ) -> Estimate | CannotEstimate:
-        """Estimate a job with other answers; return the error if that fails."""
-        if found.course.is_interrupted:
-            return CannotEstimate(found.course.ended)
-        try:
-            # arbitrary: other answers may lead to an endless loop
-            return self._by(tracer, found.job, way, Deadline.after(min(deadline.left_s(), most_s)))
-        except CannotEstimate as error:
-            return error
 
 
 Estimator.__init__ = suggests()(Estimator.__init__)  # type: ignore[method-assign]
@@ -730,22 +654,30 @@ def _may_be_the_tracers_fault(error: CannotEstimate) -> bool:
     return isinstance(error, (NullGpuError, WorkerError)) and not isinstance(error, TimeLimit)
 
 
-def _estimate(estimator: Estimator, job: Job, chosen: CudnnComparison, start_s: float) -> Estimate:
-    on_card, larger = chosen.on_card, chosen.larger
-    seen = on_card.seen
-    job = job.with_inputs(seen.inputs)
-    if (limit_bytes := seen.trace.header.get(MPS_LIMIT)) is not None:
-        job = replace(job, memory_bytes=min(whole(MPS_LIMIT, limit_bytes, least=1), job.total_bytes))
-    if seen.foreign:
-        raise CannotEstimate(
-            f"NVIDIA's own libraries were loaded together with the null GPU ({', '.join(seen.foreign)}), so the numbers are "
-            "unreliable: please report the torch version and how it was installed."
-        )
-    unbounded_calls = words(seen.ledger, CallHandling.OPEN)
-    unbounded = (Entry.of(CallHandling.OPEN, Code.UNBOUNDED, 1, name=name).words for name in unbounded_calls)
-    unknown = (*words(seen.ledger, CallHandling.REFUSED, CallHandling.ASSUMED), *unbounded)
+def _built(estimator: Estimator, runs: JobRuns, start_s: float, remark: str) -> Estimate:
+    """Return the estimate of a job from its runs, without a learned correction."""
+    job, chosen, on_card, values = runs.job, runs.chosen, runs.on_card, runs.values
+    seen, larger, slow = on_card.seen, chosen.larger, runs.slow
+    open_calls = (Entry.of(CallHandling.OPEN, Code.UNBOUNDED, 1, name=one) for one in words(seen.ledger, CallHandling.OPEN))
+    unknown = (*words(seen.ledger, CallHandling.REFUSED, CallHandling.ASSUMED), *(one.words for one in open_calls))
     cudnn = cudnn_asked(chosen.options.stack_of_plans(job.stack)) if "cudnn" in seen.libraries else ""
     bare = without_workspaces(on_card.trace)
+    traits = traits_of(
+        on_card.trace,
+        gpu=job.device.key,
+        reserved=on_card.reserved,
+        tracer=seen.tracer,
+        torch=seen.torch,
+        stack=on_card.stack,
+        asked_cudnn=cudnn,
+        ranks=world_size_of(on_card.trace),
+        is_full=on_card.out_of_memory is not None,
+        batches_vary=job.varies,
+        without_workspaces=bare,
+        larger=larger.reserved if larger is not None else None,
+        is_unlike=prefers_others(cudnn, on_card.stack.cudnn or cudnn),
+        is_old=is_too_old(on_card.stack),
+    )
     return Estimate(
         job=job,
         trace=on_card.trace,
@@ -768,30 +700,18 @@ def _estimate(estimator: Estimator, job: Job, chosen: CudnnComparison, start_s: 
         unknown=unknown,
         noop_calls=words(seen.ledger, CallHandling.NOOP),
         host_reads=seen.count(CallHandling.READ) + seen.count(CallHandling.DRAWN),
-        unbounded_calls=unbounded_calls,
-        warnings=(*remarks(job, on_card), *filter(None, [chosen.warning])),
-        traits=traits_of(
-            on_card.trace,
-            gpu=job.device.key,
-            reserved=on_card.reserved,
-            tracer=seen.tracer,
-            torch=seen.torch,
-            stack=on_card.stack,
-            asked_cudnn=cudnn,
-            ranks=world_size_of(on_card.trace),
-            is_full=on_card.out_of_memory is not None,
-            batches_vary=job.varies,
-            without_workspaces=bare,
-            larger=larger.reserved if larger is not None else None,
-            is_unlike=prefers_others(cudnn, on_card.stack.cudnn or cudnn),
-            is_old=is_too_old(on_card.stack),
-        ),
+        unbounded_calls=values.unbounded_calls,
+        max_shape_reserved_bytes=values.reserved,
+        warnings=tuple(filter(None, [remark, *remarks(job, on_card), chosen.warning, *values.remarks, runs.remark])),
+        traits={**traits, "values": "drawn"} if values.decide else traits,
         cudnn=cudnn,
         larger_plans=larger,
         without_workspaces=bare,
-        seconds={"start": start_s, **on_card.seconds, "total": start_s + sum(on_card.seconds.values())},
+        seconds={"start": start_s, **runs.seconds, "total": start_s + runs.seconds["total"]},
         max_resident_bytes=seen.max_resident_bytes,
         grown_bytes=seen.grown_bytes,
         other_rank=on_card.other_rank,
         adapted=seen.adapted,
+        growth=runs.growth,
+        slow_card_peaks=Peaks(slow.allocated, slow.reserved) if slow is not None else None,
     )

@@ -7,7 +7,7 @@ from typing import Final
 
 from vramcast.core.units import gib
 from vramcast.estimates.phases import course_of
-from vramcast.estimates.run_on_card import OnCard
+from vramcast.estimates.runs.on_card import OnCard
 from vramcast.hardware.stack import release_of, same_minor
 from vramcast.jobs import other_packages
 from vramcast.jobs.job import Job

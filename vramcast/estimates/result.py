@@ -18,8 +18,8 @@ from vramcast.estimates.bounds.parts import MarginPart, part_of_another_run
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.communicators import Communicator, context_of_process, sizes_of
 from vramcast.estimates.growth import Growth
-from vramcast.estimates.other_plans import OtherPlans
 from vramcast.estimates.phases import TrainingCourse, course_of
+from vramcast.estimates.runs.other_plans import OtherPlans
 from vramcast.estimates.timeline import Timeline, timeline_of
 from vramcast.estimates.verdict import Need, Verdict, doubts, verdict_of
 from vramcast.estimates.view import Viewable

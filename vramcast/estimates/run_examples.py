@@ -27,7 +27,7 @@ from vramcast.datasets.journal import Journal, read_lines
 from vramcast.datasets.run import DRY_RUN, Run
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.learner_input import observed
-from vramcast.estimates.run_on_card import cudnn_asked
+from vramcast.estimates.runs.on_card import cudnn_asked
 from vramcast.hardware.cards import device as find_device
 from vramcast.hardware.cards import site_file
 from vramcast.jobs.caller_variables import VariableRule, decision

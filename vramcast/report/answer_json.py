@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
-from vramcast.estimates.other_plans import OtherPlans
 from vramcast.estimates.phases import TrainingPhase
 from vramcast.estimates.result import Estimate, Peaks
+from vramcast.estimates.runs.other_plans import OtherPlans
 from vramcast.hardware.cards import DEVICES
 from vramcast.jobs.job import Job, Record, TensorSpec
 from vramcast.jobs.sizes import SIZES

@@ -12,7 +12,7 @@ from vramcast.core.deadline import Deadline
 from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.estimates.growth import Growth, kept_by, kept_so_far, place_of, to_watch
 from vramcast.estimates.phases import course_of
-from vramcast.estimates.run_on_card import OnCard, observed_on_card, settings_of
+from vramcast.estimates.runs.on_card import OnCard, observed_on_card, settings_of
 from vramcast.jobs.job import Job
 from vramcast.jobs.text import BUDGET_S
 from vramcast.simulator.repeated_steps import RepeatedSteps

@@ -10,10 +10,10 @@ import pytest
 
 from vramcast.core.errors import JobError, TimeLimit
 from vramcast.core.units import MIB
-from vramcast.estimates import estimator
 from vramcast.estimates.estimator import Estimator
-from vramcast.estimates.other_ways import wanted
 from vramcast.estimates.result import Estimate
+from vramcast.estimates.runs import job_runs
+from vramcast.estimates.runs.other_values import wanted
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Command, Job, Training
 from vramcast.tracer.format.ledger import CallHandling, Entry
@@ -67,7 +67,7 @@ def test_selects_further_runs(kinds: tuple[CallHandling, ...], expected: list[st
 
 
 def test_engine_that_divided_its_card_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimator, "watched", None)  # a growing loop would be watched in a second run
+    monkeypatch.setattr(job_runs, "watched", None)  # a growing loop would be watched in a second run
     first = seen(100, CallHandling.LARGEST)
     assert first.trace is not None
     header = {**first.trace.header, SERVING: {"engine": "vllm", "starts": True}}

@@ -13,7 +13,7 @@ from vramcast.core.brief import brief
 from vramcast.core.deadline import Deadline
 from vramcast.core.errors import CannotEstimate, NullGpuError
 from vramcast.estimates.phases import course_of
-from vramcast.estimates.run_on_card import OnCard, cudnn_asked, observed_on_card
+from vramcast.estimates.runs.on_card import OnCard, cudnn_asked, observed_on_card
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.trace import Trace
 from vramcast.tracer.nullgpu.cudnn.libraries import CudnnLibrary, second_opinion
