@@ -1,6 +1,6 @@
 """Simulated variation: the same drawn jobs under two cuDNNs, to pre-train trees.
 
-    python -m benchmarks.repeats.variation [--jobs 300] [--seconds 1200]
+    python -m benchmarks.repeats.variation [--jobs 300] [--seconds 1200] [--seed 0] [--family cnn]
 
 `benchmarks.accuracy.learning_curve` says whether it helps the bounds of measured runs.
 
@@ -37,13 +37,13 @@ _SHARES: Final = {"cnn": 2, "torchvision": 2, "timm": 5}  # arbitrary: of the fa
 _TIMEOUT_S: Final = 60.0  # arbitrary: slower jobs are left out
 
 
-def drawn(seed: int) -> Iterator[tuple[str, Workload, str]]:
-    """Yield jobs with convolutions: id, job, and the key of its card."""
+def drawn(seed: int, only: str | None = None) -> Iterator[tuple[str, Workload, str]]:
+    """Yield jobs with convolutions, all or those of one family: id, job, and the key of its card."""
     cards = sorted(DEVICES)
     for number in count():
         chosen = random.Random(f"{seed}-{number}")
-        family = chosen.choices(list(_SHARES), list(_SHARES.values()))[0]
-        yield f"variation {seed}-{number}", FAMILIES[family](Draw(seed, number)), chosen.choice(cards)
+        family = only or chosen.choices(list(_SHARES), list(_SHARES.values()))[0]
+        yield f"variation {only or ''}{seed}-{number}", FAMILIES[family](Draw(seed, number)), chosen.choice(cards)
 
 
 def pair_of(name: str, workload: Workload, card: str) -> list[Example]:
@@ -74,10 +74,11 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=300)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="start no job after this time")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--family", choices=_SHARES, help="draw jobs of this family alone; generated ones are all different")
     options = parser.parse_args()
     known = {one.id.rpartition(" ")[0] for one in examples.read(PATH)[0]} if PATH.exists() else set()
     started = time.perf_counter()
-    for name, workload, card in islice(drawn(options.seed), options.jobs):
+    for name, workload, card in islice(drawn(options.seed, options.family), options.jobs):
         if name in known or time.perf_counter() - started > options.seconds:
             continue
         try:

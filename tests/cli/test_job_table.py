@@ -42,7 +42,7 @@ def test_table_equals_command_line(table: dict[str, Any], words: list[str]) -> N
 
 
 def test_rejects_check_without_card() -> None:
-    with pytest.raises(UsageError, match=r"Job 'job'.*No card is given to check against: name one with --on"):
+    with pytest.raises(UsageError, match=r"Job 'job'.*No card is given: name one with --on"):
         job_table.read("job", {"target": "a:b"})
 
 

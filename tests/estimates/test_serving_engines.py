@@ -120,7 +120,8 @@ def test_cards_on_which_the_engine_fits_are_told() -> None:
 
 
 def test_smallest_card_may_be_smaller_than_the_share_of_the_traced_one() -> None:
-    text = str(replace(divided(), has_card=False, process=100 * GIB))
+    found = divided()
+    text = str(replace(found, job=replace(found.job, has_card=False), process=100 * GIB))
     assert text.startswith("room on h100 (79.11 GiB) and 4 others")
 
 

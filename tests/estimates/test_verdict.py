@@ -21,8 +21,8 @@ MIB = 1024**2
 
 def sized(total_bytes: int, **changes: Any) -> Estimate:
     """Return an estimate on a card of another size."""
-    job = make().job
-    return make(job=type(job)(job.device, target=job.target, memory_bytes=total_bytes), **changes)
+    job, has_card = make().job, changes.pop("has_card", True)
+    return make(job=type(job)(job.device, target=job.target, memory_bytes=total_bytes, has_card=has_card), **changes)
 
 
 @given(st.integers(min_value=1, max_value=4 << 30))

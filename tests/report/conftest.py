@@ -67,6 +67,7 @@ def make() -> Callable[..., Estimate]:
                 batch=TensorSpec((8, 16)),
                 training=Training(optimizer="adamw"),
                 memory_bytes=memory_mib and memory_mib * MIB,
+                has_card=changes.pop("has_card", True),
             ),
             "trace": with_context(trace_of(names), [(0, context.bytes)]),
             "allocated": 450 * MIB,

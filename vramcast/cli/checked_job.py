@@ -59,11 +59,7 @@ class CheckedJob:
             UsageError: A value is wrong, or no card is named.
         """
         job = cls(shared.text_of(values), shared.estimator_of(values))
-        if values.get("device") is None and values.get("memory") is None:
-            raise UsageError(
-                "No card is given to check against: name one with --on (vramcast devices lists them), or give "
-                "a size with --memory."
-            )
+        shared.require_card(values)
         return job
 
     def estimate(self) -> Estimate:
@@ -76,7 +72,7 @@ class CheckedJob:
         estimator = self.estimator
         if self.text.command is None:
             with progress(f"checking {as_typed(self.text.target)} on {estimator.card.name}"):
-                return estimator.estimate_job(self.text.asked().job(estimator.card))
+                return estimator.estimate_job(self.text.asked().job(estimator.named_card))
         if estimator.tracer not in RUN_COMMANDS:
             raise UsageError(f"--tracer {estimator.tracer} works for models, not for commands: leave out --tracer.")
         return estimate_of(estimator, self.text)
@@ -100,4 +96,4 @@ def estimate_of(estimator: Estimator, text: JobText, job: Job | None = None, how
     from vramcast.tracer.nullgpu.client import NullGpuTracer
 
     with NullGpuTracer.stoppable() as stop, first_interrupt(stop), progress(f"running {shlex.join(text.command or ())}"):
-        return estimator.estimate_job(job or text.job(estimator.card), how)
+        return estimator.estimate_job(job or text.job(estimator.named_card), how)

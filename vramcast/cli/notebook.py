@@ -83,8 +83,7 @@ def _estimate(line: str, cell: str) -> Estimate:
             "%%vram --json is not supported, because the value of the cell is an Estimate: leave it out, and call to_dict()."
         )
     questions = what_if_options.Questions(options)
-    found = checked_job.estimate_of(shared.estimator_of(vars(options)), checked_job.job_text(options))
-    estimate = shared.for_card(options, found)
+    estimate = checked_job.estimate_of(shared.estimator_of(vars(options)), checked_job.job_text(options))
     _, text = shared.write_files(options, estimate, questions)
     if text:
         print(text)

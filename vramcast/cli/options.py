@@ -7,7 +7,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin, get_type_hints
@@ -17,8 +17,9 @@ from vramcast.cli.help_text import ADVANCED, ANSWER, CARD, JOB, group
 from vramcast.cli.streams import answer, say
 from vramcast.cli.terminal import painted, progress, width_of
 from vramcast.core.checks import number, whole
+from vramcast.core.errors import UsageError
 from vramcast.core.units import parse_bytes
-from vramcast.hardware.cards import DEFAULT, checked_card_bytes, device
+from vramcast.hardware.cards import checked_card_bytes, device
 from vramcast.hardware.stack import parse as parse_stack
 from vramcast.jobs import optimizers
 from vramcast.jobs.adapters import parse as parse_adapter
@@ -191,20 +192,26 @@ def text_of(values: Mapping[str, Any]) -> JobText:
 
 def job_of(options: argparse.Namespace) -> Job:
     """Return the job that the options describe."""
-    return text_of(vars(options)).asked().job(device(options.device or DEFAULT))
+    return text_of(vars(options)).asked().job(device(options.device) if options.device is not None else None)
 
 
-def for_card(options: argparse.Namespace, estimate: Estimate) -> Estimate:
-    """Return the estimate, without a verdict in its views if the command line names no card."""
-    return replace(estimate, has_card=options.device is not None or options.memory is not None)
-
-
-def exit_code(options: argparse.Namespace, estimate: Estimate) -> int:
-    """Return the verdict's exit code if the command line names a card, otherwise 0; 4 for a command that its user stopped."""
+def exit_code(estimate: Estimate) -> int:
+    """Return the verdict's exit code if a card was named, otherwise 0; 4 for a command that its user stopped."""
     from vramcast.estimates.verdict import EXIT_CODES
 
-    found = for_card(options, estimate)
-    return found.verdict.exit_code if found.has_card else EXIT_CODES["uncertain"] if found.course.is_interrupted else 0
+    if estimate.has_card:
+        return estimate.verdict.exit_code
+    return EXIT_CODES["uncertain"] if estimate.course.is_interrupted else 0
+
+
+def require_card(values: Mapping[str, Any]) -> None:
+    """Check that flat values name a card or its size.
+
+    Raises:
+        UsageError: They name neither.
+    """
+    if values.get("device") is None and values.get("memory") is None:
+        raise UsageError("No card is given: name one with --on (vramcast devices lists them), or give --memory.")
 
 
 def estimator_of(values: Mapping[str, Any]) -> Estimator:
@@ -223,7 +230,6 @@ def finish(
     advice: Advice | None = None,
 ) -> None:
     """Print the estimate, write the files asked for, and answer the questions; `advice` is for the report."""
-    estimate = for_card(options, estimate)
     more, text = write_files(options, estimate, questions, advice)
     if options.json:
         answer(json.dumps({**estimate.to_dict(), **(extra or {}), **more}))
@@ -240,7 +246,7 @@ def finish_advised(options: argparse.Namespace, estimate: Estimate, questions: w
     from vramcast.estimates.advice import advise  # it imports the planners, which a plain estimate does not need
 
     with progress("tracing its variants"):
-        advice = advise(for_card(options, estimate))
+        advice = advise(estimate)
     finish(options, estimate, questions, {"advice": advice.to_dicts()}, advice)
     if not options.json:
         answer(f"\n{advice}")

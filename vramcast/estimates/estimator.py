@@ -143,6 +143,11 @@ class Estimator:
         """Card of the jobs given by model or command."""
         return self.device if isinstance(self.device, Device) else find_device(DEFAULT if self.device is None else self.device)
 
+    @property
+    def named_card(self) -> Device | None:
+        """The card, if one was named."""
+        return None if self.device is None else self.card
+
     @cached_property
     def _host_bytes(self) -> int | None:
         size = parse_bytes(self.host_memory) if isinstance(self.host_memory, str) else self.host_memory
@@ -176,7 +181,7 @@ class Estimator:
             >>> estimator.estimate(model, batch, mode="infer").peak_at["phase"]
             'forward'
         """
-        return self._of_named(job_of_model(model, batch, self.card, stack=self.stack, **options))
+        return self.estimate_job(job_of_model(model, batch, self.named_card, stack=self.stack, **options))
 
     @suggests(*CommandOptions.__annotations__)
     def command(self, command: Sequence[str], *, steps: int = 3, **options: Unpack[CommandOptions]) -> Estimate:
@@ -201,11 +206,7 @@ class Estimator:
             ''
         """
         text = JobText(command=tuple(command), training=Training(steps=steps), stack=self.stack, **options)
-        return self._of_named(text.job(self.card))
-
-    def _of_named(self, job: Job) -> Estimate:
-        """Estimate a job; there is no verdict if neither a card nor its memory was named."""
-        return replace(self.estimate_job(job), has_card=self.device is not None or job.memory_bytes is not None)
+        return self.estimate_job(text.job(self.named_card))
 
     def estimate_job(self, job: Job, options: RunOptions = AS_USUAL) -> Estimate:
         """Estimate a job on its own card.

@@ -50,7 +50,7 @@ class JobOptions(TypedDict, total=False):
 
 
 def job_of_model(
-    model: Any, batch: Any, device: Device, *, labels: Any = None, loss: Callable[..., Any] | None = None,
+    model: Any, batch: Any, card: Device | None, *, labels: Any = None, loss: Callable[..., Any] | None = None,
     optimizer: Any = "adam", **options: Any,
 ) -> Job:  # fmt: skip
     """Return the job of training (or running) `model` on `batch`; see `vramcast.estimate` for the arguments.
@@ -70,22 +70,22 @@ def job_of_model(
     pickled_loss = meta_pickle.dumps(loss) if loss is not None else None
     if isinstance(model, str):
         text = JobText(target=resolved(model), training=training, **by_name, **options).asked()
-        return replace(_of_name(text, batch, labels, device), loss=pickled_loss)
+        return replace(_of_name(text, batch, labels, card), loss=pickled_loss)
     batch = _one_batch(batch, by_name)
     text = JobText(training=training, **options).asked()
-    return text.around(device, model=meta_pickle.dumps(model), loss=pickled_loss, **_described(batch, labels))
+    return text.around(card, model=meta_pickle.dumps(model), loss=pickled_loss, **_described(batch, labels))
 
 
-def _of_name(text: JobText, batch: Any, labels: Any, device: Device) -> Job:
+def _of_name(text: JobText, batch: Any, labels: Any, card: Device | None) -> Job:
     """Return the job of a TARGET: its inputs follow from its task, from SPECs as text, or from tensors."""
     specs = (batch,) if isinstance(batch, str) else batch
     if batch is None or (isinstance(specs, tuple | list) and specs and all(isinstance(one, str) for one in specs)):
         if not isinstance(labels, str | None):
             raise UsageError("labels needs batch: without it, the model's task gives inputs and labels. Omit labels.")
-        return replace(text, batch=tuple(specs or ()), labels=labels).job(device)
+        return replace(text, batch=tuple(specs or ()), labels=labels).job(card)
     _refuse_sizes([name for name in SIZES if getattr(text, name) is not None])
     adapter = parse_adapter(text.lora, text.qlora)
-    return text.around(device, target=text.target, num_classes=text.num_classes, adapter=adapter, **_described(batch, labels))
+    return text.around(card, target=text.target, num_classes=text.num_classes, adapter=adapter, **_described(batch, labels))
 
 
 def _described(batch: Any, labels: Any) -> dict[str, Any]:

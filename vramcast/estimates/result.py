@@ -166,7 +166,6 @@ class Estimate(Viewable):
         growth: Memory that a loop of the job keeps from step to step, and the step that fills the card; None if every loop
             settles.
         adapted: The adapters of LoRA or QLoRA, with their number of trained parameters; None: the job has none.
-        has_card: Whether a card was named. If not, the estimate is for the default card's rules, and no view gives a verdict.
         estimator: The `Estimator` that made the estimate; comparisons use it for their other estimates.
         bound: Source of `quantile` and `upper_bound`. With a learned artifact, `quantile(0.5)` is the corrected process peak;
             the peaks above stay uncorrected.
@@ -215,7 +214,6 @@ class Estimate(Viewable):
     other_rank: tuple[int, Trace] | None = field(default=None, repr=False)
     growth: Growth | None = None
     adapted: ModelAdapters | None = None
-    has_card: bool = True
 
     # -------------------------------------------------------------------------------------------- observed facts
     @property
@@ -225,6 +223,11 @@ class Estimate(Viewable):
         Empty if the batch was given tensor by tensor, and for a command.
         """
         return self.job.sizes.words if self.job.sizes is not None else ""
+
+    @property
+    def has_card(self) -> bool:
+        """True if a card was named; otherwise the default card's rules apply, and no view gives a verdict."""
+        return self.job.has_card
 
     @property
     def course(self) -> TrainingCourse:

@@ -488,6 +488,7 @@ class Job:
         stack: Software of the card's machine where it differs from this machine; it selects the cuDNN that answers and the
             CUDA context.
         memory_bytes: The card's size, if it differs from the device's own.
+        has_card: Whether a card or its size was named; if not, the default card's rules apply, and nothing is a verdict.
         search_path: The job's import path (`sys.path`).
         working_folder: The folder in which the job runs.
     """
@@ -507,6 +508,7 @@ class Job:
     alloc_conf: str | None = ""
     stack: Stack | None = None
     memory_bytes: int | None = None
+    has_card: bool = True
     search_path: tuple[str, ...] = field(default=(), repr=False)
     working_folder: str = "."
 

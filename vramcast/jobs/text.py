@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from vramcast.core.errors import UsageError
 from vramcast.core.location import checkout_root
-from vramcast.hardware.cards import checked_card_bytes
+from vramcast.hardware.cards import DEFAULT, checked_card_bytes, device
 from vramcast.hardware.device import Device
 from vramcast.hardware.stack import Stack
 from vramcast.hardware.stack import parse as parse_stack
@@ -181,8 +181,8 @@ class JobText:
                 require_name(self.target)
         return self
 
-    def job(self, device: Device) -> Job:
-        """Return the job on a card, as this process would run it.
+    def job(self, card: Device | None) -> Job:
+        """Return the job on a card, or without a named one, as this process would run it.
 
         Raises:
             UsageError: A text is malformed, the command runs no Python program, a target has an option for commands, or a
@@ -194,11 +194,11 @@ class JobText:
             budget_s = BUDGET_S if self.budget_s is None and self.until != "end" else self.budget_s
             until = self.until or "end"
             ranks = parse_ranks(self.ranks) if isinstance(self.ranks, str) else self.ranks
-            return self.around(device, command=replace(program, until=until, budget_s=budget_s, ranks=ranks))
+            return self.around(card, command=replace(program, until=until, budget_s=budget_s, ranks=ranks))
         if self.ranks != "auto":
             raise UsageError(f"--ranks {self.ranks} is for commands; a model's shards determine its ranks. Omit the option.")
         return self.around(
-            device,
+            card,
             target=self.target,
             num_classes=self.num_classes,
             adapter=parse_adapter(self.lora, self.qlora),
@@ -234,7 +234,7 @@ class JobText:
             raise UsageError("--labels needs --batch: without it, the model's task gives inputs and labels. Omit --labels.")
         return {"sizes": Sizes(**{name: getattr(self, name) for name in SIZES})}
 
-    def around(self, device: Device, *, command: Command | None = None, **runs: Any) -> Job:
+    def around(self, card: Device | None, *, command: Command | None = None, **runs: Any) -> Job:
         """Return the job of a command, or of the fields of `Job` in `runs`; everything else comes from this text.
 
         Raises:
@@ -242,7 +242,8 @@ class JobText:
         """
         stack = parse_stack(self.stack) if isinstance(self.stack, str) else self.stack
         return Job(
-            device=device,
+            device=device(DEFAULT) if card is None else card,
+            has_card=card is not None or self.memory is not None,
             command=command,
             training=self.training,
             parallel=parse_parallel(self.parallel, self.world_size, self.nproc_per_node) if command is None else None,

@@ -37,4 +37,4 @@ def main(options: argparse.Namespace) -> int:
     with progress(f"tracing {options.target}"):
         estimate = shared.estimator_of(vars(options)).estimate_job(shared.job_of(options))
     shared.finish_advised(options, estimate, questions)
-    return shared.exit_code(options, estimate)
+    return shared.exit_code(estimate)

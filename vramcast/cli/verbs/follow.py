@@ -23,7 +23,6 @@ from vramcast.cli.checked_job import COMMAND_HELP
 from vramcast.core.errors import UsageError
 from vramcast.core.files import sha256_of
 from vramcast.core.location import import_root
-from vramcast.hardware.cards import DEFAULT, device
 from vramcast.runtime import follower
 from vramcast.runtime.plan_file import PlanFile, PlannedJob
 
@@ -60,7 +59,7 @@ def _check(planned: PlannedJob, words: list[str]) -> None:
     """Refuse a plan before the command starts, as far as its words show that it is for another job."""
     command = None
     with suppress(UsageError):  # a launcher that vramcast does not know: each process of the job checks
-        command = shared.text_of({"command": words}).job(device(DEFAULT)).command
+        command = shared.text_of({"command": words}).job(None).command
     if command is None:
         return
     is_script = not (command.is_module or command.is_code)

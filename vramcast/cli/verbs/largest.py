@@ -47,10 +47,9 @@ def main(options: argparse.Namespace) -> int:
     """Run the verb; if no prompt fits, return the exit code of the shortest one's verdict."""
     if not options.command:
         raise UsageError("No command is given: write it after --, as in vramcast largest --on t4 -- python generate.py.")
-    if options.device is None and options.memory is None:
-        raise UsageError("No card is given: name one with --on (vramcast devices lists them), or give --memory.")
+    shared.require_card(vars(options))
     estimator, text = shared.estimator_of(vars(options)), shared.text_of(vars(options))
-    _require_generation(text.job(estimator.card).command)
+    _require_generation(text.job(estimator.named_card).command)
     own = estimate_of(estimator, text)
     prompt = _prompt(own)
     traced: dict[int, Estimate | CannotEstimate] = {}

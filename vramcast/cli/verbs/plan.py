@@ -34,7 +34,6 @@ from vramcast.core.plain import from_plain, to_plain
 from vramcast.core.units import gib, parse_bytes
 from vramcast.estimates.planning.mixes import MixChoice, mixes
 from vramcast.estimates.planning.plans import HookedSwaps, has_reads, hook_swaps, plan_pool, plan_swap
-from vramcast.hardware.cards import DEFAULT, device
 from vramcast.hardware.device import Device
 from vramcast.jobs.job import Job, Training
 from vramcast.report.plan_answer import PlanAnswer
@@ -214,7 +213,7 @@ def _sources(options: argparse.Namespace, how: RunOptions) -> list[_Source]:
     options.steps = options.steps or (_STEPS if options.command else Training().steps)
     options.command = options.command or None
     text, estimator = shared.text_of(vars(options)), shared.estimator_of(vars(options))
-    job = text.job(device(options.device or DEFAULT))
+    job = text.job(estimator.named_card)
     if job.command is None:
         with progress(f"tracing {options.target}"):
             found = estimator.estimate_job(job, how)

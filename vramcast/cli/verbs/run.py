@@ -39,4 +39,4 @@ def main(options: argparse.Namespace) -> int:
         require_variants(text.job(estimator.card))
     estimate = estimate_of(estimator, text)
     shared.finish_advised(options, estimate, questions)
-    return shared.exit_code(options, estimate)
+    return shared.exit_code(estimate)

@@ -83,16 +83,15 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError("No sizes are given: add --batch-sizes 8..512, --world-sizes 1..1024, or --max-batch.")
     if options.max_batch and options.batch_sizes:
         raise UsageError("--max-batch searches over batch sizes itself: leave out --batch-sizes or --max-batch.")
-    has_card = options.device is not None or options.memory is not None
-    if options.max_batch and not has_card:
-        raise UsageError("--max-batch needs a card: name one with --on (vramcast devices lists them), or give --memory.")
+    if options.max_batch:
+        shared.require_card(vars(options))
     if options.world_sizes and (options.max_batch or options.batch_sizes):
         raise UsageError(
             "--world-sizes uses a single batch: leave out --batch-sizes and --max-batch, or give one --world-size."
         )
     questions = what_if_options.Questions(options)
     estimator = shared.estimator_of(vars(options))
-    sized = _of_worlds(options, estimator.card) if options.world_sizes else {}
+    sized = _of_worlds(options, estimator.named_card) if options.world_sizes else {}
     job = next(iter(sized.values()), None) or shared.job_of(options)
     column, heading = ("world_size", "ranks") if sized else ("batch", "batch")
     if options.batch_sizes:
@@ -103,8 +102,7 @@ def main(options: argparse.Namespace) -> int:
     def run(size: int) -> Estimate | CannotEstimate:
         numbers = (list(sized).index(size) + 1, len(sized)) if size in sized else (len(found) + len(ahead) + 1,)
         with part(f"{heading} {size}", *numbers):
-            one = estimator.try_estimate(sized.get(size) or job.with_batch(size))
-        return one if isinstance(one, CannotEstimate) else shared.for_card(options, one)
+            return estimator.try_estimate(sized.get(size) or job.with_batch(size))
 
     def note(size: int, one: Estimate | CannotEstimate) -> None:
         found[size] = one
@@ -125,7 +123,7 @@ def main(options: argparse.Namespace) -> int:
         return found[size]
 
     if not options.json:
-        card = job.device.name if has_card else f"as on {job.device.name}: --on CARD adds verdicts"
+        card = job.device.name if job.has_card else f"as on {job.device.name}: --on CARD adds verdicts"
         answer(f"{heading:>8} {'allocated':>12} {'reserved':>12} {'process':>12} {'bound':>12}   {card}")
     largest = largest_fitting(estimate) if options.max_batch else None
     running = in_parallel(run, list(sized))
@@ -159,7 +157,7 @@ def main(options: argparse.Namespace) -> int:
     return 1 if options.max_batch and not largest else 0
 
 
-def _of_worlds(options: argparse.Namespace, card: Device) -> dict[int, Job]:
+def _of_worlds(options: argparse.Namespace, card: Device | None) -> dict[int, Job]:
     """Return the job for each number of ranks on the command line.
 
     Raises:
