@@ -7,9 +7,9 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from vramcast.core.errors import CannotEstimate
-from vramcast.jobs.shell.grammar import NotUnderstood
-from vramcast.jobs.shell.plan import ScriptStep, to_plain
-from vramcast.jobs.shell.script import read_script
+from vramcast.service.shell.grammar import NotUnderstood
+from vramcast.service.shell.plan import ScriptStep, to_plain
+from vramcast.service.shell.script import read_script
 
 _READ = ("folder", "environment", "files", "tasks", "nodes", "cards")
 

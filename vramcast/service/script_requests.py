@@ -14,11 +14,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from vramcast.core.units import gib
 from vramcast.estimates.verdict import EXIT_CODES, Value
-from vramcast.jobs.shell.plan import Plan, ScriptStep, from_plain, peak_bytes
 from vramcast.service.requests import check_files, read_model, read_question
 from vramcast.service.responses import Bytes, CheckAnswer, EstimateId, VerdictResponse
 from vramcast.service.script_plans import files_below
 from vramcast.service.service import CachedAnswer, Service
+from vramcast.service.shell.plan import Plan, ScriptStep, from_plain, peak_bytes
 
 _SCRIPT_CHARACTERS: Final = 1 << 20  # arbitrary: the grammar accepts 256 KiB, and reports a longer script itself
 _MOST_WORDS: Final = 1_000  # arbitrary

@@ -11,8 +11,8 @@ from jsonschema.exceptions import ValidationError as SchemaError
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError, model_validator
 
 from vramcast.core.errors import UsageError, WorkerError
-from vramcast.jobs.shell.plan import ScriptStep, from_plain
 from vramcast.service.responses import EstimateResponse, VerdictResponse, Words
+from vramcast.service.shell.plan import ScriptStep, from_plain
 
 LONGEST: Final = 2 << 20  # arbitrary: bytes; a thousand ranks take about 1 MiB
 _LARGEST: Final = 1 << 53  # spec: JSON, RFC 8259: all readers agree on integers up to here

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from vramcast.core.units import INT64_MOST
-from vramcast.jobs.shell.grammar import descendants, not_understood, text_of
-from vramcast.jobs.shell.state import State, Unknown, Value
+from vramcast.service.shell.grammar import descendants, not_understood, text_of
+from vramcast.service.shell.state import State, Unknown, Value
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramcast.jobs.shell.grammar import NotUnderstood
-from vramcast.jobs.shell.plan import ScriptStep, from_plain, peak_bytes, to_plain
-from vramcast.jobs.shell.script import ShellScript, read_script
+from vramcast.service.shell.grammar import NotUnderstood
+from vramcast.service.shell.plan import ScriptStep, from_plain, peak_bytes, to_plain
+from vramcast.service.shell.script import ShellScript, read_script
 
 pytest.importorskip("tree_sitter_bash")
 FOLDER = "/home/ann/job"

@@ -16,10 +16,10 @@ from vramcast.core.errors import VramcastError
 from vramcast.core.text import shorten
 from vramcast.jobs.commands import reading, wrappers
 from vramcast.jobs.commands.wrappers import WORDS, WrapperProcesses
-from vramcast.jobs.shell.grammar import NotUnderstood, not_understood
-from vramcast.jobs.shell.plan import Plan, ScriptStep, Together
-from vramcast.jobs.shell.programs import JobFiles, Simple, Unread, is_harmless
-from vramcast.jobs.shell.state import State, joined
+from vramcast.service.shell.grammar import NotUnderstood, not_understood
+from vramcast.service.shell.plan import Plan, ScriptStep, Together
+from vramcast.service.shell.programs import JobFiles, Simple, Unread, is_harmless
+from vramcast.service.shell.state import State, joined
 
 if TYPE_CHECKING:
     from tree_sitter import Node

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from vramcast.jobs.commands.wrappers import WORDS
-from vramcast.jobs.shell.grammar import not_understood
+from vramcast.service.shell.grammar import not_understood
 
 if TYPE_CHECKING:
     from tree_sitter import Node

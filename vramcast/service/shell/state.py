@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
-from vramcast.jobs.shell.plan import Plan
+from vramcast.service.shell.plan import Plan
 
 # A variable: text, the elements of an array, or None if its value is known only when the job runs.
 Value: TypeAlias = "str | tuple[str, ...] | None"

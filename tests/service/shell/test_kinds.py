@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.jobs.shell.grammar import NotUnderstood
-from vramcast.jobs.shell.plan import ScriptStep
-from vramcast.jobs.shell.script import ShellScript, read_script
+from vramcast.service.shell.grammar import NotUnderstood
+from vramcast.service.shell.plan import ScriptStep
+from vramcast.service.shell.script import ShellScript, read_script
 
 pytest.importorskip("tree_sitter_bash")
 FOLDER = "/home/ann/job"

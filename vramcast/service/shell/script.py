@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from vramcast.jobs.shell.commands import Commands
-from vramcast.jobs.shell.grammar import NotUnderstood, descendants, not_understood, parse, text_of
-from vramcast.jobs.shell.plan import InTurn, Plan, ScriptStep, Together, moments
-from vramcast.jobs.shell.programs import Simple, Unread
-from vramcast.jobs.shell.state import BackgroundCommand, State, Unknown, Value, joined
-from vramcast.jobs.shell.words import array, assign_defaults, fields, text
+from vramcast.service.shell.commands import Commands
+from vramcast.service.shell.grammar import NotUnderstood, descendants, not_understood, parse, text_of
+from vramcast.service.shell.plan import InTurn, Plan, ScriptStep, Together, moments
+from vramcast.service.shell.programs import Simple, Unread
+from vramcast.service.shell.state import BackgroundCommand, State, Unknown, Value, joined
+from vramcast.service.shell.words import array, assign_defaults, fields, text
 
 if TYPE_CHECKING:
     from tree_sitter import Node
