@@ -11,8 +11,9 @@ from vramcast.learner import gains
 from vramcast.learner.gains import Gains
 from vramcast.learner.model import LearnedModel, family_name
 from vramcast.learner.residual_tree import in_words
+from vramcast.learner.training import DECIDED
 
-_LEVELS: Final = ("0.9", "0.95", "0.98")
+_LEVELS: Final = tuple(map(str, DECIDED))
 
 
 def card_text(learned: LearnedModel, name: str, facts: Mapping[str, Any]) -> str:
