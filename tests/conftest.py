@@ -30,6 +30,7 @@ from tests import compiled
 from vramcast.cli import terminal
 from vramcast.core.brief import every_field
 from vramcast.core.errors import CompilerError, NullGpuError
+from vramcast.core.releases import FREES_WORKSPACES
 from vramcast.hardware.cards import device as find_device
 from vramcast.hardware.stack import release_of
 from vramcast.jobs.job import Command, Job, TensorSpec, Training
@@ -117,7 +118,7 @@ def _null_gpu_problem() -> str:
 @pytest.fixture(scope="session")
 def keeps_workspaces() -> None:
     """Skip where each product requests and frees a workspace of its own: torch since 2.15."""
-    if (release_of(version("torch")) or (2, 15)) >= (2, 15):
+    if (release_of(version("torch")) or FREES_WORKSPACES) >= FREES_WORKSPACES:
         pytest.skip("this torch keeps no workspace of cuBLAS")
 
 

@@ -25,11 +25,12 @@ import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from vramcast.hardware.stack import release_of
+from vramcast.core.releases import FREES_WORKSPACES
 from vramcast.hardware.throughput import Roofline
 from vramcast.tracer.format.operators import Operator, is_number, takes_workspace
 from vramcast.tracer.format.snapshot import trace_from_snapshot
 from vramcast.tracer.format.trace import CLASSES, Action, Category, Phase, Trace
+from vramcast.tracer.hooks.installed_torch import is_before
 from vramcast.tracer.hooks.tensors import leaves_of
 from vramcast.tracer.hooks.torch_api import DisableTorchFunction, RecordFunctionFast
 from vramcast.tracer.program.training_loop import Course, LoopLimits
@@ -46,7 +47,6 @@ from vramcast.tracer.recording.shards import Holdings
 from vramcast.tracer.recording.watcher import Watcher
 
 _DRAINED_EVENTS = 20_000  # arbitrary: requests and frees; Kineto's events for this many take about 200 MB
-_FREED_AT_ONCE = (2, 15)  # measured: null GPU; each product frees its workspace since
 
 
 class _Modules:
@@ -375,7 +375,7 @@ def annotate(
             numbers[number] = table.setdefault((context.op, context.module, context.shapes, context.dtypes), len(table))
     operator = numbers[place]
     held_there = np.isin(trace.address, np.array([*workspaces], np.uint64))
-    if (release_of(torch.__version__) or _FREED_AT_ONCE) >= _FREED_AT_ONCE:  # results get the same addresses afterwards
+    if not is_before(FREES_WORKSPACES):  # results get the same addresses afterwards
         held_there[:-1] &= (trace.action[1:] == Action.FREE_REQUESTED) & (trace.address[1:] == trace.address[:-1])
     is_workspace = np.isin(trace.size_bytes, [*workspace_sizes]) | held_there
     category, strangers = _categories(trace, position, marks, tags, known, phase, is_workspace)

@@ -14,8 +14,8 @@ import torch
 
 from vramcast.hardware.stack import Stack
 from vramcast.tracer.hooks import torch_api
+from vramcast.tracer.hooks.installed_torch import is_before
 from vramcast.tracer.hooks.torch_api import DispatchKey
-from vramcast.tracer.rules.rule_table import is_before
 from vramcast.tracer.rules.ruled_card import RuledCard
 
 aten = torch.ops.aten

@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
+from vramcast.core.releases import FREES_WORKSPACES
 from vramcast.hardware.device import WARP_SIZE, Device
-from vramcast.hardware.stack import release_of
+from vramcast.tracer.hooks.installed_torch import is_before
 from vramcast.tracer.hooks.torch_api import suggest_memory_format
 from vramcast.tracer.rules.convolutions import convolve, differentiate
 from vramcast.tracer.rules.operator_call import OperatorCall, Rule
@@ -23,11 +24,6 @@ aten = torch.ops.aten
 
 CUB_BYTES = 1279  # measured: temporary storage of a scan over less than about 50,000 elements
 _LONG_BYTES = 8
-
-
-def is_before(release: tuple[int, int]) -> bool:
-    """Return whether the installed torch is older than this release; one without a version counts as new."""
-    return (release_of(torch.__version__) or release) < release
 
 
 # ------------------------------------------------------------------------------------------------ reductions
@@ -552,7 +548,7 @@ _CUBLAS_BYTES = {True: 33_554_432, False: 8_519_680}
 _CUBLAS_LT_BYTES = 1 << 20  # measured: a100-40gb, h100, t4
 # measured: null GPU. cuBLASLt has its own workspace in 2.9 and 2.11, and shares cuBLAS's in 2.13 and 2.14. In 2.15 each product
 # requests one workspace after its result, and frees it.
-_OWN_LT_BEFORE, _FOR_EACH_CALL = (2, 13), (2, 15)
+_OWN_LT_BEFORE = (2, 13)
 
 
 class Workspaces:
@@ -563,7 +559,7 @@ class Workspaces:
 
     def __init__(self, device: Device) -> None:
         self._cublas_bytes = _CUBLAS_BYTES[device.compute_capability >= _HOPPER]
-        self._keeps = is_before(_FOR_EACH_CALL)
+        self._keeps = is_before(FREES_WORKSPACES)
         self._lt_bytes = _CUBLAS_LT_BYTES if is_before(_OWN_LT_BEFORE) or not self._keeps else 0
         self.sizes = {self._cublas_bytes, self._lt_bytes} - {0}
         self._taken: set[tuple[str, bool]] = set()

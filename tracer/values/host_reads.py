@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from vramcast.hardware.stack import release_of
+from vramcast.tracer.hooks.installed_torch import is_before
 from vramcast.tracer.hooks.torch_api import TorchDispatchMode
 
 aten = torch.ops.aten
-SINCE_2_15 = (release_of(torch.__version__) or (2, 15)) >= (2, 15)  # the release changed what two operators read
+SINCE_2_15 = not is_before((2, 15))  # the release changed what two operators read
 
 
 def count(n: int) -> bytes:

@@ -8,3 +8,5 @@ REFERENCE: Final = "2.14.1"  # arbitrary: that of the group `torch` in pyproject
 INSTALL: Final = f"pip install torch=={REFERENCE}"
 # measured: `python -m benchmarks.new_torch` under each
 SEEN: Final = ((2, 6), (2, 9), (2, 10), (2, 11), (2, 13), (2, 14), (2, 15))
+# measured: null GPU, benchmarks.surveys.versions; since then each product of matrices frees its workspace
+FREES_WORKSPACES: Final = (2, 15)

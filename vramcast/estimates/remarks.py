@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from vramcast.core.releases import FREES_WORKSPACES
 from vramcast.core.units import gib
 from vramcast.estimates.phases import course_of
 from vramcast.estimates.runs.on_card import OnCard
@@ -16,7 +17,6 @@ from vramcast.tracer.format.ledger import SPOKEN, CallHandling, Code, words
 from vramcast.tracer.format.trace import Category
 from vramcast.tracer.nullgpu.cudnn.libraries import warning_of
 
-_FREES_WORKSPACES: Final = (2, 15)  # measured: benchmarks.surveys.versions; two of 32 MiB on Hopper, less elsewhere
 # measured: 243 of xMem's runs with cuDNN and 123 without, traced under 2.11.0 and 2.14.1 (benchmarks.surveys.moved, 2026-11)
 _BETWEEN_RELEASES: Final = {
     True: "with cuDNN, releases differ by 2.6 % at most in nine of ten jobs, and by 6.1 % in the worst",
@@ -97,7 +97,7 @@ def _of_course(job: Job, on_card: OnCard) -> Iterator[str]:
 def _of_stack(job: Job, on_card: OnCard, *, is_another: bool) -> Iterator[str]:
     stack, torch = on_card.stack, on_card.seen.torch
     if stack.torch is not None and not same_minor(stack.torch, torch):
-        frees = {(release_of(one) or _FREES_WORKSPACES) >= _FREES_WORKSPACES for one in (stack.torch, torch)}
+        frees = {(release_of(one) or FREES_WORKSPACES) >= FREES_WORKSPACES for one in (stack.torch, torch)}
         yield (
             f"the job was traced with the installed torch {torch}, but its stack has {stack.torch}: "
             f"{_BETWEEN_RELEASES['cudnn' in on_card.seen.libraries]}"
