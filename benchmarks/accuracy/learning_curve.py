@@ -6,8 +6,8 @@
 SET is `shipped` (the default), or a set of `benchmarks.accuracy.examples`. Each line draws models of the set and prints the
 change of the pinball loss at 0.9 and 0.95 against conformal bounds alone (negative is better), always on models held out, with
 its bootstrap interval, and the number of models at which the same gain would stand out from chance. Trees learn from measured
-runs, from simulated variation (`benchmarks.repeats.variation`), from one after the other, or from both at once. `--write`
-stores the table for the shipped artifact's card.
+runs, from simulated variation (`benchmarks.repeats.variation`), from one after the other, or from both at once. The shipped
+set's sources are held out too, one at a time. `--write` stores the table for the shipped artifact's card.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from __future__ import annotations
 import argparse
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import xgboost
 
+from benchmarks.accuracy.bounds import source_of
 from benchmarks.accuracy.examples import SETS, path_of
 from benchmarks.accuracy.shipped import CANDIDATES, permissive
 from benchmarks.repeats.variation import PATH
@@ -33,7 +34,7 @@ from vramcast.learner.gains import Gain
 from vramcast.learner.model import family_name
 from vramcast.learner.residual import ResidualQuantiles
 from vramcast.learner.search import search
-from vramcast.learner.table import ExampleTable, folds_of, table_of
+from vramcast.learner.table import ExampleTable, Folds, folds_of, table_of
 
 MEASURED, SIMULATED, REFITTED, TOGETHER = "measured runs", "simulated variation", "the latter, then the former", "both at once"
 _WEIGHTS: Final = {MEASURED: (0.0, 1.0), SIMULATED: (1.0, 0.0), REFITTED: (1.0, 0.0), TOGETHER: (1.0, 3.0)}  # arbitrary
@@ -71,9 +72,15 @@ def fitted(measured: ExampleTable, rows: Any, varied: ExampleTable, others: Any,
     return learner
 
 
-def candidates(measured: ExampleTable, varied: ExampleTable, seed: int = 0) -> Iterator[tuple[str, gate.Losses]]:
+def sources_of(found: Sequence[Example]) -> Folds:
+    """Return (learn, test) rows that hold out one source after the other, with the models that others measured too."""
+    sources, models = np.asarray([source_of(one) for one in found]), np.asarray([one.group for one in found])
+    new = {source: sources == source for source in sorted(set(sources))}
+    return [(np.flatnonzero(~rows & ~np.isin(models, models[rows])), np.flatnonzero(rows)) for rows in new.values()]
+
+
+def candidates(measured: ExampleTable, varied: ExampleTable, folds: Folds, seed: int = 0) -> Iterator[tuple[str, gate.Losses]]:
     """Yield the losses of bounds of measured runs, by what their trees learned from; a run's own model is always left out."""
-    folds = folds_of(measured, training.FOLDS, seed)
     plain = gate.bound_losses(measured, np.zeros((len(measured.y), len(LEVELS))), folds).plain
     for name in _WEIGHTS:
         quantiles: Array = np.zeros((len(measured.y), len(LEVELS)))
@@ -99,20 +106,28 @@ def needed(gain: Gain) -> str:
     return f"{math.ceil(gain.models * ((gain.high - gain.change) / -gain.change) ** 2)}"
 
 
-def lines(found: Sequence[Example], counts: Sequence[int], seeds: int) -> Iterator[list[object]]:
+def lines(found: Sequence[Example], counts: Sequence[int], seeds: int, *, by_source: bool) -> Iterator[list[object]]:
     """Yield the gains of each candidate and family by number of models."""
     varied = variation()
     for n_models, seed in [*((count, seed) for count in counts for seed in range(seeds)), (len({e.group for e in found}), 0)]:
         some = drawn(found, n_models, seed)
-        for name, losses in candidates(table_of(some, stacks.learn(some)), varied, seed):
-            for family, gain in losses.gains(seed=seed).items():
-                if gain.models < gate.FEWEST:
-                    continue
-                change, low, high = (f"{100 * value:+.1f}" for value in (gain.change, gain.low, gain.high))
-                yield [
-                    *(n_models, seed, family_name(family), gain.models, name, f"{change} %", f"{low} to {high}"),
-                    *(needed(gain), "yes" if gain.is_used else "no"),
-                ]
+        measured = table_of(some, stacks.learn(some))
+        yield from _gains([n_models, seed], candidates(measured, varied, folds_of(measured, training.FOLDS, seed), seed), seed)
+    if by_source:
+        measured = table_of(found, stacks.learn(found))
+        yield from _gains(["all, by source", 0], candidates(measured, varied, sources_of(found)))
+
+
+def _gains(draw: list[object], judged: Iterable[tuple[str, gate.Losses]], seed: int = 0) -> Iterator[list[object]]:
+    for name, losses in judged:
+        for family, gain in losses.gains(seed=seed).items():
+            if gain.models < gate.FEWEST:
+                continue
+            change, low, high = (f"{100 * value:+.1f}" for value in (gain.change, gain.low, gain.high))
+            yield [
+                *(*draw, family_name(family), gain.models, name, f"{change} %", f"{low} to {high}"),
+                *(needed(gain), "yes" if gain.is_used else "no"),
+            ]
 
 
 def main() -> None:
@@ -130,7 +145,7 @@ def main() -> None:
     found = permissive() if options.set == "shipped" else examples.read(path_of(options.set))[0]
     counts = [int(count) for count in options.models.split(",") if count]
     columns = ["models drawn", "seed", "family", "models", "trees learn from", "loss", "95 % of samples", "needed", "used"]
-    text = table(columns, lines(found, counts, options.seeds), "lllr")
+    text = table(columns, lines(found, counts, options.seeds, by_source=options.set == "shipped"), "lllr")
     print(text)
     if options.write:
         CANDIDATES.write_text(f"{text}\n", encoding="utf-8")

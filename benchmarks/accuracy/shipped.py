@@ -41,7 +41,7 @@ _OF_TREES: Final = """
 ## What trees could learn from
 
 The change of the loss against no trees, by number of models drawn. *Needed* is the number of models at which a gain would stand
-out from chance. docs/learner.md has the curve of a larger set of one kind.
+out from chance. *By source*, each source is unseen, not only each model. docs/learner.md has the curve of a larger set.
 """
 _OF_LIVE_BLOCKS: Final = "tabled nanovlm"  # spec: its logs print `max_memory_allocated`
 CANDIDATES: Final = RUNS.with_name("candidates.md")  # of the trees, by benchmarks.accuracy.learning_curve --write
