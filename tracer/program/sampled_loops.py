@@ -7,7 +7,8 @@
 
 Values do not matter on the null GPU, so a jump leaves out passes: the loop's values, integers that the passes would have
 advanced, and what they would have kept are made up for (`sources`, `carried`). Only loops jump whose passes train a model or
-run one. How far they jump depends on the job, and on the time only if it has one rank: all ranks of a job must jump alike.
+run one, and not those over a model's layers, which differ. How far they jump depends on the job, and on the time only if it has
+one rank: all ranks of a job must jump alike.
 """
 
 from __future__ import annotations
@@ -240,9 +241,9 @@ class SampledLoops:
                     value = [next(source)]
                 except StopIteration:
                     return
-                work = course.work
+                work, is_layer = course.work, _has_module(value[0])
                 yield value.pop()  # a plain loop does not hold what it gives
-                if course.work != work:
+                if course.work != work and not is_layer:
                     self._passed(loop, sys._getframe(1))
                 else:
                     loop.index += 1
@@ -524,6 +525,12 @@ class SampledLoops:
         for one in self._loops:
             if loop in one.began.places:
                 one.began.places[loop] += count
+
+
+def _has_module(value: Any) -> bool:
+    """Return whether a loop's value is a module, or has one beside its number or its input."""
+    torch = sys.modules.get("torch")  # this module comes before it
+    return torch is not None and any(isinstance(one, torch.nn.Module) for one in (value if type(value) is tuple else (value,)))
 
 
 def _plus(totals: tuple[int, ...], more: Sequence[int]) -> tuple[int, ...]:

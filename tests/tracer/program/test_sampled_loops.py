@@ -6,6 +6,7 @@ import textwrap
 from typing import Any
 
 import pytest
+import torch
 
 from vramcast.tracer.program.loop_sources import compiled
 from vramcast.tracer.program.sampled_loops import SampledLoops
@@ -262,3 +263,9 @@ def test_is_inactive_in_a_running_model(job: Job) -> None:
     job.is_busy = True
     job.run("for step in range(200): see(step); train()")
     assert len(job.seen) == 200
+
+
+@pytest.mark.parametrize("values", ["layers", "enumerate(layers)", "zip(layers, range(100))"])
+def test_loop_over_layers_sees_each(job: Job, values: str) -> None:
+    job.run(f"for layer in {values}: see(1); train()", layers=[torch.nn.Identity() for _ in range(100)])
+    assert len(job.seen) == 100
