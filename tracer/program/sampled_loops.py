@@ -488,9 +488,9 @@ class SampledLoops:
         for one, moved in others.items():
             if type(one.source) is not Batches and one.left is not None:
                 count = min(count, (one.left - _LAST) // moved)
-        if loop.can_skip:
+        if count > 0 and loop.can_skip:
             count = loop.source.skip(count * loop.stride) // loop.stride
-        if count <= 0:
+        if count <= 0:  # another loop ends first
             return
         before = self._totals()
         kept = [
