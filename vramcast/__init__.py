@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from vramcast.estimates.advice import advise
     from vramcast.estimates.advice_rows import Advice
     from vramcast.estimates.estimator import Estimator, estimate, estimate_command
+    from vramcast.estimates.largest import Largest, largest
     from vramcast.estimates.planning.plans import plan_pool, plan_swap
     from vramcast.estimates.result import Estimate
     from vramcast.hardware import cards as devices
@@ -89,6 +90,7 @@ __all__ = [
     "Estimator",
     "IncompleteTrace",
     "JobError",
+    "Largest",
     "MissingPeerValue",
     "NoAnswer",
     "NothingAsked",
@@ -121,6 +123,7 @@ __all__ = [
     "evaluate",
     "fragmentation",
     "gib",
+    "largest",
     "models_needed",
     "parse_bytes",
     "plan_pool",
@@ -137,6 +140,7 @@ _HOMES = {
     "Card": "vramcast.simulator.card",
     "Estimate": "vramcast.estimates.result",
     "Estimator": "vramcast.estimates.estimator",
+    "Largest": "vramcast.estimates.largest",
     "Online": "vramcast.estimates.adaptive_level",
     "RunOptions": "vramcast.tracer.protocol.run_options",
     "Scored": "vramcast.learner.evaluation.scored_run",
@@ -150,6 +154,7 @@ _HOMES = {
     "evaluate": "vramcast.learner.evaluation.metrics",
     "fragmentation": "vramcast.simulator.fragmentation",
     "gib": "vramcast.core.units",
+    "largest": "vramcast.estimates.largest",
     "models_needed": "vramcast.learner.conformal",
     "parse_bytes": "vramcast.core.units",
     "plan_pool": "vramcast.estimates.planning.plans",

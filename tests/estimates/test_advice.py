@@ -312,10 +312,10 @@ def test_uses_the_bound_of_the_estimate(monkeypatch: pytest.MonkeyPatch, auto_tr
     assert asked == {(auto_tracer, 0.9, 321.0)}
 
 
-def test_rejects_script() -> None:
+def test_command_without_training_step_gets_no_advice() -> None:
     estimate = estimated()
     script = replace(estimate, job=replace(estimate.job, command=Command(("train.py",)), model=None))
-    with pytest.raises(UsageError, match=r"'train\.py' is a script, which advice cannot change: give its model as a TARGET"):
+    with pytest.raises(UsageError, match="makes no training step to change"):
         advise(script)
 
 
@@ -405,5 +405,6 @@ def test_json_lists_rows(job: list[str], capsys: pytest.CaptureFixture[str]) -> 
     assert set(said) == set(plain) | {"advice"}
     assert said["peaks"] == plain["peaks"]
     keys = {"name", "price", "reserved", "bound", "fits_card", "fits", "reason", "kv_cache_tokens", "max_concurrency"}
+    keys |= {"how", "saves_bytes", "verdict", "change"}
     assert all(set(one) == keys for one in said["advice"])
     assert {"as it is", "follow a plan", "SGD without momentum"} <= {one["name"] for one in said["advice"]}

@@ -6,12 +6,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from tests.estimates.test_serving_engines import DIVIDED, served, without
 from vramcast.core.errors import UsageError
 from vramcast.core.units import GIB
-from vramcast.estimates.advice import advise
 from vramcast.estimates.engine_advice import advise_engine
 from vramcast.estimates.result import Estimate
 from vramcast.jobs.commands.engines import changed
@@ -64,11 +61,6 @@ def test_changed_command_has_the_ranks_it_asks_for() -> None:
     two = changed(Command(("vllm", "serve", "org/name", "-tp", "4")), "--tensor-parallel-size", "2")
     assert two.world.size == 2
     assert dict(two.environment)["WORLD_SIZE"] == "2"
-
-
-def test_engine_of_a_script_gets_no_advice() -> None:
-    with pytest.raises(UsageError, match="is a script, which advice cannot change"):
-        advise(commanded(("serve.py",)))
 
 
 def test_table_has_tokens_and_requests() -> None:

@@ -179,7 +179,7 @@ def test_contexts_are_counted(make: Make, count: int) -> None:
     [
         ("model.py:net", "", "600.0 MiB short: --alloc-conf expandable_segments:True (973.2 MiB), or "),
         ("model.py:net", "expandable_segments:True", "600.0 MiB short: --advise, a smaller batch, or "),
-        (None, "expandable_segments:True", "600.0 MiB short: a smaller batch, or "),
+        (None, "expandable_segments:True", "600.0 MiB short: --advise, a smaller batch, or "),
     ],
 )
 def test_a_job_that_does_not_fit_gets_a_way_out(make: Make, target: str | None, conf: str, said: str) -> None:

@@ -33,7 +33,7 @@ class Sized(Instant):
         self.asked.append(str(size))
         if size == 1:
             return {"error": {"kind": "cannot_estimate", "message": "a batch of one"}}
-        if size == 32 and self.is_broken:
+        if size == 40 and self.is_broken:
             return {"error": {"kind": "timeout", "message": "it took too long"}}
         verdict = {"value": "fits" if size <= 40 else "uncertain", "exit_code": 0, "reason": "x"}
         return estimate(size * GIB, verdict=verdict)

@@ -1,4 +1,4 @@
-"""Two changes of a job that need code: checkpointing of some blocks, and accumulation of two batches per step.
+"""Two changes of a job that need code: checkpointing of some blocks, and accumulation of several batches per step.
 
 Each returns the job with a callable in it, pickled by name, so that the caller needs no torch: the job's process calls it.
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,21 +19,19 @@ from vramcast.jobs.job import Job
 if TYPE_CHECKING:
     import torch
 
-_BATCHES = 2  # arbitrary: the smallest number that halves the batch
-
 
 def checkpoint_blocks(job: Job, blocks: Sequence[str]) -> Job:
     """Return the job with gradient checkpointing (not reentrant) around the modules at these paths."""
     return replace(job, target=None, model=pickle.dumps(functools.partial(_checkpointed, job, tuple(blocks))))
 
 
-def accumulate(job: Job) -> Job:
-    """Return the job with twice the batches, two for each step; the caller chooses their size.
+def accumulate(job: Job, batches: int = 2) -> Job:
+    """Return the job with that many batches for each step; the caller chooses their size.
 
-    Limit: with a GradScaler, gradients are unscaled after every batch and not after every second, which moves no memory.
+    Limit: with a GradScaler, gradients are unscaled after every batch, which moves no memory.
     """
-    optimizer = functools.partial(_accumulating, replace(job, model=None, batch=None, labels=None, loss=None))
-    return job.with_training(optimizer=pickle.dumps(optimizer), steps=_BATCHES * job.training.steps)
+    optimizer = functools.partial(_accumulating, replace(job, model=None, batch=None, labels=None, loss=None), batches)
+    return job.with_training(optimizer=pickle.dumps(optimizer), steps=batches * job.training.steps)
 
 
 def _checkpointed(job: Job, blocks: tuple[str, ...]) -> torch.nn.Module:
@@ -53,26 +51,34 @@ def recompute(block: torch.nn.Module) -> None:
     block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
 
 
-def _accumulating(job: Job, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+def _accumulating(job: Job, batches: int, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
     from vramcast.tracer.program.model_program import build_optimizer
 
     optimizer = build_optimizer(job, parameters)
-    # For every two batches, gradients are dropped before the first, or after the second.
-    optimizer.step = _every_second(optimizer.step, at=_BATCHES - 1)  # type: ignore[method-assign]
-    drops_at = _BATCHES - 1 if job.training.zero_grad == "after-step" else 0
-    optimizer.zero_grad = _every_second(optimizer.zero_grad, at=drops_at)  # type: ignore[method-assign]
+    step_less(optimizer, batches)
     return optimizer
 
 
-def _every_second(function: Any, at: int) -> Any:
-    """Return a function that calls `function` every second time: the first (`at` is 0) or the second (1) of two calls."""
+def step_less(optimizer: torch.optim.Optimizer, batches: int) -> None:
+    """Let one of `batches` calls of `step` count, and those of `zero_grad` until the next call of `step`."""
     calls = 0
 
-    @functools.wraps(function)
-    def called() -> None:
-        nonlocal calls
-        if calls % _BATCHES == at:
-            function()
-        calls += 1
+    def counted(run: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(run)
+        def step(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return run(*args, **kwargs) if calls % batches == 0 else None
 
-    return called
+        return step
+
+    def after_step(run: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(run)
+        def zero_grad(*args: Any, **kwargs: Any) -> None:
+            if calls % batches == 0:
+                run(*args, **kwargs)
+
+        return zero_grad
+
+    optimizer.step = counted(optimizer.step)  # type: ignore[method-assign]
+    optimizer.zero_grad = after_step(optimizer.zero_grad)  # type: ignore[method-assign]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from vramcast.core.brief import brief
 from vramcast.hardware.stack import Stack
@@ -81,7 +81,7 @@ class RunOptions:
         swaps: Moves of saved tensors to the host, which the job makes in the null GPU; empty: the trace says which tensors
             are saved, and nothing is moved; None: neither.
         checkpointed: Paths of modules that the job recomputes in the backward pass, in the null GPU.
-        prompt_tokens: Length of each prompt that transformers' `generate` gets in place of the job's own; 0: its own.
+        changes: (name, value) of the changes that are applied inside a command's program (`tracer/changes`).
         host_bytes: Main memory that the job's processes may hold; None: 80 % of the available memory.
         cudnn: Version of the cuDNN that chooses plans instead of that of the job's stack; "": the stack decides.
 
@@ -105,7 +105,7 @@ class RunOptions:
     watch: LoopWatch | None = None
     swaps: tuple[SavedRound, ...] | None = None
     checkpointed: tuple[str, ...] = ()
-    prompt_tokens: int = 0
+    changes: tuple[tuple[str, Any], ...] = ()
     host_bytes: int | None = None
     cudnn: str = ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,9 +31,14 @@ COMMAND_HELP: Final = (
 )
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that describe a job and its estimate; `command` holds the words after `--` (main.py)."""
-    shared.add_job(parser, is_optional=True)
+def add_arguments(parser: argparse.ArgumentParser, *, without: Collection[str] = ()) -> None:
+    """Add the options that describe a job and its estimate; `command` holds the words after `--` (main.py).
+
+    Args:
+        parser: Gets them.
+        without: Fields that get no option.
+    """
+    shared.add_job(parser, is_optional=True, without=without)
     shared.add_fields(parser, "parallel")
     shared.add_course(parser)
     shared.add_fields(parser, *shared.RANKS)
@@ -69,13 +74,28 @@ class CheckedJob:
             UsageError: There is no description of the job, or there are two.
             CannotEstimate: No number can be given.
         """
-        estimator = self.estimator
-        if self.text.command is None:
-            with progress(f"checking {as_typed(self.text.target)} on {estimator.card.name}"):
-                return estimator.estimate_job(self.text.asked().job(estimator.named_card))
-        if estimator.tracer not in RUN_COMMANDS:
-            raise UsageError(f"--tracer {estimator.tracer} works for models, not for commands: leave out --tracer.")
-        return estimate_of(estimator, self.text)
+        return self.trace(self.job())
+
+    def job(self) -> Job:
+        """Return the job itself.
+
+        Raises:
+            UsageError: There is no description of it, there are two, or the tracer does not run commands.
+        """
+        if self.text.command is not None and self.estimator.tracer not in RUN_COMMANDS:
+            raise UsageError(f"--tracer {self.estimator.tracer} works for models, not for commands: leave out --tracer.")
+        return self.text.asked().job(self.estimator.named_card)
+
+    def trace(self, job: Job, how: RunOptions = AS_USUAL) -> Estimate:
+        """Return the estimate of the job or of a variant of it; Ctrl-C ends a command early.
+
+        Raises:
+            CannotEstimate: No number can be given.
+        """
+        if job.command is not None:
+            return estimate_of(self.estimator, self.text, job, how)
+        with progress(f"checking {as_typed(self.text.target)} on {self.estimator.card.name}"):
+            return self.estimator.estimate_job(job, how)
 
 
 def job_text(options: argparse.Namespace) -> JobText:

@@ -34,7 +34,7 @@ VERBS: Final = {
     "estimate": "Estimate the memory of a training job.",
     "check": "Check whether a job fits on a card: exit code 0 fits, 1 does not fit, 4 uncertain.",
     "sweep": "Estimate a job over batch sizes or numbers of ranks, or find the largest batch that fits.",
-    "largest": "Find the longest prompt that fits on a card, for a command that generates text with transformers.",
+    "largest": "Find the largest batch, prompt, length or rank that fits on a card, for a model or an unmodified command.",
     "run": (
         "Run an unmodified training command on the null GPU for --steps training steps and an evaluation, and estimate "
         "its memory."

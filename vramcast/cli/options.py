@@ -128,8 +128,8 @@ def drawn_path(endings: Collection[str]) -> Callable[[str], object]:
     return values.checked(partial(charts.checked_path, endings=endings))
 
 
-def add_job(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> None:
-    """Add the description of a job by TARGET; `is_optional` if a command may replace it."""
+def add_job(parser: argparse.ArgumentParser, *, is_optional: bool = False, without: Collection[str] = ()) -> None:
+    """Add the description of a job by TARGET; `is_optional` if a command may replace it; fields `without` an option."""
     parser.add_argument(
         "target",
         metavar="TARGET",
@@ -137,7 +137,16 @@ def add_job(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> No
         help="torchvision:NAME, timm:NAME, hf:ORG/NAME of the Hugging Face hub, hf:MODEL_TYPE, hf:CONFIG.json, "
         "diffusers:ORG/NAME, package.module:factory or file.py:factory",
     )
-    add_fields(parser, *SIZES, "batch", "labels", "num_classes", "lora", "qlora", *(option.name for option in fields(Training)))
+    add_fields(
+        parser,
+        *SIZES,
+        "batch",
+        "labels",
+        "num_classes",
+        "lora",
+        "qlora",
+        *(option.name for option in fields(Training) if option.name not in without),
+    )
 
 
 def add_fields(parser: argparse.ArgumentParser, *names: str) -> None:

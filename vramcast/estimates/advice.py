@@ -16,11 +16,12 @@ from typing import Final
 
 import numpy as np
 
-from vramcast.core.errors import CannotEstimate, UsageError, VramcastError
+from vramcast.core.errors import CannotEstimate, VramcastError
 from vramcast.core.progress import part
 from vramcast.core.units import gib
 from vramcast.estimates.advice_rows import Advice, Row
 from vramcast.estimates.bounds.public import PublicBound
+from vramcast.estimates.command_advice import advise_command
 from vramcast.estimates.engine_advice import advise_engine
 from vramcast.estimates.planning.blocks import blocks_by_worth, forward_us
 from vramcast.estimates.planning.plans import has_reads, plan_pool, plan_swap
@@ -52,10 +53,11 @@ _WORLDS: Final = tuple(2**n for n in range(1, 11))  # arbitrary: two cards to 1,
 def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
     """Estimate variants of a job, one change at a time: checkpointing, precision, optimizer, batch, sharding and so on.
 
-    Of a command that starts vLLM: an fp8 KV cache, a larger share of the card, a shorter context, more cards.
+    Of a training command, the changes are applied while its program runs, and each row says how a user makes it. Of a command
+    that starts vLLM: an fp8 KV cache, a larger share of the card, a shorter context, more cards.
 
     Args:
-        estimate: An estimate of a model, or of a `vllm serve` command. Each variant of its job is traced with the same
+        estimate: An estimate of a model or a command. Each variant of its job is traced with the same
             tracer, and gets the same kind of bound.
         timeout_s: Time limit for each variant, in seconds; default: the estimate's own.
 
@@ -63,7 +65,7 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
         The variants by bound, smallest first, with sizes in bytes. A variant that cannot be traced is a row with the reason.
 
     Raises:
-        UsageError: The estimate is for a script, which only its author can change.
+        UsageError: The estimate is for a command that has neither a training step nor an engine.
 
     Example:
         >>> forward = vramcast.estimate(model, batch, mode="infer", precision="bf16")
@@ -72,11 +74,11 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
         [...'half the batch'...]
     """
     job = estimate.job
-    require_variants(job)
-    if job.command is not None:
-        return advise_engine(estimate, estimate.estimator)
     limit = {} if timeout_s is None else {"timeout_s": timeout_s}
     estimator = estimate.estimator.changed(level=estimate.level, **limit)  # one level for all rows
+    if job.command is not None:
+        is_server = engines.is_server(job.command.words)
+        return (advise_engine if is_server else advise_command)(estimate, estimator)
     rows = [_row(AS_IT_IS, "none", estimate), *_placed(estimate)]
     accesses: Trace | None = None
     try:
@@ -105,19 +107,6 @@ def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
     if not estimate.has_card:
         rows = [replace(row, fits_card=None) for row in rows]
     return Advice(tuple(sorted(rows, key=lambda row: (row.bound is None, row.bound or 0))), estimate.level)
-
-
-def require_variants(job: Job) -> None:
-    """Raise if advice cannot change a job.
-
-    Raises:
-        UsageError: It is a script, which only its author can change.
-    """
-    if job.command is not None and not engines.is_server(job.command.words):
-        raise UsageError(
-            f"'{job.command.program}' is a script, which advice cannot change: give its model as a TARGET, try other settings "
-            "of the allocator (--what-if common), or run it with a smaller batch."
-        )
 
 
 # ------------------------------------------------------------------------------------------------ variants

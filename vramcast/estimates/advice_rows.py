@@ -35,6 +35,9 @@ class Row:
         fits: Whether it fits at that level, by known device.
         reason: Reason why it could not be traced; None if it was.
         kv_cache_tokens, max_concurrency: Of a serving engine; None for other jobs, and without a KV cache.
+        how: The setting or line with which a user makes the change in a command's program; None: it is known from the name.
+        saves_bytes: The process peak without the change less that with it, of a command; None: unknown.
+        verdict: The verdict on the card, of a command; None: no card was named, or there is no estimate.
     """
 
     name: str
@@ -46,6 +49,9 @@ class Row:
     reason: str | None = None
     kv_cache_tokens: int | None = None
     max_concurrency: float | None = None
+    how: str | None = None
+    saves_bytes: int | None = None
+    verdict: str | None = None
 
     @property
     def smallest_device(self) -> str | None:
@@ -65,6 +71,7 @@ class Advice:
             traced.
         level: Confidence level of the bounds, in (0, 1).
         is_of_engine: Whether the job is a serving engine, whose rows have tokens and no bounds; the most tokens come first.
+        is_ranked: Whether the job is a command: what fits comes first, from the cheapest change on.
 
     Example:
         >>> bounds = [row.bound for row in advice.rows if row.bound is not None]
@@ -75,34 +82,38 @@ class Advice:
     rows: tuple[Row, ...]
     level: float
     is_of_engine: bool = False
+    is_ranked: bool = False
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return the rows as JSON values.
 
         Returns:
-            A dict for each row, with its attributes; sizes in bytes.
+            A dict for each row, with its attributes and its name as `change`; sizes in bytes.
 
         Example:
             >>> advice.to_dicts()[0]["name"] == advice.rows[0].name
             True
         """
-        return to_plain(self.rows)  # type: ignore[no-any-return]
+        return [{**to_plain(row), "change": row.name} for row in self.rows]
 
     def __str__(self) -> str:
         if self.is_of_engine:
             return self._of_engine()
         heading = f"{'advice':<{_NAME_WIDTH}} {'reserved':>11} {'bound':>11}   {'card':<5} {'fits from':<{_CARD_WIDTH}} price"
         lines = [heading]
-        for row in sorted(self.rows, key=lambda row: not row.price.startswith("none")):  # what costs nothing comes first
+        rows = self.rows if self.is_ranked else sorted(self.rows, key=lambda row: not row.price.startswith("none"))
+        for row in rows:  # what costs nothing comes first
             if row.reserved is not None and row.bound is not None:
                 sizes = f"{gib(row.reserved):>11} {gib(row.bound):>11}"
                 fits = f"{_FITS[row.fits_card]:<5} {row.smallest_device or 'none':<{_CARD_WIDTH}}"
                 lines.append(f"{row.name:<{_NAME_WIDTH}} {sizes}   {fits} {_cut(row.price)}")
         untraced = [f"not traced: {row.name}: {row.reason}" for row in self.rows if row.reason is not None]
+        hows = [f"how: {row.name}: {row.how}" for row in self.rows if row.how is not None]
         level = (
             f"bounds are for {jobs_below(self.level)}; 'card' is the job's own, 'fits from' the smallest known card that fits"
         )
-        return "\n".join([*lines, *untraced, *(f"note: {text}" for text in (level, *_NOTES))])
+        notes = (level,) if self.is_ranked else (level, *_NOTES)
+        return "\n".join([*lines, *hows, *untraced, *(f"note: {text}" for text in notes)])
 
     def _of_engine(self) -> str:
         lines = [f"{'advice':<{_NAME_WIDTH}} {'tokens':>11} {'requests':>11}   {'card':<5} price"]

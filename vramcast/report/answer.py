@@ -194,7 +194,7 @@ def _way_out(estimate: Estimate) -> str:
     ):
         ways = [f"--alloc-conf {other} ({gib(least)})"]
     else:
-        ways = ["a smaller batch"] if estimate.job.command is not None else ["--advise", "a smaller batch"]
+        ways = ["--advise", "a smaller batch"]
     # A part of a card (MIG) is seldom at hand.
     ways += [f"--on {card.key}" for card in _roomy(estimate) if " MIG " not in card.name][:1]
     missing_bytes = need.least_bytes - need.card.total_bytes

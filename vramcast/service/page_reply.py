@@ -14,8 +14,8 @@ from typing import Any, Final
 from fastapi import Request
 
 from vramcast.core.units import gib
-from vramcast.estimates.sweep import Tried, search
-from vramcast.hardware.cards import DEVICES
+from vramcast.estimates.axes.search import Ladder, TracedSize, edge, search
+from vramcast.hardware.cards import DEVICES, checked_card_bytes, device
 from vramcast.report import facts
 from vramcast.report.answer import Line
 from vramcast.report.card_bar import card_bar
@@ -28,6 +28,7 @@ from vramcast.views.charts.page import ChartTable, render
 RELOAD_S: Final = 2  # arbitrary
 _WAIT_S: Final = 0.5  # arbitrary: a shorter wait needs no progress
 _COLUMNS: Final = ("batch size", "peak", "upper bound", "verdict")
+_MOST_SIZES: Final = 64  # arbitrary: enough for an exact answer in a range of 2^20
 _SHOWN_CARDS: Final = 8  # arbitrary: the smallest ones; the others unfold
 _HEADINGS: Final = {
     "usage": "Check the form",
@@ -63,20 +64,21 @@ class Reply:
 
     async def _largest(self) -> tuple[str, bool]:
         """Return the largest batch once the answers for all sizes of the search are known; each reload goes on from there."""
-        sizes, rows = search(), {}
-        size, _ = next(sizes)
+        said = _question(self.asked.job).values
+        card_bytes = checked_card_bytes(said["memory"]) if said.get("memory") else device(said["device"]).total_bytes
+        sizes, rows, seen = search(1, Ladder(), card_bytes, _MOST_SIZES), {}, {}
+        size = next(sizes)
         while True:
             id_, found = await self._tried(size)
             if found is None:
                 return self._waiting(id_, f"batch size {size}, "), False
-            tried, rows[size] = found
+            seen[size], rows[size] = found
             try:
-                size, _ = sizes.send(tried)
+                size = sizes.send(seen[size])
             except StopIteration:
                 break
         table = ChartTable("Batch sizes tried", _COLUMNS, [(str(size), *cells) for size, cells in sorted(rows.items())])
-        largest = max((size for size, cells in rows.items() if cells[-1] == "fits"), default=0)
-        return render("ask_largest.html", asked=self.asked, tried=table, largest=largest), True
+        return render("ask_largest.html", asked=self.asked, tried=table, largest=edge(seen)[0]), True
 
     async def _answer(self, question: Question) -> tuple[str, CachedAnswer | None]:
         """Return the question's id and the service's answer, as a client of the API gets it; None: it is not ready.
@@ -91,7 +93,7 @@ class Reply:
             raise RefusedRequest(error["kind"], error["message"], retry)
         return id_, found
 
-    async def _tried(self, size: int) -> tuple[str, tuple[Tried, tuple[str, str, str]] | None]:
+    async def _tried(self, size: int) -> tuple[str, tuple[TracedSize, tuple[str, str, str]] | None]:
         """Return a question's id, and whether its batch size fits with its cells of the table; None: it is not known yet.
 
         Raises:
@@ -105,12 +107,12 @@ class Reply:
         except RefusedRequest as error:
             if error.kind != LASTING:
                 raise
-            return "", ("refused", ("", "", str(error)))
+            return "", (TracedSize(None), ("", "", str(error)))
         if answer is None:
             return id_, None
         verdict, found = answer.verdict.value, answer.estimate
-        cells = (gib(found["peaks"]["process"]), gib(found["upper_bound"]["bytes"]), verdict)
-        return id_, ("fits" if verdict == "fits" else "too large", cells)
+        bound_bytes = found["upper_bound"]["bytes"]
+        return id_, (TracedSize(verdict == "fits", bound_bytes), (gib(found["peaks"]["process"]), gib(bound_bytes), verdict))
 
     def _drawn(self, answer: CachedAnswer) -> str:
         found, words = answer.estimate, answer.words

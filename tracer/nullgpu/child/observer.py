@@ -28,7 +28,7 @@ from vramcast.jobs.job import Job
 from vramcast.jobs.ranks import Rank
 from vramcast.tracer.format.ledger import CallHandling
 from vramcast.tracer.format.nccl_calls import sized
-from vramcast.tracer.format.trace import CIRCUMSTANCES, COURSE, LOOPS, MPS_LIMIT, PROMPT, SAVED, SERVING, SHARDING, Trace
+from vramcast.tracer.format.trace import CHANGES, CIRCUMSTANCES, COURSE, LOOPS, MPS_LIMIT, SAVED, SERVING, SHARDING, Trace
 from vramcast.tracer.hooks import torch_api
 from vramcast.tracer.hooks.replacement import ReplacedAttribute
 from vramcast.tracer.libraries import inductor
@@ -93,7 +93,7 @@ class ProcessObserver:
         self._claim: Claim | None = None
         self._touched_s = 0.0
         self._accounts: dict[str, Any] = {}  # of a serving engine
-        self._prompt: dict[str, Any] = {}  # the longest that `generate` got
+        self._changes: dict[str, dict[str, Any]] = {}  # what can be changed in the program, and what was
         self._before: frozenset[int] = frozenset()  # processes that had not been waited for when this one began
         self._finishing = threading.Lock()
         self._ended = ""
@@ -109,6 +109,7 @@ class ProcessObserver:
         Args:
             is_own: Whether it is the job's own process. Processes that it starts may be ranks: the traced one, or others.
         """
+        from vramcast.tracer.changes import registry as changes
         from vramcast.tracer.libraries import registry
         from vramcast.tracer.nullgpu.child import older_torch
         from vramcast.tracer.ranks.simulated_peers import AbsentRanks
@@ -122,6 +123,7 @@ class ProcessObserver:
         if self._job.command is not None:
             self._around.enter_context(registry.in_program(self._process()))
             self._around.enter_context(kv_caches.noted(self.recorder.note_kv_cache))
+            self._around.enter_context(changes.installed(dict(self._options.changes), self._changes))
         if self.values is not None:
             self._around.enter_context(patched(self.values, self._absent))
             self._around.enter_context(self.values)
@@ -133,7 +135,6 @@ class ProcessObserver:
             before_stop: Called before the job ends by a limit, or at its user's request.
         """
         from vramcast.tracer.libraries import registry
-        from vramcast.tracer.recording import prompts
 
         self.recorder.start()
         self._gpu.on_trial(self.recorder.note_trial)
@@ -148,7 +149,6 @@ class ProcessObserver:
             self._around.enter_context(SwapHooks(self._options.swaps, note=self.recorder.note_saved).installed())
         inductor.hide_hooks()
         if self._job.command is not None:
-            self._around.enter_context(prompts.lengthened(self._options.prompt_tokens, self._prompt))
             self._around.enter_context(registry.on_card(self._process(before_stop)))
             if self.recorder.course.sampled is not None:
                 self._around.enter_context(self.recorder.course.sampled.active())
@@ -199,8 +199,8 @@ class ProcessObserver:
             header[SERVING] = self._accounts
         if limit_bytes := mps_limit(os.environ):
             header[MPS_LIMIT] = limit_bytes
-        if self._prompt:
-            header[PROMPT] = self._prompt
+        if any(self._changes.values()):
+            header[CHANGES] = {name: facts for name, facts in self._changes.items() if facts}
         trace = self.recorder.stop(header=header, workspace_sizes=sizes, workspaces=self._gpu.workspaces())
         is_command = self._job.command is not None
         loops = self.recorder.loops(trace, is_whole=is_whole and is_command)  # a model's job stands for a longer one

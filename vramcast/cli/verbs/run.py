@@ -23,7 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add_files(parser)
     shared.add_details(parser)
     group(parser, ANSWER).add_argument(
-        "--advise", action="store_true", help="also trace variants of a `vllm serve` command: fp8 KV cache, more cards, ..."
+        "--advise",
+        action="store_true",
+        help="also trace changes that make the command fit, applied while it runs, and say how to make them",
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, type=str, metavar="-- COMMAND", help=COMMAND_HELP)
 
@@ -33,10 +35,6 @@ def main(options: argparse.Namespace) -> int:
     questions = what_if_options.Questions(options)
     estimator = shared.estimator_of(vars(options))
     text = job_text(options)
-    if options.advise:
-        from vramcast.estimates.advice import require_variants
-
-        require_variants(text.job(estimator.card))
     estimate = estimate_of(estimator, text)
     shared.finish_advised(options, estimate, questions)
     return shared.exit_code(estimate)

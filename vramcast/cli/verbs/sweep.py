@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,18 +23,20 @@ from vramcast.cli import values, what_if_options
 from vramcast.cli.help_text import JOB, group
 from vramcast.cli.streams import answer
 from vramcast.cli.terminal import progress
-from vramcast.core.errors import CannotEstimate, UsageError, VramcastError
+from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.core.progress import part
 from vramcast.core.units import gib
-from vramcast.estimates.sweep import largest as largest_fitting
+from vramcast.estimates.axes.search import Ladder, edge, search
+from vramcast.estimates.largest import searched
 from vramcast.hardware.device import Device
 from vramcast.jobs.job import Job
 from vramcast.jobs.targets import as_typed
-from vramcast.tracer.processes.thread_pool import in_parallel, n_lanes
+from vramcast.tracer.processes.thread_pool import in_parallel
 
 if TYPE_CHECKING:
     from vramcast.estimates.result import Estimate
 
+_MOST_TRACES = 64  # arbitrary: enough for an exact answer in a range of 2^20
 _SIZE = r"[0-9]{1,18}"  # an int64 has no more digits
 
 
@@ -97,35 +98,26 @@ def main(options: argparse.Namespace) -> int:
     if options.batch_sizes:
         sized = {size: job.with_batch(size) for size in parse_sizes(options.batch_sizes)}
     found: dict[int, Estimate | CannotEstimate] = {}
-    ahead: dict[int, Estimate | CannotEstimate] = {}  # sizes that the search may need next
 
     def run(size: int) -> Estimate | CannotEstimate:
-        numbers = (list(sized).index(size) + 1, len(sized)) if size in sized else (len(found) + len(ahead) + 1,)
+        numbers = (list(sized).index(size) + 1, len(sized)) if size in sized else (len(found) + 1,)
         with part(f"{heading} {size}", *numbers):
             return estimator.try_estimate(sized.get(size) or job.with_batch(size))
 
-    def note(size: int, one: Estimate | CannotEstimate) -> None:
+    def note(size: int, one: Estimate | CannotEstimate) -> Estimate | CannotEstimate:
         found[size] = one
         if not options.json:
             answer(_row(size, one))
-
-    def estimate(size: int, and_perhaps: int) -> Estimate | CannotEstimate:
-        if size not in found:
-            if size not in ahead:
-                wanted = [size, *({and_perhaps} - found.keys() - ahead.keys() - {size})][: n_lanes()]
-                running = in_parallel(run, wanted)
-                with progress("searching"):
-                    ahead[size] = next(running)
-                    for other in wanted[1:]:
-                        with suppress(VramcastError):  # not needed yet
-                            ahead[other] = next(running)
-            note(size, ahead[size])
-        return found[size]
+        return one
 
     if not options.json:
         card = job.device.name if job.has_card else f"as on {job.device.name}: --on CARD adds verdicts"
         answer(f"{heading:>8} {'allocated':>12} {'reserved':>12} {'process':>12} {'bound':>12}   {card}")
-    largest = largest_fitting(estimate) if options.max_batch else None
+    largest = None
+    if options.max_batch:
+        with progress("searching"):
+            values = search(1, Ladder(), job.total_bytes, _MOST_TRACES)
+            largest, _ = edge(searched(values, lambda size: note(size, run(size))))
     running = in_parallel(run, list(sized))
     for size in sized:
         with progress("sweeping"):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from vramcast.core.configuration import read_configuration
 from vramcast.core.errors import UsageError
 
 # Sections with keys for options of this prefix. # spec: accelerate 1.15, _validate_launch_command
@@ -60,8 +59,7 @@ def _default_path(environment: Mapping[str, str]) -> Path:
 
 def _read(path: Path) -> LaunchConfig:
     try:
-        text = path.read_text(encoding="utf-8")
-        said = json.loads(text) if path.suffix == ".json" else _yaml(text)
+        said = read_configuration(path)
     except (OSError, ValueError) as error:
         raise UsageError(f"accelerate launch: '{path}' cannot be read ({error}).") from None
     if not isinstance(said, dict):
@@ -78,16 +76,3 @@ def _read(path: Path) -> LaunchConfig:
             options[name] = value
     deepspeed = said.get("deepspeed_config") or {}
     return LaunchConfig(kind, {name: value for name, value in options.items() if value not in (None, "")}, tuple(deepspeed))
-
-
-def _yaml(text: str) -> Any:
-    try:
-        yaml = importlib.import_module("yaml")  # a dependency of accelerate's
-    except ImportError:
-        raise UsageError(
-            "accelerate launch: its configuration is YAML, but PyYAML is not installed: pip install pyyaml."
-        ) from None
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(" ".join(str(error).split())) from None

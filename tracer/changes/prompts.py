@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import torch
 
+from vramcast.tracer.changes.change import Change, Facts
 from vramcast.tracer.hooks.replacement import replace_when_imported
 
 _GENERATION: Final = "transformers.generation.utils"
@@ -18,12 +19,12 @@ _DEFAULT_LENGTH: Final = 20  # spec: transformers 4.56, the `max_length` that st
 
 
 @contextmanager
-def lengthened(tokens: int, facts: dict[str, Any]) -> Iterator[None]:
+def installed(tokens: int | None, facts: Facts) -> Iterator[None]:
     """Give `generate` prompts of another length inside. Calls that it makes itself keep theirs.
 
     Args:
-        tokens: Their length; 0: the job's own.
-        facts: Gets the length of the longest prompt, and what limits it (`tracer/format/prompt.py`).
+        tokens: Their length; None: the job's own.
+        facts: Gets the length of the longest prompt as `value`, and what limits it.
     """
     depth = 0
 
@@ -35,9 +36,10 @@ def lengthened(tokens: int, facts: dict[str, Any]) -> Iterator[None]:
             if depth or prompt is None or prompt.dim() < 2:
                 return run(model, *args, **kwargs)
             had = prompt.shape[1]
-            if had > facts.get("tokens", 0):
-                facts.update(tokens=had, **_limit(model, given))
-            if tokens:
+            if had > facts.get("value", 0):
+                facts.update(value=had, **_limit(model, given))
+            if tokens is not None:
+                facts.update(now=tokens, way="a prompt of this length for generate()")
                 own = {name: one for name, one in given.items() if name in _BY_TOKEN and _has_columns(one, had)}
                 given |= {name: with_length(one, tokens) for name, one in own.items()}
             depth += 1
@@ -76,3 +78,6 @@ def _limit(model: Any, given: Mapping[str, Any]) -> dict[str, Any]:
         tokens = 0 if model.config.is_encoder_decoder else 1 if new is None else new
         limits.append((positions - tokens, f"the model's {positions:,} positions" + f", {tokens:,} of them new" * bool(tokens)))
     return dict(zip(("most", "limit"), min(limits), strict=True)) if limits else {}
+
+
+CHANGE: Final = Change("prompt", installed, is_observed=True)

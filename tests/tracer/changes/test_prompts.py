@@ -13,11 +13,11 @@ import torch
 
 from vramcast.core.errors import TraceFileError
 from vramcast.jobs.job import Command
-from vramcast.tracer.format.prompt import Prompt, prompt_of
-from vramcast.tracer.format.trace import PROMPT, Trace
+from vramcast.tracer.changes import prompts
+from vramcast.tracer.changes.prompts import with_length
+from vramcast.tracer.format.applied_change import AppliedChange, applied_change
+from vramcast.tracer.format.trace import CHANGES, Trace
 from vramcast.tracer.protocol.job_result import Result
-from vramcast.tracer.recording import prompts
-from vramcast.tracer.recording.prompts import with_length
 
 PROMPTED = 48
 SCRIPT = """
@@ -56,10 +56,10 @@ def library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
-def generated(model: Model, tokens: int, *args: Any, **kwargs: Any) -> dict[str, Any]:
+def generated(model: Model, tokens: int | None, *args: Any, **kwargs: Any) -> dict[str, Any]:
     """Return the facts about a call of `generate`."""
     facts: dict[str, Any] = {}
-    with prompts.lengthened(tokens, facts):
+    with prompts.installed(tokens, facts):
         model.generate(*args, **kwargs)
     return facts
 
@@ -78,7 +78,7 @@ def test_prompt_and_its_mask_change_however_they_are_passed(name: str) -> None:
     model, ids = Model(), torch.ones(2, 3, dtype=torch.int64)
     args, named = ((ids, None, "mine"), {}) if name == "positional" else ((), {name: ids, "processors": "mine"})
     pictures = torch.ones(2, 3, 4)
-    assert generated(model, 8, *args, **named, attention_mask=ids, pixel_values=pictures)["tokens"] == 3
+    assert generated(model, 8, *args, **named, attention_mask=ids, pixel_values=pictures)["value"] == 3
     call = model.calls[0]
     assert call["inputs" if name == "positional" else name].shape == call["attention_mask"].shape == (2, 8)
     assert (call["pixel_values"] is pictures, call["processors"]) == (True, "mine")
@@ -87,9 +87,9 @@ def test_prompt_and_its_mask_change_however_they_are_passed(name: str) -> None:
 @pytest.mark.usefixtures("library")
 def test_own_prompt_and_those_of_inner_calls_stay() -> None:
     model, ids = Model(), torch.ones(1, 4)
-    assert generated(model, 0, ids)["tokens"] == 4
+    assert generated(model, None, ids)["value"] == 4
     assert model.calls[0]["inputs"] is ids
-    assert generated(model, 9, ids, asks_assistant=True)["tokens"] == 4
+    assert generated(model, 9, ids, asks_assistant=True)["value"] == 4
     assert [call["inputs"].shape[1] for call in model.calls[1:]] == [9, 3]
 
 
@@ -107,7 +107,7 @@ def test_own_prompt_and_those_of_inner_calls_stay() -> None:
     ],
 )
 def test_limit_of_prompt(model: Model, given: dict[str, int], most: int | None, limit: str | None) -> None:
-    facts = generated(model, 0, torch.ones(1, 3), **given)
+    facts = generated(model, None, torch.ones(1, 3), **given)
     assert (facts.get("most"), facts.get("limit")) == (most, limit)
 
 
@@ -127,16 +127,18 @@ def test_lengthened_prompt_takes_memory_of_long_one(
     def run(tokens: int, instead: int) -> Any:
         script = tmp_path / f"generate{tokens}.py"
         script.write_text(SCRIPT.format(tokens=tokens, argument=argument))
-        return trace(command=Command((str(script),)), prompt_tokens=instead).trace
+        return trace(command=Command((str(script),)), changes=(("prompt", instead),) if instead else ()).trace
 
     long, lengthened, plain = run(1024, 0), run(PROMPTED, 1024), run(PROMPTED, 0)
-    assert prompt_of(plain) == prompt_of(lengthened) == Prompt(PROMPTED, 4091, "the model's 4,096 positions, 5 of them new")
+    limit = "the model's 4,096 positions, 5 of them new"
+    assert applied_change(plain, "prompt") == AppliedChange(PROMPTED, None, 4091, limit)
+    assert (applied_change(lengthened, "prompt").value, applied_change(lengthened, "prompt").now) == (PROMPTED, 1024)
     held = 3 * 2 * PROMPTED * 8  # the script's own prompt and its mask, and a copy
     allocated = [one.header["peaks"]["allocated"] for one in (plain, lengthened, long)]
     assert allocated[0] < allocated[2] <= allocated[1] <= allocated[2] + held + 3 * 512
 
 
-@pytest.mark.parametrize("said", [{"tokens": "many"}, {}, [3]])
-def test_damaged_prompt_is_rejected(said: Any) -> None:
-    with pytest.raises(TraceFileError, match="prompt is damaged"):
-        prompt_of(Trace.build({"action": [], "size_bytes": [], "block": []}, header={PROMPT: said}))
+@pytest.mark.parametrize("said", [{"value": "many"}, [3], 7])
+def test_damaged_change_is_rejected(said: Any) -> None:
+    with pytest.raises(TraceFileError, match="changes are damaged"):
+        applied_change(Trace.build({"action": [], "size_bytes": [], "block": []}, header={CHANGES: {"prompt": said}}), "prompt")

@@ -1,0 +1,72 @@
+"""The search for the largest value that fits, with jobs whose bound is known, and the axes of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from vramcast.core.errors import UsageError
+from vramcast.estimates.axes.search import Ladder, Steps, TracedSize, edge, search
+
+CARD_BYTES = 10_000
+
+
+def searched(
+    bound_of: Callable[[int], int | None], first: int = 8, ladder: Ladder | None = None, traces: int = 5
+) -> dict[int, TracedSize]:
+    """Return the values that a search traces; a bound of None stands for a refused value."""
+    values, seen = search(first, ladder or Ladder(), CARD_BYTES, traces), {}
+    value = next(values)
+    while True:
+        size_bytes = bound_of(value)
+        seen[value] = TracedSize(None if size_bytes is None else size_bytes <= CARD_BYTES, size_bytes)
+        try:
+            value = values.send(seen[value])
+        except StopIteration:
+            return seen
+
+
+# ------------------------------------------------------------------------------------------------ the search
+@given(st.integers(0, 5000), st.integers(1, 500), st.integers(1, 4000))
+@example(0, 1, 1)
+def test_finds_edge_of_line_in_five_traces(fixed: int, slope: int, first: int) -> None:
+    seen = searched(lambda value: fixed + slope * value, first)
+    value = (CARD_BYTES - fixed) // slope
+    assert edge(seen) == (value, value + 1)
+    assert len(seen) <= 5
+
+
+@given(st.integers(1, 3000), st.integers(1, 4000), st.sampled_from([1, 64, 512]))
+def test_more_traces_find_edge_of_any_growing_need(largest: int, first: int, rounded: int) -> None:
+    seen = searched(lambda value: -(-value * CARD_BYTES // largest // rounded) * rounded, first, traces=60)
+    fits, fails = edge(seen)
+    assert fails == fits + 1
+
+
+@pytest.mark.parametrize(("steps", "value", "following"), [("1", 99, 100), ("8", 96, 104), ("pow2", 64, 128)])
+def test_chooses_among_values_of_ladder(steps: Steps, value: int, following: int) -> None:
+    seen = searched(lambda size: 101 * size, 24, Ladder(steps))
+    assert (edge(seen), len(seen) <= 5) == ((value, following), True)
+
+
+def test_ends_at_largest_possible_value() -> None:
+    assert edge(searched(lambda size: size, 4, Ladder(most=100))) == (100, None)
+    assert edge(searched(lambda size: 1300 * size, 12, Ladder(values=(1, 2, 3, 4, 6, 12)))) == (6, 12)
+
+
+def test_refused_batch_of_one_is_not_too_large() -> None:
+    assert edge(searched(lambda size: None if size == 1 else 100 * size, 1))[0] == 100
+    assert edge(searched(lambda size: None, 1)) == (0, 1)
+
+
+def test_smaller_value_that_does_not_fit_limits_the_answer() -> None:
+    seen = {4: TracedSize(True, 1), 8: TracedSize(False, 20_000), 16: TracedSize(True, 9_000)}
+    assert edge(seen) == (4, 8)
+
+
+def test_ladder_without_such_steps_is_rejected() -> None:
+    with pytest.raises(UsageError, match="use one of 1, 8, pow2"):
+        Ladder("3")  # type: ignore[arg-type]

@@ -1,0 +1,142 @@
+"""Advice for a training command: changes that are applied while its program runs, each traced like the command itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from vramcast.core.errors import UsageError, VramcastError
+from vramcast.core.progress import part
+from vramcast.estimates.advice_rows import Advice, Row
+from vramcast.estimates.result import Estimate, Maker
+from vramcast.hardware.cards import DEVICES
+from vramcast.jobs.commands.reading import read
+from vramcast.jobs.job import Job
+from vramcast.simulator.settings import Settings
+from vramcast.tracer.format.applied_change import AppliedChange, applied_change
+from vramcast.tracer.protocol.run_options import RunOptions
+
+_ALLOCATOR: Final = "PYTORCH_CUDA_ALLOC_CONF"
+_CARDS: Final = (2, 4, 8)  # arbitrary: cards of one machine
+
+
+@dataclass(frozen=True, slots=True)
+class _Variant:
+    """A change of a command.
+
+    Attributes:
+        name: Its name.
+        price: What it costs.
+        changes: The changes in its program.
+        job: The changed job, or None for the command's own.
+        way: How a user makes it, if it is not a change in the program.
+    """
+
+    name: str
+    price: str
+    changes: tuple[tuple[str, Any], ...] = ()
+    job: Job | None = None
+    way: str = ""
+
+
+def advise_command(estimate: Estimate, estimator: Maker) -> Advice:
+    """Estimate a command with one change at a time.
+
+    Args:
+        estimate: The estimate of the command.
+        estimator: Traces each variant.
+
+    Returns:
+        The command as it is, then the changes that fit, from the cheapest on, then the others. A change that the program does
+        not allow is a row with the reason.
+
+    Raises:
+        UsageError: The command made no training step.
+    """
+    if not estimate.course.seen.steps:
+        raise UsageError(f"The command makes no training step to change ({'; '.join(estimate.doubts) or 'it only infers'}).")
+    variants = [*_variants(estimate)]
+    rows = []
+    for number, variant in enumerate(variants, 1):
+        with part(variant.name, number, len(variants)):
+            rows.append(_row(variant, estimate, estimator))
+    for sharded in _sharded(estimate):
+        with part(sharded.name, 1, len(_CARDS)):
+            rows.append(_row(sharded, estimate, estimator))
+        if rows[-1].fits_card or rows[-1].reason:
+            break
+    rows = [replace(row, fits_card=None) if not estimate.has_card else row for row in rows]
+    rows.sort(key=lambda row: (row.bound is None, row.fits_card is False))  # stable: from the cheapest change on
+    return Advice((_traced("as it is", "none", estimate, estimate), *rows), estimate.level, is_ranked=True)
+
+
+def _variants(estimate: Estimate) -> Iterator[_Variant]:
+    """Yield the changes, from the cheapest on."""
+    job = estimate.job
+    conf = estimate.alloc_conf.value
+    if not Settings.parse(conf).expandable_segments:
+        more = ",".join(filter(None, (conf, "expandable_segments:True")))
+        yield _Variant("expandable segments", "none", job=replace(job, alloc_conf=more), way=f"{_ALLOCATOR}={more}")
+    if applied_change(estimate.trace, "set-to-none").value is not None:
+        yield _Variant("gradients dropped", "none", (("set-to-none", True),))
+    yield _Variant("fused optimizer", "rounding only", (("fused", True),))
+    batch = applied_change(estimate.trace, "batch")
+    yield from _smaller_batch(batch)
+    yield _Variant("autocast bf16", "other numerics", (("autocast", True),))
+    yield _Variant("checkpointing", "at most one more forward pass", (("checkpointing", True),))
+    yield _Variant("8-bit optimizer", "quantized optimizer states", (("8-bit", True),))
+    if applied_change(estimate.trace, "batch").owner == "Trainer":
+        yield _Variant("half the length", "shorter lines", (("length", True),))
+    yield _Variant("activation offload", "each saved activation to the host and back, in every step", (("offload", True),))
+
+
+def _smaller_batch(batch: AppliedChange) -> Iterator[_Variant]:
+    own = batch.value or 0
+    if own > 1 and own % 2 == 0:
+        changes = (("batch", (own, own // 2)), ("accumulate", 2))
+        yield _Variant("half the batch, accumulated twice", "twice the launches; batch norm sees half batches", changes)
+    else:
+        yield _Variant("half the batch, accumulated twice", "", way=f"a batch of {own or 'unknown size'} has no half")
+
+
+def _sharded(estimate: Estimate) -> Iterator[_Variant]:
+    """Yield the command on more cards, if a library's setting shards its model."""
+    command = estimate.job.command
+    assert command is not None
+    name, price = "FSDP2 over {} cards", "{} cards, each with a batch of this size; parameters travel between them"
+    if command.world.size > 1 or command.is_code or applied_change(estimate.trace, "batch").owner != "Trainer":
+        yield _Variant(
+            name.format("more"), "", way="it needs other lines of the program: vramcast estimate TARGET --parallel fsdp"
+        )
+        return
+    for cards in _CARDS:
+        launched = ("torchrun", f"--nproc-per-node={cards}", *(("-m",) if command.is_module else ()), *command.words)
+        read_again = read(launched, os.environ, None, None)
+        more = replace(command, environment=read_again.environment, world=read_again.world)
+        yield _Variant(name.format(cards), price.format(cards), (("fsdp", True),), replace(estimate.job, command=more))
+
+
+def _row(variant: _Variant, estimate: Estimate, estimator: Maker) -> Row:
+    if variant.job is None and not variant.changes:
+        return Row(variant.name, variant.price, reason=variant.way)
+    try:
+        found = estimator.estimate_job(variant.job or estimate.job, RunOptions(changes=variant.changes))
+    except VramcastError as error:
+        return Row(variant.name, variant.price, reason=" ".join(str(error).split()))
+    seen = [applied_change(found.trace, name) for name, _ in variant.changes]
+    missing = [one for one in seen if not one.way]
+    if missing:
+        return Row(variant.name, variant.price, reason=missing[0].obstacle or "the program has nothing that it applies to")
+    if found.course.ended and not estimate.course.ended:
+        return Row(variant.name, variant.price, reason=f"with it, the command ended early ({found.course.ended})")
+    return _traced(variant.name, variant.price, estimate, found, variant.way or " and ".join(one.way for one in seen))
+
+
+def _traced(name: str, price: str, before: Estimate, found: Estimate, way: str = "") -> Row:
+    fits = {key: found.fits(key) for key in DEVICES}
+    return Row(
+        name, price, found.reserved, found.upper_bound, found.fits(found.card), fits, how=way or None,
+        saves_bytes=before.process - found.process, verdict=found.verdict.value if found.has_card else None,
+    )  # fmt: skip
