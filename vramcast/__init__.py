@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from vramcast.estimates.largest import Largest, largest
     from vramcast.estimates.planning.plans import plan_pool, plan_swap
     from vramcast.estimates.result import Estimate
+    from vramcast.explanations.explain import explain
     from vramcast.hardware import cards as devices
     from vramcast.jobs.job import TensorSpec
     from vramcast.learner.conformal import models_needed
@@ -121,6 +122,7 @@ __all__ = [
     "estimate",
     "estimate_command",
     "evaluate",
+    "explain",
     "fragmentation",
     "gib",
     "largest",
@@ -152,6 +154,7 @@ _HOMES = {
     "estimate": "vramcast.estimates.estimator",
     "estimate_command": "vramcast.estimates.estimator",
     "evaluate": "vramcast.learner.evaluation.metrics",
+    "explain": "vramcast.explanations.explain",
     "fragmentation": "vramcast.simulator.fragmentation",
     "gib": "vramcast.core.units",
     "largest": "vramcast.estimates.largest",

@@ -20,6 +20,7 @@ OF_VERB = {
     "run": "estimate",
     "sweep": "sweep",
     "largest": "largest",
+    "explain": "explain",
     "plan": "plan",
     "replay": "replay",
     "evaluate": "evaluate",

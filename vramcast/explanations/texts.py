@@ -1,0 +1,144 @@
+"""Texts of torch 1.12 to 2.15, anywhere in a log: the first error with its numbers, or a memory summary.
+
+A number of an error has two decimals, so sums are accurate to about 15 MiB.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Final
+
+from vramcast.core.errors import UsageError
+from vramcast.core.units import GIB, KIB, MIB
+from vramcast.explanations import causes
+from vramcast.explanations.answer import Change, Explanation
+from vramcast.explanations.causes import FRAGMENTATION, HOST, LIMIT, OTHERS, OUTSIDE, STEP, TOO_LARGE, FullCard
+from vramcast.explanations.changes import ALONE, EXPANDABLE, NO_LIMIT, larger_card
+
+_UNITS: Final = {"bytes": 1, "B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": 1024 * GIB}
+_SIZE: Final = r"(\d+(?:\.\d+)?) ?(bytes|[KMGT]iB|B)"
+# spec: c10/cuda/CUDACachingAllocator.cpp, torch 1.12 to 2.15
+_ALLOCATOR: Final = re.compile(
+    r"(?:CUDA|HIP|XPU) out of memory\. (?:Tried to allocate (?:more than 1EB|\d)|Allocation was preemptively rejected)"
+)
+_LIBRARY: Final = re.compile(
+    r"CU(?:BLAS|SOLVER|SPARSE|FFT|DNN)_\w*ALLOC(?:ATION)?_FAILED|Cuda failure (?:\d+ )?'out of memory'"
+    r"|CUDA error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY"
+)
+_HOST: Final = re.compile(
+    r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|oom[-_]kill|Out of memory: Killed process|\bOUT_OF_MEMORY\b"
+    r"|Cannot allocate memory|^\w*MemoryError\b|std::bad_alloc", re.M,
+)  # fmt: skip
+_KILLED: Final = re.compile(r"^.{0,80}\bKilled\b|exitcode *: *-9\b|SIGKILL", re.M)  # also of a user or a time limit
+_VAGUE: Final = ("CUDA error", "cudaError", "CUDA_ERROR")  # says neither what was requested nor by whom
+_FIELDS: Final = {
+    "request": rf"(?:Tried to allocate|Requested size:) {_SIZE}",
+    "total": rf"total capacity of {_SIZE}|{_SIZE} total capacity",
+    "free": rf"of which {_SIZE} is free|{_SIZE} free;",
+    "process": rf"this process has {_SIZE} memory in use",
+    "allowed": rf"{_SIZE} allowed;",
+    "live": rf"{_SIZE} is allocated by PyTorch|{_SIZE} already allocated",
+    "private": rf"with {_SIZE} allocated in private pools",
+    "holes": rf"{_SIZE} is reserved by PyTorch but unallocated",
+    "reserved": rf"{_SIZE} (?:reserved in total by PyTorch|cached)",
+}
+_OTHER: Final = re.compile(rf"Process (\d+) has {_SIZE} memory in use")
+_RANK: Final = re.compile(r"\s*(?:\[(?:rank|default)?(\d+)\]|(\d+):|rank ?(\d+)\b)", re.I)
+_LONGEST: Final = 1500  # arbitrary: characters of a message, with all processes of a card
+_BEFORE: Final = 40_000  # arbitrary: characters of a traceback and of the progress before it
+_FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
+_PROGRESS: Final = re.compile(r"\b(?:step|iter|iteration|batch)s?[ :=#\[]{1,3}(\d{1,9})\b|\b(\d{1,9})/\d+ \[[\d:]+<", re.I)
+_SUMMARY: Final = re.compile(r"\| (Allocated|GPU reserved|Non-releasable) memory +\| +(\d+) +([KMGT]?i?B) ")
+_OOMS: Final = re.compile(r"CUDA OOMs: (\d+)")
+_UNKNOWN: Final = "growth, tensors, whether a change is enough: explain a snapshot or the command"
+
+
+def explain_text(text: str) -> Explanation:
+    """Return the explanation of the first error in a text, or else of a memory summary.
+
+    Raises:
+        UsageError: It has neither.
+    """
+    found = [(match, one) for one in (_ALLOCATOR, _LIBRARY, _HOST) if (match := one.search(text))]
+    if not found and _OOMS.search(text):
+        return _of_summary(text)
+    found = found or [(match, _KILLED) for match in [_KILLED.search(text)] if match]
+    if not found:
+        raise UsageError(
+            "The text has no out-of-memory error: give the message of torch, CUDA or Slurm, a log with it, a memory snapshot, "
+            "or the text of torch.cuda.memory_summary()."
+        )
+    first, kind = min(found, key=lambda one: one[0].start())
+    before = text[max(first.start() - _BEFORE, 0) : first.start()]
+    frames = _FRAME.findall(before.rpartition("Traceback (most recent call last)")[2])
+    own = [f"{file.rpartition('/')[2]}:{line}" for file, line, _ in frames if not re.search(r"-packages|lib/python", file)]
+    where, ranks = own[-1] if own else "", _ranks(text, kind)
+    if kind is not _ALLOCATOR:
+        cause, why = (OUTSIDE, "a library or the driver") if kind is _LIBRARY else (HOST, "the machine, not the card,")
+        certain = kind is not _KILLED and not first[0].startswith(_VAGUE)
+        return Explanation(cause, certain, f"{why} had no memory: {first[0]}", FullCard(), where, (), (), ranks, _UNKNOWN)
+    message = " ".join(text[first.start() : first.start() + _LONGEST].split())
+    message = message[:12] + _ALLOCATOR.split(message[12:])[0]  # without the next rank's
+    card, holders = _card(message)
+    steps = max((int(one[1] or one[2]) for one in _PROGRESS.finditer(before)), default=0)
+    card = replace(card, steps=steps, place=causes.place_of(name for _, _, name in reversed(frames)))
+    cause, why = card.cause()
+    if "per_process_memory_fraction limit" in message:
+        cause, why = LIMIT, "the request exceeds its per_process_memory_fraction"
+    certain = cause != STEP and (card.total_bytes is not None or cause == LIMIT or card.request_bytes >= 1 << 60)
+    names = {FRAGMENTATION: [EXPANDABLE], LIMIT: [NO_LIMIT], OTHERS: [ALONE]}.get(cause, [])
+    if card.total_bytes is not None and cause != LIMIT:
+        names.append(f"at least {larger_card(max(card.request_bytes - card.free_bytes, 0), card.total_bytes)}")
+    changes = tuple(Change(name, "numbers of the text", {}) for name in names)
+    return Explanation(cause, certain, why, card, where, holders, changes, ranks, _UNKNOWN)
+
+
+def _card(message: str) -> tuple[FullCard, tuple[tuple[str, str, int], ...]]:
+    """Return the numbers of a message as the state of the card, and what held it."""
+    said = {name: _bytes(match) for name, pattern in _FIELDS.items() if (match := re.search(pattern, message))}
+    processes = {f"process {one[1]}": _bytes(one) for one in _OTHER.finditer(message)}
+    live, total, free, private = said.get("live", 0), said.get("total"), said.get("free", 0), said.get("private", 0)
+    holes = said.get("holes", max(said.get("reserved", live) - live, 0))
+    process = said.get("process")
+    if process is None and "holes" in said:  # in a container, a process does not find its own number among the others
+        own = [name for name, size in processes.items() if size >= live + holes]
+        process = processes.pop(min(own, key=lambda name: processes[name])) if own else None
+    outside = None if process is None else max(process - live - holes, 0)
+    others = sum(processes.values())
+    if total is not None:
+        others = max(others, total - free - (live + holes + causes.CONTEXT_BYTES if process is None else process))
+    request = said.get("request", 1 << 60 if "1EB" in message else 0)
+    held = {
+        "allocated by PyTorch": live - private, "private pools (CUDA graphs)": private, "reserved but unallocated": holes,
+        "context and libraries": outside or 0, **processes, "other processes": others - sum(processes.values()), "free": free,
+    }  # fmt: skip
+    card = FullCard(request, total, free, live, holes, outside, others or None, said.get("allowed"))
+    return card, tuple(("category", name, size) for name, size in held.items() if size)
+
+
+def _bytes(match: re.Match[str]) -> int:
+    number, unit = [part for part in match.groups() if part is not None][-2:]
+    return round(float(number) * _UNITS[unit])
+
+
+def _ranks(text: str, kind: re.Pattern[str]) -> int:
+    """Return the number of ranks with such an error, by the marks of their lines, or else by their GPUs."""
+    lines = [text[text.rfind("\n", 0, one.start()) + 1 : one.end() + _LONGEST] for one in kind.finditer(text)]
+    marks = {next(filter(None, mark.groups())) for line in lines if (mark := _RANK.match(line))}
+    return max(len(marks or {gpu[1] for line in lines if (gpu := re.search(r"GPU (\d+)", line))}), 1)
+
+
+def _of_summary(text: str) -> Explanation:
+    """Return the explanation of a memory summary: certain only if the allocator had hardly anything to return."""
+    sizes = {name: int(size) * _UNITS[unit] for name, size, unit in reversed(_SUMMARY.findall(text))}
+    live, holes = sizes.get("Allocated", 0), sizes.get("Non-releasable", 0)
+    held = {"allocated by PyTorch": live, "free in pieces": holes}
+    held["unused segments"] = max(sizes.get("GPU reserved", 0) - live - holes, 0)
+    holders = tuple(("category", name, size) for name, size in held.items() if size)
+    unknown = "the failed request, the card, other processes, and the tensors: explain the error or a snapshot"
+    cause = None if not int(_OOMS.findall(text)[0]) else FRAGMENTATION if 3 * holes > live else TOO_LARGE
+    why = f"{_OOMS.findall(text)[0]} errors; {holes * 100 // max(live + holes, 1)} % of what was in use lay free in pieces"
+    return Explanation(
+        cause, cause == TOO_LARGE, why, FullCard(live_bytes=live, holes_bytes=holes), "", holders, (), 1, unknown
+    )
