@@ -26,7 +26,17 @@ import vramcast
 from benchmarks.tables import table
 from vramcast.core.errors import VramcastError
 from vramcast.explanations.causes import (
-    CHECKPOINT, EVALUATION, FRAGMENTATION, GROWTH, HOST, LARGER, LIMIT, OTHERS, OUTSIDE, STEP, TOO_LARGE,
+    CHECKPOINT,
+    EVALUATION,
+    FRAGMENTATION,
+    GROWTH,
+    HOST,
+    LARGER,
+    LIMIT,
+    OTHERS,
+    OUTSIDE,
+    STEP,
+    TOO_LARGE,
 )  # fmt: skip
 from vramcast.hardware.cards import DEFAULT, device
 from vramcast.hardware.context import context_bytes
@@ -96,7 +106,12 @@ class Program:
         """Write the history up to the error on a card, as torch would."""
         names = list(dict.fromkeys(row[3] for row in self.rows))
         action, size, block = (np.array([row[i] for row in self.rows]) for i in range(3))
-        columns = {"action": action, "size_bytes": size, "block": block, "op": [names.index(row[3]) for row in self.rows]}
+        columns: dict[str, Any] = {
+            "action": action,
+            "size_bytes": size,
+            "block": block,
+            "op": [names.index(row[3]) for row in self.rows],
+        }
         found = vramcast.simulate(vramcast.Trace.build(columns, ops=names), settings, vramcast.Card(card_mib * MIB))
         assert not found.fits, path.name
         snapshot = snapshot_from_trace(found.replayed())
@@ -156,31 +171,36 @@ def histories(folder: Path) -> Iterator[tuple[str, str, Any, int]]:
 
 
 def _new(asked: str, total: str, free: str, before: str, live: str, holes: str) -> str:
-    return (f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {asked} GiB. GPU 0 has a total capacity of {total} GiB "
-            f"of which {free} GiB is free. {before}Of the allocated memory {live} GiB is allocated by PyTorch, and {holes} GiB is "
-            "reserved by PyTorch but unallocated. If ...")  # fmt: skip
+    return (
+        f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {asked} GiB. GPU 0 has a total capacity of {total} "
+        f"GiB of which {free} GiB is free. {before}Of the allocated memory {live} GiB is allocated by PyTorch, and {holes} GiB "
+        "is reserved by PyTorch but unallocated. If ..."
+    )
 
 
 def _old(asked: str, live: str, free: str, allowed: str, reserved: str) -> str:
-    return (f"RuntimeError: CUDA out of memory. Tried to allocate {asked} GiB (GPU 0; 23.65 GiB total capacity; {live} GiB already "
-            f"allocated; {free} GiB free; {allowed}{reserved} GiB reserved in total by PyTorch)")  # fmt: skip
+    return (
+        f"RuntimeError: CUDA out of memory. Tried to allocate {asked} GiB (GPU 0; 23.65 GiB total capacity; {live} GiB already "
+        f"allocated; {free} GiB free; {allowed}{reserved} GiB reserved in total by PyTorch)"
+    )
 
 
 def _process(size: str, who: str = "Including non-PyTorch memory, this process") -> str:
     return f"{who} has {size} GiB memory in use. "
 
 
+_FULL: Final = _new("2.00", "39.39", "0.90", _process("38.40"), "36.80", "0.90")
 _RANK: Final = 'step 400\nTraceback (most recent call last)\n  File "/home/a/train.py", line 88, in validate\n[rank{}]: '
 TEXTS: Final = {
     "2.x, holes": (FRAGMENTATION, _new("2.50", "23.65", "0.40", _process("23.20"), "18.10", "4.60")),
     "1.13, full": (TOO_LARGE, _old("1.20", "21.90", "0.30", "", "22.20")),
-    "2.x, neighbor": (OTHERS, _new("0.50", "23.65", "0.02", _process("20.10", "Process 71") + _process("3.50"), "2.90", "0.10")),
+    "2.x, neighbor": (OTHERS, _new("0.50", "23.65", "0.02", _process("20.1", "Process 71") + _process("3.5"), "2.9", "0.1")),
     "2.x, container": (TOO_LARGE, _new("1.00", "79.15", "0.60", _process("78.50", "Process 9"), "77.50", "0.30")),
     "1.13, fraction": (LIMIT, _old("1.00", "11.20", "11.10", "11.82 GiB allowed; ", "11.50")),
     "a negative size": (LARGER, "RuntimeError: CUDA out of memory. Tried to allocate more than 1EB memory."),
     "cuBLAS": (OUTSIDE, "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
     "Slurm": (HOST, "Epoch 3\nslurmstepd: error: Detected 1 oom_kill event in StepId=81.0. Some of the step tasks ..."),
-    "4 ranks": (EVALUATION, "\n".join(_RANK.format(n) + _new("2.00", "39.39", "0.90", _process("38.40"), "36.80", "0.90") for n in range(4))),
+    "4 ranks": (EVALUATION, "\n".join(_RANK.format(n) + _FULL for n in range(4))),
 }  # fmt: skip
 _SCRIPT: Final = """
 import torch
@@ -213,7 +233,7 @@ def unproved(path: Path, found: Any, card_bytes: int) -> list[str]:
     card, last, size, lost = found.card, len(trace), card_bytes - CONTEXT, []
     if any(ends):
         last = int(np.flatnonzero(trace.action == Action.OOM)[-1])
-        request = {"size_bytes": trace.size_bytes[[last]], "stream": trace.stream[[last]]}
+        request: dict[str, Any] = {"size_bytes": trace.size_bytes[[last]], "stream": trace.stream[[last]]}
         trace = trace.insert([last], {"action": [Action.ALLOC], "block": [0], **request})
         size = card.live_bytes + card.holes_bytes + card.free_bytes * (found.cause != LIMIT)
     more = {"no memory fraction, no MPS limit": card.free_bytes, "no other process on the card": card.others_bytes or 0}

@@ -44,6 +44,8 @@ def explained(text: str) -> Explanation:
         (new(), causes.TOO_LARGE),
         (new(holes="2.10 GiB", live="20.60 GiB"), causes.FRAGMENTATION),
         (new(asked="24.00 GiB"), causes.LARGER),
+        ("OutOfMemoryError: " + new(), causes.TOO_LARGE),
+        (f"MemoryError\n{new()}", causes.HOST),
         (new(more="Process 7 has 15.10 GiB memory in use. " + OWN.format("8.00 GiB"), live="7.00 GiB"), causes.OTHERS),
         (new(free="12.00 GiB", more=OWN.format("11.60 GiB") + "11.82 GiB allowed; ", live="10.90 GiB"), causes.LIMIT),
         (new(more=OWN.format("23.20 GiB"), live="9.00 GiB"), causes.OUTSIDE),  # 13.6 GiB of another library

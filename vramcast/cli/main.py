@@ -39,7 +39,7 @@ VERBS: Final = {
         "Run an unmodified training command on the null GPU for --steps training steps and an evaluation, and estimate "
         "its memory."
     ),
-    "explain": "Explain why a job ran out of memory: the cause, what held the card, and the changes that would have let it live.",
+    "explain": "Explain why a job ran out of memory: the cause, what held the card, and the changes that would have helped.",
     "replay": "Replay a recorded PyTorch memory history in the allocator simulator and compare it event by event.",
     "plan": (
         "Plan a job's memory: place blocks in a pool by their lifetimes, and move them to the host while they are unused."
@@ -67,7 +67,7 @@ _GROUPS: Final = {
 }
 _MODULES: Final = {"import": "import_", "adopt": "learn"}  # of verbs with another name: `import` is a keyword of Python
 _WITHOUT_JSON = ("serve", "follow")
-_BEFORE_COMMAND = ("check", "explain", "largest", "plan", "follow")  # the verbs that take a COMMAND after `--` instead of a TARGET
+_BEFORE_COMMAND = ("check", "explain", "largest", "plan", "follow")  # verbs that take a COMMAND after `--`, not a TARGET
 _TRACING = ("estimate", "check", "sweep", "largest", "run")  # the verbs that use the null GPU, unless another tracer is given
 _LONGEST_LINE = 2_000  # arbitrary: characters that a person may still read
 _LONGEST_MESSAGE = 10_000  # arbitrary: in the JSON object; a program may need the end of a longer message too

@@ -81,16 +81,12 @@ def _of_bytes(data: bytes, path: str | os.PathLike[str] | None, card: Device | N
 
 
 def _of_estimate(estimate: Estimate) -> Explanation:
-    """Return the explanation of a job on its card.
-
-    Raises:
-        UsageError: No card was named.
-    """
+    """Return the explanation of a job on its card; raise UsageError without one."""
     if not estimate.has_card:
         raise UsageError("No card is given: name the card on which the job died (--on, --memory; in Python, device=).")
     trace, growth, card_bytes = estimate.trace, estimate.growth, estimate.card_bytes
     found = explain_on_card(trace, Settings.parse(estimate.alloc_conf.value), card_bytes, others_bytes=beside_bytes(trace))
-    if found.cause is None and growth is not None and growth.fills(card_bytes):
+    if found.cause in (None, GROWTH) and growth is not None and growth.fills(card_bytes):
         found = replace(found, cause=GROWTH, is_certain=True, reason=str(growth), where=growth.where)
     elif found.cause is None and estimate.out_of_memory is not None:
         found = explain_text(estimate.out_of_memory)

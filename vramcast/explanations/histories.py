@@ -40,12 +40,7 @@ _UNTIL: Final = "what the job would have asked for after the request that failed
 
 
 def explain_history(path: str | os.PathLike[str], device: Device | None) -> Explanation:
-    """Return the explanation of a snapshot: of its last OOM event, or else of what a card does with it.
-
-    Raises:
-        UsageError: It has no such event, and no card is named.
-        TraceFileError: It is damaged, or has no history.
-    """
+    """Return the explanation of a snapshot: of its last OOM event, or else of what a card does with it."""
     snapshot = read_snapshot(path)
     histories = [[one.get("action") for one in history] for history in snapshot["device_traces"]]
     index = max(range(len(histories)), key=lambda i: ("oom" in histories[i], len(histories[i])), default=0)
@@ -97,7 +92,7 @@ def _recorded(trace: Trace, total_bytes: int | None, context: int) -> Explanatio
 def explain_on_card(
     trace: Trace, settings: Settings, total_bytes: int, *, context_bytes: int = 0, others_bytes: int = 0
 ) -> Explanation:
-    """Return the explanation of what a card does with a job's trace.
+    """Return what a card does with a job's trace.
 
     The trace's CONTEXT rows, with `others_bytes` of other processes, take their part of it, and so does `context_bytes`.
     """
@@ -132,8 +127,8 @@ def _explained(
     live = trace.live_at(row)
     # Those of the first steps too, which `kept` leaves out.
     grows = np.isin(trace.operator[live], trace.operator[list(kept.rows)]) if kept is not None else np.zeros(len(live), bool)
-    rows = tuple(live[grows & (live < (ends or (0,))[-1])].tolist())
-    grown, lines = _by_line(trace, names, rows), older + _by_line(trace, names, live.tolist())
+    rows = live[grows & (live < (ends or (0,))[-1])]
+    grown, lines = _by_line(trace, names, rows.tolist()), older + _by_line(trace, names, live.tolist())
     card = replace(card, kept_bytes=sum(grown.values()), steps=len(ends), place=_place(trace, row))
     cause, why = card.cause()
     asked = _requests(trace, row) if is_cut else Requests.of(trace)
@@ -141,9 +136,10 @@ def _explained(
     if cause == LIMIT:
         others.append((NO_LIMIT, asked, replace(own, memory_fraction=1.0), size_bytes + card.free_bytes * is_cut))
     if cause == GROWTH:
-        why += f", most at {max(grown, key=lambda name: grown[name])}"
+        place = max(grown, key=lambda name: grown[name])
+        why += f", most at {place}"
         freed = replace(asked, size_bytes=np.where(np.isin(asked.source, rows), 1, asked.size_bytes))
-        others.append((f"free what each step keeps{why.rpartition(', most')[2]}", freed, own, size_bytes))
+        others.append((f"free what each step keeps at {place}", freed, own, size_bytes))
     if card.others_bytes and is_cut:
         others.append((ALONE, asked, own, size_bytes + card.others_bytes))
     changes = tuple(replayed(asked, own, size_bytes, card.total_bytes, others))
@@ -197,8 +193,7 @@ def _place(trace: Trace, row: int) -> str:
 def _step_ends(trace: Trace, row: int) -> tuple[int, ...]:
     """Return the row after each step before `row`; without steps in the trace, those of a place that requests evenly.
 
-    Such a place lies outside of models, whose loops are layers, and each step also frees memory: a loop that only allocates
-    builds a model. Without stacks, a step must free as much as it keeps.
+    It lies outside of models, whose loops are layers, and its steps also free memory: loops that do not build a model.
     """
     if int(trace.step.max(initial=-1)) >= 0:
         return tuple(end for _, end, _ in curves.steps(trace) if end <= row)

@@ -1,7 +1,4 @@
-"""Texts of torch 1.12 to 2.15, anywhere in a log: the first error with its numbers, or a memory summary.
-
-A number of an error has two decimals, so sums are accurate to about 15 MiB.
-"""
+"""Texts of torch 1.12 to 2.15, anywhere in a log: the first error with its numbers (to about 15 MiB), or a memory summary."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from vramcast.explanations.causes import FRAGMENTATION, HOST, LIMIT, OTHERS, OUT
 from vramcast.explanations.changes import ALONE, EXPANDABLE, NO_LIMIT, larger_card
 
 _UNITS: Final = {"bytes": 1, "B": 1, "KiB": KIB, "MiB": MIB, "GiB": GIB, "TiB": 1024 * GIB}
-_SIZE: Final = r"(\d+(?:\.\d+)?) ?(bytes|[KMGT]iB|B)"
+_SIZE: Final = r"(\d{1,18}(?:\.\d{1,9})?) ?(bytes|[KMGT]iB|B)"
 # spec: c10/cuda/CUDACachingAllocator.cpp, torch 1.12 to 2.15
 _ALLOCATOR: Final = re.compile(
     r"(?:CUDA|HIP|XPU) out of memory\. (?:Tried to allocate (?:more than 1EB|\d)|Allocation was preemptively rejected)"
@@ -28,7 +25,7 @@ _LIBRARY: Final = re.compile(
 )
 _HOST: Final = re.compile(
     r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|oom[-_]kill|Out of memory: Killed process|\bOUT_OF_MEMORY\b"
-    r"|Cannot allocate memory|^\w*MemoryError\b|std::bad_alloc", re.M,
+    r"|Cannot allocate memory|^(?!OutOf)\w*MemoryError\b|std::bad_alloc", re.M,
 )  # fmt: skip
 _KILLED: Final = re.compile(r"^.{0,80}\bKilled\b|exitcode *: *-9\b|SIGKILL", re.M)  # also of a user or a time limit
 _VAGUE: Final = ("CUDA error", "cudaError", "CUDA_ERROR")  # says neither what was requested nor by whom
@@ -49,26 +46,19 @@ _LONGEST: Final = 1500  # arbitrary: characters of a message, with all processes
 _BEFORE: Final = 40_000  # arbitrary: characters of a traceback and of the progress before it
 _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _PROGRESS: Final = re.compile(r"\b(?:step|iter|iteration|batch)s?[ :=#\[]{1,3}(\d{1,9})\b|\b(\d{1,9})/\d+ \[[\d:]+<", re.I)
-_SUMMARY: Final = re.compile(r"\| (Allocated|GPU reserved|Non-releasable) memory +\| +(\d+) +([KMGT]?i?B) ")
-_OOMS: Final = re.compile(r"CUDA OOMs: (\d+)")
+_SUMMARY: Final = re.compile(r"\| (Allocated|GPU reserved|Non-releasable) memory +\| +(\d{1,18}) +([KMGT]?i?B) ")
+_OOMS: Final = re.compile(r"CUDA OOMs: (\d{1,9})")
 _UNKNOWN: Final = "growth, tensors, whether a change is enough: explain a snapshot or the command"
 
 
 def explain_text(text: str) -> Explanation:
-    """Return the explanation of the first error in a text, or else of a memory summary.
-
-    Raises:
-        UsageError: It has neither.
-    """
+    """Return the explanation of the first error in a text, or else of a memory summary; raise UsageError without any."""
     found = [(match, one) for one in (_ALLOCATOR, _LIBRARY, _HOST) if (match := one.search(text))]
     if not found and _OOMS.search(text):
         return _of_summary(text)
     found = found or [(match, _KILLED) for match in [_KILLED.search(text)] if match]
     if not found:
-        raise UsageError(
-            "The text has no out-of-memory error: give the message of torch, CUDA or Slurm, a log with it, a memory snapshot, "
-            "or the text of torch.cuda.memory_summary()."
-        )
+        raise UsageError("The text has no out-of-memory error: give torch's, CUDA's or Slurm's message, or a log with it.")
     first, kind = min(found, key=lambda one: one[0].start())
     before = text[max(first.start() - _BEFORE, 0) : first.start()]
     frames = _FRAME.findall(before.rpartition("Traceback (most recent call last)")[2])

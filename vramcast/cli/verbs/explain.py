@@ -1,4 +1,4 @@
-"""Explain why a job ran out of memory: the cause, what held the card, and the changes that would have let it live.
+"""Explain why a job ran out of memory: the cause, what held the card, and the changes that would have helped.
 
     vramcast explain slurm-4711.out
     torchrun train.py 2>&1 | vramcast explain -
