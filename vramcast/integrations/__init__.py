@@ -1,0 +1,1 @@
+"""Integrations with libraries that train, and with pytest."""
