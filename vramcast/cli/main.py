@@ -51,6 +51,7 @@ VERBS: Final = {
     "devices": "List the known cards: the built-in ones and your site's (VRAMCAST_SITE).",
     "models": "List the models that a TARGET can name: those of torchvision, timm, hf or diffusers.",
     "doctor": "Report what is installed and which tracers work; fetch another cuDNN; measure this card's context.",
+    "mcp": "Serve the verbs as tools for coding agents: the Model Context Protocol on standard input and output.",
     "stub-checkpoint": "Write a checkpoint with real shapes and no weights, for scripts that call from_pretrained.",
     # Parts of `learn`, and its former name: not in the list of verbs, and to be removed in the next release.
     "adopt": _LEARN,
@@ -63,10 +64,10 @@ _GROUPS: Final = {
     "estimate": ("estimate", "check", "run", "sweep", "largest", "explain", "plan", "follow", "replay"),
     "your history": ("learn", "measure"),
     "cluster": ("serve",),
-    "tools": ("devices", "models", "doctor", "stub-checkpoint"),
+    "tools": ("devices", "models", "doctor", "mcp", "stub-checkpoint"),
 }
 _MODULES: Final = {"import": "import_", "adopt": "learn"}  # of verbs with another name: `import` is a keyword of Python
-_WITHOUT_JSON = ("serve", "follow")
+_WITHOUT_JSON = ("serve", "follow", "mcp")
 _BEFORE_COMMAND = ("check", "explain", "largest", "plan", "follow")  # verbs that take a COMMAND after `--`, not a TARGET
 _TRACING = ("estimate", "check", "sweep", "largest", "run")  # the verbs that use the null GPU, unless another tracer is given
 _LONGEST_LINE = 2_000  # arbitrary: characters that a person may still read

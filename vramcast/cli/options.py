@@ -241,7 +241,7 @@ def finish(
     """Print the estimate, write the files asked for, and answer the questions; `advice` is for the report."""
     more, text = write_files(options, estimate, questions, advice)
     if options.json:
-        answer(json.dumps({**estimate.to_dict(), **(extra or {}), **more}))
+        answer(json.dumps({**estimate.to_dict(), "answer": str(estimate).splitlines(), **(extra or {}), **more}))
     else:
         _say_answer(estimate, has_details=options.details)
         answer(text, end="")
