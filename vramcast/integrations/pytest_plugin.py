@@ -136,9 +136,9 @@ class _Ledger:
     def pytest_sessionfinish(self) -> Iterator[None]:
         """Write the new records after the summary."""
         yield
-        from vramcast.core.files import atomic_write
-
         for file, new in [(Path(peak["file"]), peak["new"]) for peak in self._found.values() if peak["new"]]:
+            from vramcast.core.files import atomic_write
+
             try:
                 file.parent.mkdir(exist_ok=True)
                 with atomic_write(file) as out:
