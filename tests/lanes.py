@@ -37,7 +37,7 @@ INTEGRATION_FIXTURES = TRACER_FIXTURES | {"libraries", "nvml_library", "wheel"}
 INTEGRATION_PATHS = (
     "tests/adoption/test_adopt.py",
     "tests/cli/test_signals.py",
-    "tests/datasets/collector/test_callbacks.py",
+    "tests/integrations/test_trainers.py",
     "tests/learner/test_artifact.py",
     "tests/learner/test_dask_engine.py",
     "tests/learner/test_judging.py",

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from vramcast.core.units import gib, parse_bytes
-    from vramcast.datasets.collector import callbacks
     from vramcast.estimates.adaptive_level import Online
     from vramcast.estimates.advice import advise
     from vramcast.estimates.advice_rows import Advice
@@ -115,7 +114,6 @@ __all__ = [
     "WorkerError",
     "__version__",
     "advise",
-    "callbacks",
     "case_table",
     "devices",
     "errors",
@@ -198,7 +196,6 @@ class _Alias(ModuleType):
 
 
 if not TYPE_CHECKING:
-    callbacks = _Alias("callbacks", "vramcast.datasets.collector.callbacks")
     devices = _Alias("devices", "vramcast.hardware.cards")
     errors = _Alias("errors", _ERRORS)
 

@@ -1,4 +1,4 @@
-"""The first batch of a data loader or a data set, made as a loop would make it, without a trace in the caller's process.
+"""The first or the largest batch of a data loader or a data set, made as a loop would make it, without a trace in the caller.
 
 No worker process is started and no random state changes. If the loader's own `collate_fn` may pad, its second batch is
 compared: a loader of varying shapes is rejected, because its first batch says nothing about its largest.
@@ -6,6 +6,8 @@ compared: a loader of varying shapes is rejected, because its first batch says n
 
 from __future__ import annotations
 
+import heapq
+import math
 import random
 import sys
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from typing import Any, Final
 from vramcast.core.errors import UsageError
 
 _STATEFUL: Final = ("sampler", "batch_sampler", "dataset")
+_MOST_SAMPLES: Final = 2048  # arbitrary: a second for texts, some twenty for images
 
 
 def is_loader(batch: Any) -> bool:
@@ -69,6 +72,41 @@ def first_batch(loader: Any) -> Any:
             "them, or describe it with TensorSpec((8, 512), 'int64', least=(8, 16))."
         )
     return batches[0]
+
+
+def largest_batch(loader: Any, batch_size: int) -> Any:
+    """Return the batch that the loader's collator makes of the largest samples, among 2048 spread over its data set.
+
+    Raises:
+        UsageError: The loader makes its batches by other means, or cannot be started again.
+    """
+    from torch.utils.data import IterableDataset
+
+    source, collate = getattr(loader, "dataset", None), getattr(loader, "collate_fn", None)
+    if source is None or collate is None or getattr(loader, "batch_sampler", None) is None:
+        raise UsageError(f"{type(loader).__name__} makes its own batches: give a DataLoader with a batch_size.")
+    with _unchanged_random_state(loader):
+        if isinstance(source, IterableDataset):
+            if isinstance(source, Iterator):
+                raise UsageError(f"The data loader reads a {type(source).__name__} that cannot be started again.")
+            samples: Iterator[Any] = islice(iter(source), _MOST_SAMPLES)
+        else:
+            samples = (source[place] for place in range(0, len(source), math.ceil(len(source) / _MOST_SAMPLES) or 1))
+        return collate(heapq.nlargest(batch_size, samples, key=_n_values))
+
+
+def _n_values(part: Any) -> int:
+    """Return the number of values in a sample."""
+    if isinstance(shape := getattr(part, "shape", None), tuple):
+        return math.prod(shape)
+    if hasattr(part, "values"):
+        return sum(map(_n_values, part.values()))
+    is_plain = isinstance(part, str | bytes) or (
+        isinstance(part, tuple | list) and isinstance(next(iter(part), 0), int | float)
+    )
+    if is_plain:
+        return len(part)
+    return sum(map(_n_values, part)) if isinstance(part, tuple | list) else 1
 
 
 def _fresh(loader: Any) -> Iterator[Any]:

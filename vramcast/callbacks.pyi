@@ -1,3 +1,0 @@
-"""The public name of `vramcast.datasets.collector.callbacks`."""
-
-from vramcast.datasets.collector.callbacks import *
