@@ -1,4 +1,4 @@
-"""The gain of trees in bounds by what they learn from and by the number of measured models.
+"""The gain of trees in bounds by their kind of examples and by the number of measured models.
 
     python -m benchmarks.accuracy.learning_curve [SET] [--models 60,120,...] [--seeds 3] [--write]
     python -m benchmarks.accuracy.learning_curve --search 20     # parameters, by Optuna, on simulated variation alone

@@ -215,6 +215,7 @@ def test_linear(assert_fits):
     assert_fits(torch.nn.Linear(16, 4), torch.empty(8, 16), max=est.upper_bound - 1, optimizer="sgd")
 """
     pytester.makepyfile(test_model=text)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     result = pytester.runpytest_subprocess("-p", PLUGIN, "--vram-update")  # pytester removes what a session imports: torch
     result.assert_outcomes(failed=1)

@@ -15,7 +15,7 @@ _NAME: Final = 9
 _SHOWN: Final = 4  # arbitrary: parts of a line; JSON has all
 
 
-class Change(NamedTuple):
+class ProvedChange(NamedTuple):
     """A change that would have let the job live; its proof (replayed, traced, numbers of the text); its peaks in bytes."""
 
     change: str
@@ -36,7 +36,7 @@ class Explanation:
     card: FullCard
     where: str = ""
     holders: tuple[tuple[str, str, int], ...] = ()
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ProvedChange, ...] = ()
     ranks: int = 1
     unknown: str = ""
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from vramcast.core.errors import UsageError
 from vramcast.core.units import MIB, gib
-from vramcast.explanations.answer import Change
+from vramcast.explanations.answer import ProvedChange
 from vramcast.hardware.cards import DEVICES
 from vramcast.simulator.card import Card
 from vramcast.simulator.engine import play
@@ -28,7 +28,7 @@ ALONE: Final = "no other process on the card"
 
 def replayed(
     asked: Requests, own: Settings, size_bytes: int, total_bytes: int | None, others: list[tuple[str, Requests, Settings, int]]
-) -> Iterator[Change]:
+) -> Iterator[ProvedChange]:
     """Yield the changes with which all requests are served: settings, then `others`, then more than `size_bytes` of memory."""
     rows = []
     for text in _SETTINGS:
@@ -40,7 +40,7 @@ def replayed(
         rows.append((larger_card(least_bytes - size_bytes, total_bytes), asked, own, least_bytes))
     for name, requests, settings, card_bytes in rows:
         if (peaks := served(requests, settings, card_bytes)) is not None:
-            yield Change(name, "replayed", peaks)
+            yield ProvedChange(name, "replayed", peaks)
 
 
 def served(requests: Requests, settings: Settings, card_bytes: int) -> dict[str, int] | None:

@@ -11,7 +11,7 @@ from vramcast.core.text import shorten
 from vramcast.core.units import gib
 from vramcast.estimates.advice import AS_IT_IS, advise
 from vramcast.estimates.result import Estimate
-from vramcast.explanations.answer import Change, Explanation
+from vramcast.explanations.answer import Explanation, ProvedChange
 from vramcast.explanations.causes import GROWTH
 from vramcast.explanations.histories import explain_history, explain_on_card
 from vramcast.explanations.texts import explain_text
@@ -96,7 +96,7 @@ def _of_estimate(estimate: Estimate) -> Explanation:
     return replace(found, changes=(*found.changes[:-1], *_advised(estimate), *cards))
 
 
-def _advised(estimate: Estimate) -> tuple[Change, ...]:
+def _advised(estimate: Estimate) -> tuple[ProvedChange, ...]:
     """Return the traced changes of a job that fit, those without a price first."""
     try:
         rows = advise(estimate).rows
@@ -104,4 +104,4 @@ def _advised(estimate: Estimate) -> tuple[Change, ...]:
         return ()
     fitting = [row for row in rows if row.fits_card and row.name != AS_IT_IS and row.reserved is not None]
     fitting.sort(key=lambda row: not row.price.startswith("none"))
-    return tuple(Change(row.name, "traced", {"reserved": row.reserved or 0, "bound": row.bound or 0}) for row in fitting)
+    return tuple(ProvedChange(row.name, "traced", {"reserved": row.reserved or 0, "bound": row.bound or 0}) for row in fitting)

@@ -40,7 +40,7 @@ _UNTIL: Final = "what the job would have asked for after the request that failed
 
 
 def explain_history(path: str | os.PathLike[str], device: Device | None) -> Explanation:
-    """Return the explanation of a snapshot: of its last OOM event, or else of what a card does with it."""
+    """Return the explanation of a snapshot: of its last OOM event, or else of its course on a card."""
     snapshot = read_snapshot(path)
     histories = [[one.get("action") for one in history] for history in snapshot["device_traces"]]
     index = max(range(len(histories)), key=lambda i: ("oom" in histories[i], len(histories[i])), default=0)
@@ -83,7 +83,7 @@ def _recorded(trace: Trace, total_bytes: int | None, context: int) -> Explanatio
     card = FullCard(size, total_bytes, free, held.live_bytes, held.free_bytes, allowed_bytes=reserved if is_limited else None)
     if total_bytes is not None:
         if total_bytes < reserved + free:
-            raise UsageError(f"The history is of a card with {gib(reserved + free)} or more: name that card, or none.")
+            raise UsageError(f"The history needs a card with {gib(reserved + free)} or more: name that card, or none.")
         card = replace(card, outside_bytes=context, others_bytes=max(total_bytes - reserved - free - context, 0))
     older = sum(block.size_bytes for one in held.segments for block in one.blocks if block.is_older)
     return _explained(trace, row, card, settings, reserved + free * (not is_limited), Counter({OLDER: older}), is_cut=True)
@@ -213,7 +213,7 @@ def _step_ends(trace: Trace, row: int) -> tuple[int, ...]:
 
 
 def _frees(live: curves.SizesBytes, rows: list[int], share: int) -> bool:
-    """Return whether most steps free at least a `share` of what they keep."""
+    """Return whether most steps free at least a `share` of the kept memory."""
     spans = [live[max(first - 1, 0) : end] for first, end in pairwise(rows)]
     freed = [(int(span.max()) - int(span[-1])) * share >= max(int(span[-1] - span[0]), 1) for span in spans]
     return 2 * sum(freed) > len(freed)

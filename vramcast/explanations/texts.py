@@ -9,7 +9,7 @@ from typing import Final
 from vramcast.core.errors import UsageError
 from vramcast.core.units import GIB, KIB, MIB
 from vramcast.explanations import causes
-from vramcast.explanations.answer import Change, Explanation
+from vramcast.explanations.answer import Explanation, ProvedChange
 from vramcast.explanations.causes import FRAGMENTATION, HOST, LIMIT, OTHERS, OUTSIDE, STEP, TOO_LARGE, FullCard
 from vramcast.explanations.changes import ALONE, EXPANDABLE, NO_LIMIT, larger_card
 
@@ -80,7 +80,7 @@ def explain_text(text: str) -> Explanation:
     names = {FRAGMENTATION: [EXPANDABLE], LIMIT: [NO_LIMIT], OTHERS: [ALONE]}.get(cause, [])
     if card.total_bytes is not None and cause != LIMIT:
         names.append(f"at least {larger_card(max(card.request_bytes - card.free_bytes, 0), card.total_bytes)}")
-    changes = tuple(Change(name, "numbers of the text", {}) for name in names)
+    changes = tuple(ProvedChange(name, "numbers of the text", {}) for name in names)
     return Explanation(cause, certain, why, card, where, holders, changes, ranks, _UNKNOWN)
 
 

@@ -1,4 +1,4 @@
-"""The common part of the callbacks: the answer before the first step, the peaks to log, and what a training leaves."""
+"""The common part of the callbacks: the answer before the first step, the peaks to log, and the record of a training."""
 
 from __future__ import annotations
 

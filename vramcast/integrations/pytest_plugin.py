@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options."""
     group = parser.getgroup("vramcast")
-    group.addoption("--vram-update", action="store_true", help="record the peaks that fit, in __vram__/ beside the tests")
+    group.addoption("--vram-update", action="store_true", help="record the peaks that fit, in __vram__/ next to the tests")
     words = "how much a peak may differ from its record (default: 2)"  # arbitrary
     group.addoption("--vram-tolerance", type=float, default=2.0, metavar="PERCENT", help=words)
 

@@ -1,4 +1,4 @@
-"""Tests of what a tool's call becomes: a command line of the verb, or a refusal."""
+"""Tests of a tool's call: it becomes a command line of the verb, or a refusal."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class ProcessObserver:
         self._claim: Claim | None = None
         self._touched_s = 0.0
         self._accounts: dict[str, Any] = {}  # of a serving engine
-        self._changes: dict[str, dict[str, Any]] = {}  # what can be changed in the program, and what was
+        self._changes: dict[str, dict[str, Any]] = {}  # possible and applied changes of the program
         self._before: frozenset[int] = frozenset()  # processes that had not been waited for when this one began
         self._finishing = threading.Lock()
         self._ended = ""
