@@ -30,7 +30,7 @@ from vramcast.tracer.format.operators import Operator
 from vramcast.tracer.format.snapshot import read_snapshot, trace_from_snapshot
 from vramcast.tracer.format.trace import COURSE, Action, Category, Trace
 
-_JUDGED: Final = 8  # arbitrary: from so many steps on, growth must go on in each quarter of them
+_JUDGED: Final = 8  # arbitrary: from this number of steps on, growth must go on in each quarter of them
 _LEAST: Final = 3  # spec: vramcast/estimates/growth.py
 _UNEVEN: Final = 4  # arbitrary: the largest gap between two steps, in medians
 _MODEL: Final = {"forward", "_call_impl", "_wrapped_call_impl"}  # spec: torch/nn/modules/module.py
