@@ -64,7 +64,7 @@ def installed(sizes: tuple[int, int] | None, facts: Facts) -> Iterator[None]:
 
         def giving(run: Callable[..., Any]) -> Callable[..., Any]:
             def give(iterator: Any) -> Any:
-                size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
+                size = getattr(getattr(iterator, torch_api.LOADER_INDICES, None), "batch_size", None)
                 if not trains and isinstance(size, int) and "owner" not in facts:
                     facts.update({"value": size, **made.get(size, {})})
                 return run(iterator)

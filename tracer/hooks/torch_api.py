@@ -84,6 +84,9 @@ LOADER_AHEAD: Final = "_prefetch_factor"
 LOADER_COLLATION: Final = "_collate_fn"
 LOADER_DATA: Final = "_dataset"
 DTENSOR_HERE: Final = "_local_tensor"
+MODULE_CALLS: Final = ("_call_impl", "_wrapped_call_impl")  # spec: torch 1.12 to 2.15, torch/nn/modules/module.py
+COMPILED_FROM: Final = "_orig_mod"  # spec: torch/_dynamo/eval_frame.py, the module of a compiled one
+UNPREPARED_FORWARD: Final = "_original_forward"  # spec: accelerate 1.15, Accelerator.prepare_model
 
 # The first exists since 2.10, the second in 2.6 and 2.9.
 _SETTERS: Final = ("torch._C:_accelerator_setAllocatorSettings", "torch._C:_cuda_cudaCachingAllocator_set_allocator_settings")

@@ -68,7 +68,7 @@ _GROUPS: Final = {
 }
 _MODULES: Final = {"import": "import_", "adopt": "learn"}  # of verbs with another name: `import` is a keyword of Python
 _WITHOUT_JSON = ("serve", "follow", "mcp")
-_BEFORE_COMMAND = ("check", "explain", "largest", "plan", "follow")  # verbs that take a COMMAND after `--`, not a TARGET
+BEFORE_COMMAND = ("check", "explain", "largest", "plan", "follow")  # verbs that take a COMMAND after `--`, not a TARGET
 _TRACING = ("estimate", "check", "sweep", "largest", "run")  # the verbs that use the null GPU, unless another tracer is given
 _LONGEST_LINE = 2_000  # arbitrary: characters that a person may still read
 _LONGEST_MESSAGE = 10_000  # arbitrary: in the JSON object; a program may need the end of a longer message too
@@ -124,6 +124,11 @@ class Parser(argparse.ArgumentParser):
         super().__init__(
             **settings, formatter_class=Formatter, allow_abbrev=False
         )  # a new option must not change what an abbreviation meant
+
+    @property
+    def arguments(self) -> list[argparse.Action]:
+        """The arguments that were added."""
+        return self._actions
 
     def print_help(self, file: Any = None) -> None:
         """Print the help; unlike argparse, fail if stdout is closed or full."""
@@ -308,7 +313,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _split(given: Sequence[str]) -> tuple[list[str], list[str] | None]:
     """Return a verb's own words, and those of the command after `--`; None: this verb takes no command there."""
-    if not given or given[0] not in _BEFORE_COMMAND:
+    if not given or given[0] not in BEFORE_COMMAND:
         return list(given), None
     at = given.index("--") if "--" in given else len(given)
     return list(given[:at]), list(given[at + 1 :])

@@ -50,8 +50,9 @@ class Explanation:
         said = {name: getattr(self, name) or None for name in ("cause", "where", "unknown")}
         said |= {name: getattr(self, name) for name in ("is_certain", "reason", "ranks")}
         card = {name: value for name, value in asdict(self.card).items() if name.endswith("_bytes")}
+        changes = [{"change": one.change, "proof": one.proof, "peaks": one.peaks} for one in self.changes]
         holders = [{"kind": kind, "name": name, "bytes": size} for kind, name, size in self.holders]
-        return {"schema": 1, **said, "card": card, "holders": holders, "changes": [one._asdict() for one in self.changes]}
+        return {"schema": 1, **said, "card": card, "holders": holders, "changes": changes}
 
     def __str__(self) -> str:
         sure = "" if self.is_certain else "probably "

@@ -29,11 +29,12 @@ from vramcast.simulator.simulation import simulate
 from vramcast.tracer.format.operators import Operator
 from vramcast.tracer.format.snapshot import read_snapshot, trace_from_snapshot
 from vramcast.tracer.format.trace import COURSE, Action, Category, Trace
+from vramcast.tracer.hooks.torch_api import MODULE_CALLS
 
 _JUDGED: Final = 8  # arbitrary: from this number of steps on, growth must go on in each quarter of them
 _LEAST: Final = 3  # spec: vramcast/estimates/growth.py
 _UNEVEN: Final = 4  # arbitrary: the largest gap between two steps, in medians
-_MODEL: Final = {"forward", "_call_impl", "_wrapped_call_impl"}  # spec: torch/nn/modules/module.py
+_MODEL: Final = {"forward", *MODULE_CALLS}
 _FOREIGN: Final = ("site-packages", "dist-packages", "/lib/python", "<")
 _STACK: Final = " < "  # between the functions of a stack, innermost first
 _UNTIL: Final = "what the job would have asked for after the request that failed"

@@ -17,6 +17,7 @@ from vramcast.core.errors import CannotEstimate
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.first_batch import largest_batch
 from vramcast.estimates.result import Estimate
+from vramcast.tracer.hooks import torch_api
 
 _MOST_MICRO_BATCHES = 2  # spec: gradients join the activations at the second micro-batch; more add nothing
 
@@ -37,7 +38,7 @@ class TrainerStep:
 
     def estimate(self, estimator: Estimator, batch_size: int) -> Estimate:
         """Return the estimate with the largest batch of a size that the collator makes, the global batch kept."""
-        if hasattr(self.model, "_orig_mod"):
+        if hasattr(self.model, torch_api.COMPILED_FROM):
             raise CannotEstimate("a compiled model is not estimated here: run vramcast run -- COMMAND")
         every = min(self.accumulation * self.batch_size // batch_size, _MOST_MICRO_BATCHES)
         batch = largest_batch(self.loader, batch_size)
@@ -52,8 +53,9 @@ class TrainerStep:
 @contextmanager
 def _unprepared(model: Any) -> Iterator[None]:
     """Take accelerate's autocast off a model while it is pickled, which that refuses."""
-    prepared = {name: vars(model).pop(name) for name in ("forward", "_original_forward") if "_original_forward" in vars(model)}
-    original = prepared.get("_original_forward")
+    kept = torch_api.UNPREPARED_FORWARD
+    prepared = {name: vars(model).pop(name) for name in ("forward", kept) if kept in vars(model)}
+    original = prepared.get(kept)
     if getattr(original, "__func__", None) is not getattr(type(model), "forward", None):
         vars(model).update({"forward": original} if prepared else {})  # replaced by others before
     try:

@@ -36,6 +36,7 @@ OTHERS = {
     "_frombuffer": "numpy",
     "_model_mapping": "transformers",
     "_name_or_path": "transformers",
+    "_actions": "argparse",
     "_option_string_actions": "argparse",
     "_python_exit": "concurrent.futures",
     "_reconstruct": "numpy",

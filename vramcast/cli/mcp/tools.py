@@ -11,9 +11,10 @@ import importlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_origin
 
-from vramcast.cli.main import _BEFORE_COMMAND, VERBS, Parser
+from vramcast.cli.main import BEFORE_COMMAND, VERBS, Parser
+from vramcast.cli.options import HINTS
 from vramcast.core.errors import UsageError
 from vramcast.core.text import shorten
 from vramcast.jobs import optimizers
@@ -22,7 +23,7 @@ from vramcast.jobs.targets import TRUST, refusal
 _ALLOW: Final = "start the server with --allow-run (vramcast mcp --allow-run)"
 _CODE: Final = f"it is code: {_ALLOW}"
 _ADVICE: Final = "Trace variants of a job, such as half the batch or checkpointing, to find what makes it fit a card."
-_WITH_COMMAND: Final = ("run", "advise", *_BEFORE_COMMAND)
+_WITH_COMMAND: Final = ("run", "advise", *BEFORE_COMMAND)
 _NAMES: Final = ("estimate", "check", "run", "largest", "advise", "explain", "devices")
 # The options that an agent needs; most others are for people who look at pictures.
 _OPTIONS: Final = """on memory batch_size seq image_size batch labels optimizer precision mode checkpointing lora qlora parallel
@@ -75,15 +76,15 @@ def _inputs(tool: str) -> dict[str, argparse.Action]:
     """Return the arguments of a tool's verb by name: the positional ones, and the options that an agent needs."""
     known = Parser(add_help=False)
     importlib.import_module(f"vramcast.cli.verbs.{'estimate' if tool == 'advise' else tool}").add_arguments(known)
-    named = {(one.option_strings or [one.dest])[0].lstrip("-").replace("-", "_"): one for one in known._actions}
-    known_names = {*_OPTIONS.split(), *(one.dest for one in known._actions if not one.option_strings)} - {"command"}
+    named = {(one.option_strings or [one.dest])[0].lstrip("-").replace("-", "_"): one for one in known.arguments}
+    known_names = {*_OPTIONS.split(), *(one.dest for one in known.arguments if not one.option_strings)} - {"command"}
     return {name: one for name, one in named.items() if name in known_names}
 
 
 def _property(action: argparse.Action) -> dict[str, Any]:
     one: dict[str, Any] = {"type": "boolean"} if action.nargs == 0 else {"type": ["string", "integer"]}
     one = {"enum": list(action.choices)} if action.choices else one
-    one = {"type": "array", "items": one} if isinstance(action, argparse._AppendAction) else one
+    one = {"type": "array", "items": one} if get_origin(HINTS.get(action.dest)) is tuple else one
     return {**one, "description": (action.help or "").replace("%%", "%")}
 
 
