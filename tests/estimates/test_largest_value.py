@@ -70,3 +70,14 @@ def test_smaller_value_that_does_not_fit_limits_the_answer() -> None:
 def test_ladder_without_such_steps_is_rejected() -> None:
     with pytest.raises(UsageError, match="use one of 1, 8, pow2"):
         Ladder("3")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("jump", [0, 300, 900])
+def test_close_value_that_fits_comes_before_exact_edge(jump: int) -> None:
+    def bound(value: int) -> int:
+        return 100 + value + (jump if value > 9_000 else 0)
+
+    fits, fails = edge(searched(bound, 500))
+    largest = max(value for value in range(1, 10_000) if bound(value) <= CARD_BYTES)
+    assert fails is not None
+    assert (largest - fits <= largest / 32, fails > largest) == (True, True)

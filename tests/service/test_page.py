@@ -42,6 +42,12 @@ class Sized(Instant):
 
 
 @pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a page wait for its answers on a busy machine too."""
+    monkeypatch.setattr(page_reply, "_WAIT_S", 30.0)
+
+
+@pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every answer take longer than a page waits for it."""
     monkeypatch.setattr(page_reply, "_WAIT_S", 0.0)
@@ -175,7 +181,7 @@ def test_late_error_replaces_progress(http: Any, workers: Instant, slow: None) -
     assert "refresh" not in found.headers
 
 
-def test_largest_batch_is_found(tmp_path: Path) -> None:
+def test_largest_batch_is_found(tmp_path: Path, patient: None) -> None:
     workers = Sized()
     with client(tmp_path, workers) as http:
         text = page(http, largest="on", batch_size="3").text
@@ -186,7 +192,7 @@ def test_largest_batch_is_found(tmp_path: Path) -> None:
     assert 'href="/?target=torchvision%3Aresnet18&amp;device=a100-40gb&amp;batch_size=40"' in text
 
 
-def test_search_stops_where_a_size_has_no_answer(tmp_path: Path) -> None:
+def test_search_stops_where_a_size_has_no_answer(tmp_path: Path, patient: None) -> None:
     workers = Sized()
     workers.is_broken = True
     with client(tmp_path, workers) as http:

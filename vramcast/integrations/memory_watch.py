@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from vramcast.core.errors import CannotEstimate, DoesNotFit, UsageError
+from vramcast.core.errors import CannotEstimate, DoesNotFit, OutputError, UsageError
+from vramcast.core.files import atomic_write
 from vramcast.core.text import shown
 from vramcast.core.units import gib
 from vramcast.datasets.collector.counters import counters
@@ -130,7 +131,7 @@ class MemoryWatch:
             status = "oom" if type(error).__name__ == "OutOfMemoryError" else "error"
         recorder.end(status, steps=steps, message=message)
         if status == "oom":
-            with suppress(OSError):
+            with suppress(OSError, OutputError):
                 write_report(self._folder / OUT_OF_MEMORY, message, self.predicted, self.values())
 
     def _at_exit(self) -> None:
@@ -142,7 +143,8 @@ def write_report(path: Path, error: str, predicted: Estimate | None, peaks: dict
     """Write what is known of a training that ran out of memory: PATH.txt, and torch's history as PATH.pickle if it has one.
 
     Raises:
-        OSError: The files cannot be written.
+        OSError: The folder cannot be made.
+        OutputError: A file cannot be written.
     """
     import torch
 
@@ -151,10 +153,12 @@ def write_report(path: Path, error: str, predicted: Estimate | None, peaks: dict
     before = f"Before the first step: {predicted.verdict}" if predicted is not None else "There was no estimate of it."
     lines = [error, "", before, *(f"{name.removeprefix('vramcast/')}: {gib(size)}" for name, size in peaks.items())]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.with_suffix(".txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with atomic_write(path.with_suffix(".txt")) as file:
+        file.write("\n".join([*lines, ""]).encode())
     with suppress(RuntimeError):  # after a CUDA error nothing more can be read
         if torch.cuda.is_initialized() and any((snapshot := torch_api.memory_snapshot())["device_traces"]):
-            path.with_suffix(".pickle").write_bytes(pickle.dumps(snapshot))
+            with atomic_write(path.with_suffix(".pickle")) as file:
+                pickle.dump(snapshot, file)
     _say(f"out of memory: see {path.with_suffix('.txt')}")
 
 

@@ -14,6 +14,7 @@ from vramcast.core.text import shown
 Steps: TypeAlias = Literal["1", "8", "pow2"]
 MOST: Final = 1 << 20  # arbitrary: limit of the search
 _SLOW: Final = 3  # arbitrary: traces in a row on one side of the edge
+_NEAR: Final = 64  # arbitrary: a value that is that share smaller than one that does not fit
 _FLAT: Final = 16  # arbitrary: the next value is that share larger where the need did not grow
 _SIZE: Final = {"1": 1, "8": 8}
 
@@ -104,7 +105,10 @@ def _next(seen: Mapping[int, TracedSize], ladder: Ladder, card_bytes: int) -> in
     lower, last = ladder.after(fits), None if fails is None else ladder.at_most(fails - 1)
     if lower is None or (last is not None and last < lower):  # both sides are known, or there is no larger value
         return None
-    guess = max(ladder.at_most(_predicted(seen, (fits, fails), card_bytes)), lower)
+    guess = _predicted(seen, (fits, fails), card_bytes)
+    if fails is not None and fits < fails - 2 * (fails // _NEAR):  # a value that fits comes before the exact edge
+        guess = min(guess, fails - fails // _NEAR)
+    guess = max(ladder.at_most(guess), lower)
     return guess if last is None else min(guess, last)
 
 
