@@ -15,7 +15,8 @@ from vramcast.hardware.cards import DEVICES
 from vramcast.jobs.commands.reading import read
 from vramcast.jobs.job import Job
 from vramcast.simulator.settings import Settings
-from vramcast.tracer.format.applied_change import AppliedChange, applied_change
+from vramcast.tracer.format.applied_change import applied_change
+from vramcast.tracer.format.operators import OperatorKind
 from vramcast.tracer.protocol.run_options import RunOptions
 
 _ALLOCATOR: Final = "PYTORCH_CUDA_ALLOC_CONF"
@@ -82,8 +83,7 @@ def _variants(estimate: Estimate) -> Iterator[_Variant]:
     if applied_change(estimate.trace, "set-to-none").value is not None:
         yield _Variant("gradients dropped", "none", (("set-to-none", True),))
     yield _Variant("fused optimizer", "rounding only", (("fused", True),))
-    batch = applied_change(estimate.trace, "batch")
-    yield from _smaller_batch(batch)
+    yield _half_batch(estimate)
     yield _Variant("autocast bf16", "other numerics", (("autocast", True),))
     yield _Variant("checkpointing", "at most one more forward pass", (("checkpointing", True),))
     yield _Variant("8-bit optimizer", "quantized optimizer states", (("8-bit", True),))
@@ -92,13 +92,13 @@ def _variants(estimate: Estimate) -> Iterator[_Variant]:
     yield _Variant("activation offload", "each saved activation to the host and back, in every step", (("offload", True),))
 
 
-def _smaller_batch(batch: AppliedChange) -> Iterator[_Variant]:
-    own = batch.value or 0
-    if own > 1 and own % 2 == 0:
-        changes = (("batch", (own, own // 2)), ("accumulate", 2))
-        yield _Variant("half the batch, accumulated twice", "twice the launches; batch norm sees half batches", changes)
-    else:
-        yield _Variant("half the batch, accumulated twice", "", way=f"a batch of {own or 'unknown size'} has no half")
+def _half_batch(estimate: Estimate) -> _Variant:
+    own, name = applied_change(estimate.trace, "batch").value or 0, "half the batch, accumulated twice"
+    if own < 2 or own % 2:
+        return _Variant(name, "", way=f"a batch of {own or 'unknown size'} has no half")
+    has_norm = any(operator.kind == OperatorKind.BATCH_NORM for operator in estimate.trace.operators)
+    price = "twice the launches per step" + "; batch norm sees half batches" * has_norm
+    return _Variant(name, price, (("batch", (own, own // 2)), ("accumulate", 2)))
 
 
 def _sharded(estimate: Estimate) -> Iterator[_Variant]:
