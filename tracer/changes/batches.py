@@ -19,12 +19,12 @@ from vramcast.tracer.protocol.source_places import stack_of, users_place
 # Libraries that make loaders from a setting of their own, which is changed instead.
 _OWNERS: Final = ("transformers.", "trl.", "ultralytics.")
 # spec: functions that search for a batch themselves; the batch is the argument of the function that they call, or their result
-_SEARCHES: Final = {
-    "accelerate's find_executable_batch_size": ("accelerate.utils.memory", "find_executable_batch_size"),
-    "Lightning's scale_batch_size": ("pytorch_lightning.tuner.tuning", "Tuner.scale_batch_size"),
-    "Lightning's own scale_batch_size": ("lightning.pytorch.tuner.tuning", "Tuner.scale_batch_size"),
-    "Ultralytics' batch=-1": ("ultralytics.utils.autobatch", "check_train_batch_size"),
-}
+_SEARCHES: Final = (
+    ("accelerate's find_executable_batch_size", "accelerate.utils.memory", "find_executable_batch_size"),
+    ("Lightning's scale_batch_size", "pytorch_lightning.tuner.tuning", "Tuner.scale_batch_size"),
+    ("Lightning's scale_batch_size", "lightning.pytorch.tuner.tuning", "Tuner.scale_batch_size"),
+    ("Ultralytics' batch=-1", "ultralytics.utils.autobatch", "check_train_batch_size"),
+)
 _ULTRALYTICS: Final = 16  # spec: Ultralytics' default.yaml, `batch`
 
 
@@ -53,20 +53,19 @@ def installed(sizes: tuple[int, int] | None, facts: Facts) -> Iterator[None]:
     with ExitStack() as stack:
         set_argument(stack, "transformers", "per_device_train_batch_size", setting_of("Trainer"), facts)
         set_argument(stack, "ultralytics", "batch", setting_of("Ultralytics"), facts)
-        for search, (module, name) in _SEARCHES.items():
-            noted = _noted(search.replace("own ", ""), facts)
-            replace_when_imported(stack, module, name, noted, if_there=True)
+        for search, module, name in _SEARCHES:
+            replace_when_imported(stack, module, name, _noted(search, facts), if_there=True)
         import torch.utils.data as data
 
         for owner in (data.DataLoader, data.BatchSampler):
-            stack.callback(ReplacedAttribute(owner, "__init__", _sized(sizes, facts, made)).remove)
+            stack.callback(ReplacedAttribute(owner, "__init__", _sized(sizes, made)).remove)
         trains = False
 
         def giving(run: Callable[..., Any]) -> Callable[..., Any]:
             def give(iterator: Any) -> Any:
-                size = getattr(getattr(iterator, torch_api.LOADER_INDICES, None), "batch_size", None)
-                if not trains and isinstance(size, int) and "owner" not in facts:
-                    facts.update({"value": size, **made.get(size, {})})
+                if not trains and "owner" not in facts:
+                    size = getattr(getattr(iterator, torch_api.LOADER_INDICES, None), "batch_size", None)
+                    facts.update({"value": size, **made.get(size, {})} if isinstance(size, int) else {})
                 return run(iterator)
 
             return give
@@ -85,7 +84,7 @@ def installed(sizes: tuple[int, int] | None, facts: Facts) -> Iterator[None]:
         yield
 
 
-def _sized(sizes: tuple[int, int] | None, facts: Facts, made: dict[int, Facts]) -> Callable[..., Callable[..., Any]]:
+def _sized(sizes: tuple[int, int] | None, made: dict[int, Facts]) -> Callable[..., Callable[..., Any]]:
     """Return a wrapper of `DataLoader.__init__` and `BatchSampler.__init__`: after the source comes the batch size."""
 
     def wrap(run: Callable[..., Any]) -> Callable[..., Any]:

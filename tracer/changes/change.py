@@ -32,12 +32,6 @@ _SETTINGS: Final = {
     "ultralytics": (("ultralytics.engine.trainer", "BaseTrainer.__init__"),),
     "peft": (("peft.tuners.lora.config", "LoraConfig.__post_init__"),),
 }
-_CLASSES: Final = {
-    "transformers": "TrainingArguments",
-    "lightning": "Trainer",
-    "accelerate": "Accelerator",
-    "peft": "LoraConfig",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +62,8 @@ def set_argument(stack: ExitStack, library: str, name: str, new: Callable[[Any],
     """
 
     def note(value: Any) -> None:
-        facts["way"] = f"{name}={value}" if library == "ultralytics" else f"{_CLASSES[library]}({name}={value!r})"
+        owner = _SETTINGS[library][0][1].partition(".")[0]
+        facts["way"] = f"{name}={value}" if library == "ultralytics" else f"{owner}({name}={value!r})"
 
     def of_fields(run: Callable[..., Any]) -> Callable[..., Any]:
         def initialize(settings: Any, *args: Any, **kwargs: Any) -> Any:

@@ -13,7 +13,7 @@ from vramcast.core.errors import CannotEstimate, DoesNotFit, UsageError
 from vramcast.core.progress import part
 from vramcast.estimates.axes.axis import JobAxis
 from vramcast.estimates.axes.from_outside import axis_from_outside
-from vramcast.estimates.axes.in_run import AXES_OF_COMMAND, axis_in_run
+from vramcast.estimates.axes.in_run import AXES_OF_COMMAND, FROM_OUTSIDE, axis_in_run
 from vramcast.estimates.axes.of_model import AXES_OF_MODEL, axis_of_model
 from vramcast.estimates.axes.search import MOST, Ladder, Steps, TracedSize, edge, search
 from vramcast.estimates.result import Estimate
@@ -161,8 +161,7 @@ def largest(
         ways[value] = found.way(value, one)
         if not ways[value]:
             raise CannotEstimate(
-                f"The {name} of {value} had no effect on the command, which sets it elsewhere: name what sets it, "
-                f"--axis '{name}=--option', '{name}=env:NAME' or '{name}=config.yaml:key'."
+                f"The {name} of {value} had no effect on the command, which sets it elsewhere: " + FROM_OUTSIDE.format(name)
             )
         return one
 

@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +17,7 @@ from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.first_batch import largest_batch
 from vramcast.estimates.result import Estimate
 from vramcast.tracer.hooks import torch_api
+from vramcast.tracer.program.variations import step_less
 
 _MOST_MICRO_BATCHES = 2  # spec: gradients join the activations at the second micro-batch; more add nothing
 
@@ -66,17 +66,15 @@ def _unprepared(model: Any) -> Iterator[None]:
 
 def _every(make: Any, every: int, max_norm: float | None, parameters: list[torch.nn.Parameter]) -> Any:
     """Return an optimizer that clips, steps and deletes gradients after `every` micro-batches."""
-    optimizer, calls, stepped = make(parameters), count(1), [True]
-    step, zero_grad = optimizer.step, optimizer.zero_grad
+    optimizer = make(parameters)
+    step = optimizer.step
 
-    def step_or_wait(*arguments: Any, **options: Any) -> None:
-        stepped[0] = next(calls) % every == 0
-        if stepped[0]:
-            if max_norm:
-                torch.nn.utils.clip_grad_norm_(parameters, max_norm)
-            step(*arguments, **options)
+    def clip_and_step(*arguments: Any, **options: Any) -> None:
+        torch.nn.utils.clip_grad_norm_(parameters, max_norm or 0.0)
+        step(*arguments, **options)
 
-    optimizer.step, optimizer.zero_grad = step_or_wait, lambda set_to_none=True: zero_grad() if stepped[0] else None
+    optimizer.step = clip_and_step if max_norm else step
+    step_less(optimizer, every)
     return optimizer
 
 

@@ -19,7 +19,7 @@ _NONE: Final = {
     "prompt": "The command passes no prompt of tokens to `generate` of transformers",
     "lora-rank": "The command makes no LoraConfig of peft",
 }
-_FROM_OUTSIDE: Final = "name what sets it, --axis '{0}=--option', '{0}=env:NAME' or '{0}=config.yaml:key'."
+FROM_OUTSIDE: Final = "name what sets it, --axis '{0}=--option', '{0}=env:NAME' or '{0}=config.yaml:key'."
 _NEXT: Final = {
     "prompt": "give a script that calls model.generate(input_ids, ...) or a text-generation pipeline. An engine's longest "
     "context is part of its answer (vramcast run)."
@@ -35,7 +35,7 @@ def axis_in_run(estimate: Estimate, name: str) -> JobAxis:
     changed = "batch" if name == "accumulate" else name
     found = applied_change(estimate.trace, changed)
     if found.value is None or found.value < 1:
-        raise CannotEstimate(f"{_NONE[changed]}: " + _NEXT.get(changed, _FROM_OUTSIDE.format(changed)))
+        raise CannotEstimate(f"{_NONE[changed]}: " + _NEXT.get(changed, FROM_OUTSIDE.format(changed)))
     if found.most is not None and found.most < 1:
         raise CannotEstimate(f"No {name} is possible: {found.limit}. Ask for fewer new tokens.")
     own = found.value
