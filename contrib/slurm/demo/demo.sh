@@ -181,7 +181,8 @@ takes_mib=6500
 show sbatch --comment='the long sequences' resnet50.sh
 job=$(squeue --noheader --format=%i)
 before=$(squeue --noheader --jobs="$job" --format=%b)
-while [ "$(squeue --noheader --jobs="$job" --format=%b)" = "$before" ]; do sleep 0.5; done
+# Between the end of its epilog and its requeue, the job is not in the queue at all.
+until now=$(squeue --noheader --jobs="$job" --format=%b) && [ -n "$now" ] && [ "$now" != "$before" ]; do sleep 0.5; done
 show squeue --format='%i %j %T %r %b'
 until [ -z "$(squeue --noheader)" ]; do sleep 1; done
 show cat "slurm-$job.out"
