@@ -143,9 +143,9 @@ def key_of(edge: Edge) -> str:
 
 
 # ------------------------------------------------------------------------------------------------ screens
-def edges_of(runs: Iterable[MeasuredRun]) -> list[Edge]:
-    """Return the edges of eager jobs that failed for lack of memory, as far as the edges of other cards show it."""
-    found = [Edge.of(run) for run in runs if run.figure == EDGE and "compiled" not in run.traits]
+def edges_of(runs: Iterable[MeasuredRun], *, is_compiled: bool = False) -> list[Edge]:
+    """Return the edges of jobs that failed for lack of memory, as far as the edges of other cards show it."""
+    found = [Edge.of(run) for run in runs if run.figure == EDGE and ("compiled" in run.traits) == is_compiled]
     alike: dict[tuple[object, ...], list[Edge]] = defaultdict(list)
     for edge in found:
         alike[edge.job].append(edge)

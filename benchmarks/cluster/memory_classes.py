@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from sklearn.model_selection import KFold
 
-from benchmarks.accuracy.gpumemnet_estimators import FOLDS, SEED, network_of
 from benchmarks.accuracy.runner import ROOT, data_folder, read_rows
 from benchmarks.peers.baselines.gpumemnet import EPOCHS, Bins, Classifier
+from benchmarks.peers.baselines.gpumemnet_estimators import FOLDS, SEED, network_of
 from benchmarks.peers.baselines.network import Network
 from vramcast.core.files import atomic_write, digest
 from vramcast.core.plain import json_value

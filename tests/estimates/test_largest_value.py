@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vramcast.core.errors import UsageError
-from vramcast.estimates.axes.search import Ladder, Steps, TracedSize, edge, search
+from vramcast.estimates.axes.search import Ladder, Steps, TracedSize, edge, fewest, fewest_edge, search
 
 CARD_BYTES = 10_000
 
@@ -18,7 +18,12 @@ def searched(
     bound_of: Callable[[int], int | None], first: int = 8, ladder: Ladder | None = None, traces: int = 5
 ) -> dict[int, TracedSize]:
     """Return the values that a search traces; a bound of None stands for a refused value."""
-    values, seen = search(first, ladder or Ladder(), CARD_BYTES, traces), {}
+    return traced(search(first, ladder or Ladder(), CARD_BYTES, traces), bound_of)
+
+
+def traced(values: Generator[int, TracedSize, None], bound_of: Callable[[int], int | None]) -> dict[int, TracedSize]:
+    """Return what all values have, by value."""
+    seen: dict[int, TracedSize] = {}
     value = next(values)
     while True:
         size_bytes = bound_of(value)
@@ -46,6 +51,15 @@ def test_more_traces_find_edge_of_any_growing_need(largest: int, first: int, rou
     assert fails == fits + 1
 
 
+@given(st.integers(1, 100_000), st.integers(0, 9_000), st.integers(0, 3))
+@example(9_000, 0, 0)  # one card is enough
+@example(20_000_000, 0, 0)  # none is
+def test_finds_fewest_cards(shared: int, own: int, first: int) -> None:
+    seen = traced(fewest(1 << first, 1024, CARD_BYTES, 12), lambda cards: own + shared // cards)
+    enough = next((cards for cards in (1 << at for at in range(first, 11)) if own + shared // cards <= CARD_BYTES), 0)
+    assert fewest_edge(seen) == (enough, None if enough == 1 << first else enough // 2 or 1024)
+
+
 @pytest.mark.parametrize(("steps", "value", "following"), [("1", 99, 100), ("8", 96, 104), ("pow2", 64, 128)])
 def test_chooses_among_values_of_ladder(steps: Steps, value: int, following: int) -> None:
     seen = searched(lambda size: 101 * size, 24, Ladder(steps))
@@ -55,6 +69,11 @@ def test_chooses_among_values_of_ladder(steps: Steps, value: int, following: int
 def test_ends_at_largest_possible_value() -> None:
     assert edge(searched(lambda size: size, 4, Ladder(most=100))) == (100, None)
     assert edge(searched(lambda size: 1300 * size, 12, Ladder(values=(1, 2, 3, 4, 6, 12)))) == (6, 12)
+
+
+def test_last_trace_is_on_the_other_side() -> None:
+    seen = searched(lambda size: int(1_000 * size**0.5), 1)
+    assert (len(seen), edge(seen)) == (5, (sorted(seen)[-2], max(seen)))
 
 
 def test_refused_batch_of_one_is_not_too_large() -> None:

@@ -151,6 +151,7 @@ def test_out_of_memory_leaves_row_report_and_history(tmp_path: Path, monkeypatch
     assert text.startswith("OutOfMemoryError: CUDA out of memory.")
     assert "Before the first step: fits: a batch of 24\n" in text
     assert "measured_reserved_bytes: 2.00 GiB\nmeasured_process_bytes: 3.00 GiB\n" in text
+    assert "\nout of memory: probably too large: a request of 2.0 MiB" in text
     assert (tmp_path / "checkpoints" / "vramcast-out-of-memory.pickle").stat().st_size
     (run,) = journal.read_runs(tmp_path / "runs" / "runs.jsonl").runs
     assert (run.measurement.status, run.measurement.steps, run.measurement.oom_requested_bytes) == ("oom", 3, 2 << 20)

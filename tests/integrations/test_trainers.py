@@ -88,6 +88,39 @@ assert accelerator.gradient_accumulation_steps == 4
 assert [step for step, *names in logged] == [2, 4, 6, 8], logged
 assert logged[0][1] == "vramcast/predicted_allocated_bytes"
 """
+# By tracker, what reads its files back. For all three: pip install wandb mlflow; then pytest -k trackers.
+TRACKERS = {
+    "tensorboard": """
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+(file,) = Path(OUT).rglob("events.out*")
+events = EventAccumulator(str(file))
+events.Reload()
+values = [one.value for one in events.Scalars("train/vramcast/predicted_reserved_bytes")]
+""",
+    "mlflow": """
+import mlflow
+client = mlflow.MlflowClient()
+(run,) = client.search_runs(["0"])
+values = [one.value for one in client.get_metric_history(run.info.run_id, "vramcast/predicted_reserved_bytes")]
+""",
+    "wandb": """
+import json, wandb
+from wandb.proto.wandb_internal_pb2 import Record
+wandb.finish()
+(file,) = Path(OUT).rglob("run-*.wandb")
+data, at, whole, values = file.read_bytes(), 7, b"", []
+while at + 7 <= len(data):  # the format of LevelDB's log, after a header of seven bytes
+    if (left := -at % 32768) and left < 7:
+        at += left
+        continue
+    size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+    whole, at = whole + data[at + 7 : at + 7 + size], at + 7 + size
+    if kind in (1, 4):  # a whole record, or its last part
+        items = {item.key or "/".join(item.nested_key): item.value_json for item in Record.FromString(whole).history.item}
+        values += [json.loads(items[key]) for key in items if key.endswith("vramcast/predicted_reserved_bytes")]
+        whole = b""
+""",
+}
 OUT_OF_MEMORY = 'torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 MiB.")'
 
 
@@ -127,6 +160,27 @@ def test_trainer_is_resized_logs_and_writes_one_row(need: Callable[[str], Any], 
     assert (run.measurement.status, run.measurement.steps, run.measurement.reserved_bytes) == ("ok", 3, None)
     assert run.workload.features["layers.Embedding"] == 3
     assert "transformers" in run.passport.libraries
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("tracker", TRACKERS)
+def test_trackers_files_have_the_peaks(need: Callable[[str], Any], tmp_path: Path, tracker: str) -> None:
+    for name in ("transformers", "accelerate", tracker):
+        need(name)
+    source = f"""
+import os
+from pathlib import Path
+os.environ.update(
+    MLFLOW_TRACKING_URI=f"sqlite:///{{OUT}}/mlflow.db", WANDB_MODE="offline", WANDB_DIR=OUT, WANDB_SILENT="true",
+    TENSORBOARD_LOGGING_DIR=OUT, DO_NOT_TRACK="1", PATH=os.defpath, HOME=OUT,
+)
+USE_CPU, ACTION = True, "warn"
+{MADE_UP}{HUGGING_FACE.replace("report_to=[]", f"report_to=['{tracker}']")}
+trainer.train()
+{TRACKERS[tracker]}
+assert values == [2, 2, 2], values
+"""
+    assert run_python(source, tmp_path) == 0
 
 
 @pytest.mark.release

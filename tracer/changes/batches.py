@@ -63,7 +63,7 @@ def installed(sizes: tuple[int, int] | None, facts: Facts) -> Iterator[None]:
 
         def giving(run: Callable[..., Any]) -> Callable[..., Any]:
             def give(iterator: Any) -> Any:
-                if not trains and "owner" not in facts:
+                if "search" in facts or (not trains and "owner" not in facts):
                     size = getattr(getattr(iterator, torch_api.LOADER_INDICES, None), "batch_size", None)
                     facts.update({"value": size, **made.get(size, {})} if isinstance(size, int) else {})
                 return run(iterator)
@@ -95,7 +95,8 @@ def _sized(sizes: tuple[int, int] | None, made: dict[int, Facts]) -> Callable[..
             if not isinstance(own, int) or is_library or kwargs.get("batch_sampler") is not None:
                 return run(owner, source, *args, **kwargs)
             now = sizes[1] if sizes is not None and own == sizes[0] else own
-            if not caller.f_globals.get("__name__", "").startswith("torch.utils.data"):  # a loader makes its own sampler
+            by_loader = caller.f_globals.get("__name__", "").startswith("torch.utils.data")  # it makes its own sampler
+            if not by_loader and (now != own or now not in made):  # a library may make a changed loader again
                 place = users_place(stack_of(caller))
                 said = {"way": f"batch_size={now} of the data loader" + f" in {place}" * (place is not None)}
                 made[now] = {"value": own, **({"now": now} if now != own else {}), **said, **_limit(source, kwargs)}

@@ -8,7 +8,6 @@ Nothing is guessed: a variant that cannot be traced is a row with the reason, an
 
 from __future__ import annotations
 
-import bisect
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,6 +19,7 @@ from vramcast.core.errors import CannotEstimate, VramcastError
 from vramcast.core.progress import part
 from vramcast.core.units import gib
 from vramcast.estimates.advice_rows import Advice, Row
+from vramcast.estimates.axes.of_cards import PRICE, traced_over_cards
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.command_advice import advise_command
 from vramcast.estimates.engine_advice import advise_engine
@@ -30,8 +30,6 @@ from vramcast.hardware.cards import DEVICES
 from vramcast.jobs import optimizers
 from vramcast.jobs.commands import engines
 from vramcast.jobs.job import Job, specs_in
-from vramcast.jobs.parallel import Parallel
-from vramcast.jobs.ranks import World
 from vramcast.simulator.planning.free_options import free_options
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.format.operators import OperatorKind
@@ -46,8 +44,7 @@ _POOL: Final = "follow a plan"
 _POOL_WORK: Final = 400_000_000  # arbitrary: a tenth of what `vramcast plan` spends, half a second
 _SWAP: Final = "swapping without overhead"
 _SHARDED: Final = "sharded over {} cards (FSDP2)"
-_SHARDED_PRICE: Final = "{} cards, each with a batch of this size; parameters travel between them"
-_WORLDS: Final = tuple(2**n for n in range(1, 11))  # arbitrary: two cards to 1,024; some machines have 8, clusters more
+_MOST_WORLDS: Final = 10  # arbitrary: enough for 2 to 1,024 cards
 
 
 def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:
@@ -186,30 +183,21 @@ def _ranks(estimate: Estimate, estimator: Maker) -> Iterator[_Variant]:
     elif not parallel.is_sharded:
         sharded = replace(estimate.job, parallel=replace(parallel, kind="fsdp"))
         size = parallel.world.size
-        yield _SHARDED.format(size), _SHARDED_PRICE.format(size), sharded
+        yield _SHARDED.format(size), PRICE.format(size), sharded
 
 
 def _sharded(estimate: Estimate, estimator: Maker) -> Row:
-    """Return the row for FSDP2 over the smallest power of two of cards on which each rank fits with the whole batch.
-
-    If none is enough, the row says so: the rest is the batch's. More cards never need more memory each.
-    """
-    found: dict[int, Estimate] = {}
-
-    def fits(size: int) -> bool:
-        found[size] = estimator.estimate_job(replace(estimate.job, parallel=Parallel("fsdp", World(size))))
-        return found[size].fits()
-
+    """Return the row for FSDP2 over the fewest cards on which each rank fits with the whole batch, or over the most traced."""
     try:
-        at = bisect.bisect_left(_WORLDS, True, key=fits)
+        found = traced_over_cards(estimate, estimator, traces=_MOST_WORLDS)
     except VramcastError as error:
         return _untraced(_SHARDED.format("more"), "", error)
-    if at == len(_WORLDS):
-        return _row(
-            f"sharded, up to {_WORLDS[-1]} cards (FSDP2)", "not enough: each card keeps its own batch", found[_WORLDS[-1]]
-        )
-    size = _WORLDS[at]
-    return _row(_SHARDED.format(size), _SHARDED_PRICE.format(size), found[size])
+    fitting = [cards for cards, (one, _) in found.items() if not isinstance(one, CannotEstimate) and one.fits()]
+    cards = min(fitting, default=max(found))
+    one, name = found[cards][0], _SHARDED.format(cards)
+    if isinstance(one, CannotEstimate):
+        return _untraced(name, "", one)
+    return _row(name, PRICE.format(cards) if fitting else "not enough: each card keeps its own batch", one)
 
 
 def _half_batch(estimate: Estimate) -> _Variant:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from vramcast.core.errors import UsageError, VramcastError
+from vramcast.core.errors import CannotEstimate, UsageError, VramcastError
 from vramcast.core.progress import part
 from vramcast.estimates.advice_rows import Advice, Row
+from vramcast.estimates.axes.of_cards import PRICE, traced_over_cards
 from vramcast.estimates.result import Estimate, Maker
 from vramcast.hardware.cards import DEVICES
-from vramcast.jobs.commands.reading import read
 from vramcast.jobs.job import Job
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.format.applied_change import applied_change
@@ -20,7 +19,7 @@ from vramcast.tracer.format.operators import OperatorKind
 from vramcast.tracer.protocol.run_options import RunOptions
 
 _ALLOCATOR: Final = "PYTORCH_CUDA_ALLOC_CONF"
-_CARDS: Final = (2, 4, 8)  # arbitrary: cards of one machine
+_SHARDED: Final = "FSDP2 over {} cards"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +62,10 @@ def advise_command(estimate: Estimate, estimator: Maker) -> Advice:
     for number, variant in enumerate(variants, 1):
         with part(variant.name, number, len(variants)):
             rows.append(_row(variant, estimate, estimator))
-    for sharded in _sharded(estimate):
-        with part(sharded.name, 1, len(_CARDS)):
-            rows.append(_row(sharded, estimate, estimator))
-        if rows[-1].fits_card or rows[-1].reason:
-            break
+    rows += _sharded(estimate, estimator)
     rows = [replace(row, fits_card=None) if not estimate.has_card else row for row in rows]
     rows.sort(key=lambda row: (row.bound is None, row.fits_card is False))  # stable: from the cheapest change on
-    return Advice((_traced("as it is", "none", estimate, estimate), *rows), estimate.level, is_ranked=True)
+    return Advice((_made("as it is", "none", estimate, estimate), *rows), estimate.level, is_ranked=True)
 
 
 def _variants(estimate: Estimate) -> Iterator[_Variant]:
@@ -101,21 +96,13 @@ def _half_batch(estimate: Estimate) -> _Variant:
     return _Variant(name, price, (("batch", (own, own // 2)), ("accumulate", 2)))
 
 
-def _sharded(estimate: Estimate) -> Iterator[_Variant]:
-    """Yield the command on more cards, if a library's setting shards its model."""
-    command = estimate.job.command
-    assert command is not None
-    name, price = "FSDP2 over {} cards", "{} cards, each with a batch of this size; parameters travel between them"
-    if command.world.size > 1 or command.is_code or applied_change(estimate.trace, "batch").owner != "Trainer":
-        yield _Variant(
-            name.format("more"), "", way="it needs other lines of the program: vramcast estimate TARGET --parallel fsdp"
-        )
-        return
-    for cards in _CARDS:
-        launched = ("torchrun", f"--nproc-per-node={cards}", *(("-m",) if command.is_module else ()), *command.words)
-        read_again = read(launched, os.environ, None, None)
-        more = replace(command, environment=read_again.environment, world=read_again.world)
-        yield _Variant(name.format(cards), price.format(cards), (("fsdp", True),), replace(estimate.job, command=more))
+def _sharded(estimate: Estimate, estimator: Maker) -> list[Row]:
+    """Return a row for each traced number of cards that share the model's states."""
+    try:
+        found = traced_over_cards(estimate, estimator)
+    except (UsageError, CannotEstimate) as error:
+        return [Row(_SHARDED.format("more"), "", reason=str(error))]
+    return [_made(_SHARDED.format(cards), PRICE.format(cards), estimate, *one) for cards, one in found.items()]
 
 
 def _row(variant: _Variant, estimate: Estimate, estimator: Maker) -> Row:
@@ -124,17 +111,19 @@ def _row(variant: _Variant, estimate: Estimate, estimator: Maker) -> Row:
     try:
         found = estimator.estimate_job(variant.job or estimate.job, RunOptions(changes=variant.changes))
     except VramcastError as error:
-        return Row(variant.name, variant.price, reason=" ".join(str(error).split()))
+        return _made(variant.name, variant.price, estimate, error)
     seen = [applied_change(found.trace, name) for name, _ in variant.changes]
     missing = [one for one in seen if not one.way]
     if missing:
         return Row(variant.name, variant.price, reason=missing[0].obstacle or "the program has nothing that it applies to")
     if found.course.ended and not estimate.course.ended:
         return Row(variant.name, variant.price, reason=f"with it, the command ended early ({found.course.ended})")
-    return _traced(variant.name, variant.price, estimate, found, variant.way or " and ".join(one.way for one in seen))
+    return _made(variant.name, variant.price, estimate, found, variant.way or " and ".join(one.way for one in seen))
 
 
-def _traced(name: str, price: str, before: Estimate, found: Estimate, way: str = "") -> Row:
+def _made(name: str, price: str, before: Estimate, found: Estimate | VramcastError, way: str = "") -> Row:
+    if isinstance(found, VramcastError):
+        return Row(name, price, reason=" ".join(str(found).split()))
     fits = {key: found.fits(key) for key in DEVICES}
     return Row(
         name, price, found.reserved, found.upper_bound, found.fits(found.card), fits, how=way or None,

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from vramcast.core.brief import brief
 from vramcast.core.checks import whole
-from vramcast.core.errors import CannotEstimate, DoesNotFit, UsageError
+from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.core.progress import part
 from vramcast.estimates.axes.axis import JobAxis
 from vramcast.estimates.axes.from_outside import axis_from_outside
 from vramcast.estimates.axes.in_run import AXES_OF_COMMAND, FROM_OUTSIDE, axis_in_run
+from vramcast.estimates.axes.of_cards import CARDS, axis_of_cards
 from vramcast.estimates.axes.of_model import AXES_OF_MODEL, axis_of_model
-from vramcast.estimates.axes.search import MOST, Ladder, Steps, TracedSize, edge, search
+from vramcast.estimates.axes.search import MOST, Ladder, Steps, edge, fewest, fewest_edge, search, searched
 from vramcast.estimates.result import Estimate
 from vramcast.jobs.job import Job
 from vramcast.tracer.format.applied_change import applied_change
@@ -33,10 +33,10 @@ class Largest:
 
     Attributes:
         axis: The axis.
-        value: The largest value that fits, below which each traced value fits; 0: none does.
-        next: The smallest traced value that does not fit; None: none.
+        value: The largest value that fits, below which each traced value fits; of `cards`, the smallest; 0: none does.
+        next: The smallest traced value that does not fit (of `cards`, the largest); None: none.
         limit: What allows no larger value, if it is not the card; otherwise "".
-        way: The setting or line with which a user sets the value; "": it is the job's own.
+        ways: By other value than the job's own, the setting or line with which a user sets it.
         search: The function with which the program searched for the value itself; "": none.
         is_edge: Whether no untraced value of the ladder lies between `value` and `next`.
         is_monotone: Whether no traced value above `next` fits.
@@ -52,32 +52,46 @@ class Largest:
     value: int
     next: int | None
     limit: str
-    way: str
+    ways: Mapping[int, str]
     search: str
     is_edge: bool
     is_monotone: bool
     traced: Mapping[int, Estimate | CannotEstimate]
 
     @property
+    def way(self) -> str:
+        """The setting or line with which a user sets the value; "": it is the job's own."""
+        return self.ways.get(self.value, "")
+
+    @property
     def words(self) -> str:
         """The answer as a sentence."""
         if self.search:
             return f"{self.axis} {self.value:,}: the choice of {self.search}, which the program calls itself"
+        if self.axis == CARDS:
+            found = f"fewest cards that fit: {self.value:,}" if self.value else "no number of cards fits"
+            return found + (f" ({self.next:,} are not enough)" if self.next else "") + (f"; {self.way}" if self.way else "")
         if not self.value:
             return f"no {self.axis} fits: {min(self.traced):,} does not"
         end = f"limited by {self.limit}" if self.limit else "none larger was traced"
         if self.next is not None:
-            end = f"{self.next:,} does not fit" + "; more --traces narrow it" * (not self.is_edge)
+            end = f"{self.next:,} {_word(self.traced[self.next])}" + "; more --traces narrow it" * (not self.is_edge)
         safe = "" if self.is_monotone else "; a larger one fits again (cuDNN changes its engine), but do not rely on it"
         return f"largest {self.axis} that fits: {self.value:,} ({end}){safe}" + (
             f"; set it with {self.way}" if self.way else ""
         )
 
+    @property
+    def exit_code(self) -> int:
+        """Exit code of `vramcast largest`: 0 if a value fits, otherwise that of the smallest need's verdict."""
+        least = self.traced[max(self.traced) if self.axis == CARDS else min(self.traced)]
+        return 0 if self.value else least.exit_code if isinstance(least, CannotEstimate) else least.verdict.exit_code
+
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as JSON values, with sizes in bytes.
 
         Returns:
-            A dict of the attributes, with `traced` as a list by value.
+            A dict of the attributes, with `way` for `ways` and `traced` as a list by value.
 
         Example:
             >>> found.to_dict()["axis"]
@@ -100,9 +114,10 @@ def require_axis(job: Job, axis: str) -> None:
     known = AXES_OF_MODEL if job.command is None else AXES_OF_COMMAND
     if place:
         axis_from_outside(job, name, place)
-    elif ALIASES.get(name, name) not in known:
+    elif ALIASES.get(name, name) not in (*known, CARDS):
         raise UsageError(
-            f"--axis {name}: expected {', '.join(known)}" + ", or what sets it: batch=--bs." * (job.command is not None)
+            f"--axis {name}: expected {', '.join(known)}, {CARDS}"
+            + ", or what sets it: batch=--bs." * (job.command is not None)
         )
 
 
@@ -116,8 +131,8 @@ def largest(
     Args:
         estimate: An estimate of the job on its card: of a model, or of a command.
         axis: `batch` (of a command that has none, `prompt`); `accumulate`, the largest batch at the present global batch;
-            `lora-rank`; of a model also `seq` and `image-size`; of a command `prompt`, or what sets a number: `batch=--bs`,
-            `batch=env:BS`, `batch=config.yaml:key`.
+            `lora-rank`; `cards`, the fewest over which FSDP2 must shard it; of a model also `seq` and `image-size`; of a
+            command `prompt`, or what sets a number: `batch=--bs`, `batch=env:BS`, `batch=config.yaml:key`.
         steps: The values tried: each number, multiples of 8, or powers of two (`pow2`).
         traces: The most traces, with that of `estimate`.
         note: Called with each value and its estimate, or the error.
@@ -142,7 +157,7 @@ def largest(
     traced: dict[int, Estimate | CannotEstimate] = {}
     if found.search:
         return Largest(
-            name, found.value, None, "", "", found.search, is_edge=True, is_monotone=True, traced={found.value: estimate}
+            name, found.value, None, "", {}, found.search, is_edge=True, is_monotone=True, traced={found.value: estimate}
         )
     run = trace or estimate.estimator.changed(level=estimate.level).estimate_job
     ways: dict[int, str] = {}
@@ -168,18 +183,25 @@ def largest(
     most = min(MOST, MOST if found.most is None else found.most)
     ladder = Ladder(steps, most, found.values)
     spent = whole("traces (--traces)", traces, least=2)
-    seen = searched(search(found.value, ladder, estimate.card.total_bytes, spent), tried)
+    card_bytes = estimate.card.total_bytes
+    if name == CARDS:
+        fits, fails = fewest_edge(searched(fewest(found.value, most, card_bytes, spent), tried))
+        is_edge = fits == 2 * (fails or 0) or fits == 1
+        return Largest(name, fits, fails, "", ways, "", is_edge=is_edge, is_monotone=True, traced=traced)
+    seen = searched(search(found.value, ladder, card_bytes, spent), tried)
     fits, fails = edge(seen)
     after = ladder.after(fits)
     limit = found.limit if fits and after is None else ""
     is_monotone = not any(one.fits for at, one in seen.items() if at > fits)
     is_edge = after is None or after == fails
-    return Largest(name, fits, fails, limit, ways.get(fits, ""), "", is_edge=is_edge, is_monotone=is_monotone, traced=traced)
+    return Largest(name, fits, fails, limit, ways, "", is_edge=is_edge, is_monotone=is_monotone, traced=traced)
 
 
 def _axis(estimate: Estimate, name: str, place: str) -> JobAxis:
     if place:
         return axis_from_outside(estimate.job, name, place)
+    if name == CARDS:
+        return axis_of_cards(estimate)
     if estimate.job.command is None:
         return axis_of_model(estimate.job, name)
     if name == "batch" and applied_change(estimate.trace, "batch").value is None:
@@ -187,24 +209,8 @@ def _axis(estimate: Estimate, name: str, place: str) -> JobAxis:
     return axis_in_run(estimate, name)
 
 
-def searched(
-    values: Generator[int, TracedSize, None], tried: Callable[[int], Estimate | CannotEstimate]
-) -> dict[int, TracedSize]:
-    """Return what the estimates of all values of a search say about them."""
-    seen: dict[int, TracedSize] = {}
-    value = next(values)
-    with contextlib.suppress(StopIteration):
-        while True:
-            seen[value] = _traced_size(tried(value))
-            value = values.send(seen[value])
-    return seen
-
-
-def _traced_size(one: Estimate | CannotEstimate) -> TracedSize:
-    """Return what an estimate, or the error in its place, says for a search."""
-    if isinstance(one, CannotEstimate):
-        return TracedSize(False if isinstance(one, DoesNotFit) else None)
-    return TracedSize(one.fits(), one.upper_bound)
+def _word(one: Estimate | CannotEstimate) -> str:
+    return "is uncertain" if isinstance(one, Estimate) and one.verdict.value == "uncertain" else "does not fit"
 
 
 def _as_json(one: Estimate | CannotEstimate) -> dict[str, Any]:

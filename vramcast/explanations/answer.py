@@ -63,7 +63,8 @@ class Explanation:
     def _rows(self) -> Iterator[tuple[str, str]]:
         card = self.card
         of = f" of {gib(card.total_bytes)}" if card.total_bytes is not None else ""
-        asked = f"{gib(card.request_bytes)}, with {gib(card.free_bytes)}{of} free" if card.request_bytes else ""
+        free = f", with {gib(card.free_bytes)}{of} free" if of or card.free_bytes else ""
+        asked = f"{gib(card.request_bytes)}{free}" if card.request_bytes else ""
         ranks = f"{self.ranks} ranks failed" if self.ranks > 1 else ""
         yield "asked", "; ".join(filter(None, (asked, self.where and f"at {self.where}", ranks)))
         for title, wanted in (("holds", "category"), ("lines", "line")):

@@ -16,6 +16,7 @@ CAUSES: Final = (
 )  # fmt: skip
 LARGER, FRAGMENTATION, GROWTH, OTHERS, LIMIT, OUTSIDE, EVALUATION, CHECKPOINT, STEP, TOO_LARGE, HOST = CAUSES
 CONTEXT_BYTES: Final = 2 * GIB  # measured: contexts with all libraries take at most 1.7 GiB (vramcast/hardware/cards.toml)
+HUGE_BYTES: Final = 1 << 60  # spec: c10/cuda/CUDACachingAllocator.cpp: a request of "more than 1EB"
 _OTHERS_SHARE: Final = 10  # arbitrary: other processes count from a tenth of the card on; a desktop takes less
 _SETTLED: Final = 3  # arbitrary: after three steps, a loop that keeps nothing has had its largest peak
 # arbitrary: names of the functions in which people and frameworks evaluate and save
@@ -52,9 +53,9 @@ class FullCard:
         asked, free, holes, kept = self.request_bytes, self.free_bytes, self.holes_bytes, self.kept_bytes
         outside, others, total = self.outside_bytes or 0, self.others_bytes or 0, self.total_bytes
         room = self.live_bytes + holes + free if total is None else total - outside
-        what, short = f"a request of {gib(asked)}", f"{gib(max(asked - free, 0))} too large"
+        what, short = f"a request of {gib(asked)}", f"{gib(max(asked - free, 0))} too large" if room else "too large"
         rules = (
-            (LARGER, asked > room, f"{what} is more than the {gib(room)} that the process can ever have"),
+            (LARGER, asked > (room or HUGE_BYTES - 1), f"{what} is more than the {gib(room)} that the process can ever have"),
             (LIMIT, self.allowed_bytes is not None and asked <= free,
              f"it may take {gib(self.allowed_bytes or 0)}, and {gib(free)} of the card were free"),
             (OTHERS, others >= max(holes, (total or 0) // _OTHERS_SHARE, 1) and asked <= free + others,

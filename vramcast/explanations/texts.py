@@ -76,7 +76,7 @@ def explain_text(text: str) -> Explanation:
     cause, why = card.cause()
     if "per_process_memory_fraction limit" in message:
         cause, why = LIMIT, "the request exceeds its per_process_memory_fraction"
-    certain = cause != STEP and (card.total_bytes is not None or cause == LIMIT or card.request_bytes >= 1 << 60)
+    certain = cause != STEP and (card.total_bytes is not None or cause == LIMIT or card.request_bytes >= causes.HUGE_BYTES)
     names = {FRAGMENTATION: [EXPANDABLE], LIMIT: [NO_LIMIT], OTHERS: [ALONE]}.get(cause, [])
     if card.total_bytes is not None and cause != LIMIT:
         names.append(f"at least {larger_card(max(card.request_bytes - card.free_bytes, 0), card.total_bytes)}")
@@ -98,7 +98,7 @@ def _card(message: str) -> tuple[FullCard, tuple[tuple[str, str, int], ...]]:
     others = sum(processes.values())
     if total is not None:
         others = max(others, total - free - (live + holes + causes.CONTEXT_BYTES if process is None else process))
-    request = said.get("request", 1 << 60 if "1EB" in message else 0)
+    request = said.get("request", causes.HUGE_BYTES if "1EB" in message else 0)
     held = {
         "allocated by PyTorch": live - private, "private pools (CUDA graphs)": private, "reserved but unallocated": holes,
         "context and libraries": outside or 0, **processes, "other processes": others - sum(processes.values()), "free": free,

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from vramcast.core.errors import CannotEstimate, DoesNotFit, OutputError, UsageError
+from vramcast.core.errors import CannotEstimate, DoesNotFit, OutputError, UsageError, VramcastError
 from vramcast.core.files import atomic_write
 from vramcast.core.text import shown
 from vramcast.core.units import gib
@@ -23,6 +23,7 @@ from vramcast.datasets.collector.run_recorder import RunRecorder, process_bytes
 from vramcast.datasets.run import Status
 from vramcast.estimates.estimator import Estimator
 from vramcast.estimates.result import Estimate
+from vramcast.explanations.explain import explain
 from vramcast.hardware.cards import device
 from vramcast.integrations.trainer_step import TrainerStep
 
@@ -140,7 +141,7 @@ class MemoryWatch:
 
 
 def write_report(path: Path, error: str, predicted: Estimate | None, peaks: dict[str, int]) -> None:
-    """Write what is known of a training that ran out of memory: PATH.txt, and torch's history as PATH.pickle if it has one.
+    """Write what explains a training that ran out of memory to PATH.txt, and torch's history, if any, to PATH.pickle.
 
     Raises:
         OSError: The folder cannot be made.
@@ -151,14 +152,18 @@ def write_report(path: Path, error: str, predicted: Estimate | None, peaks: dict
     from vramcast.tracer.hooks import torch_api
 
     before = f"Before the first step: {predicted.verdict}" if predicted is not None else "There was no estimate of it."
-    lines = [error, "", before, *(f"{name.removeprefix('vramcast/')}: {gib(size)}" for name, size in peaks.items())]
+    lines = [error, "", before, *(f"{name.removeprefix('vramcast/')}: {gib(size)}" for name, size in peaks.items()), ""]
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path.with_suffix(".txt")) as file:
-        file.write("\n".join([*lines, ""]).encode())
+    history = path.with_suffix(".pickle")
     with suppress(RuntimeError):  # after a CUDA error nothing more can be read
         if torch.cuda.is_initialized() and any((snapshot := torch_api.memory_snapshot())["device_traces"]):
-            with atomic_write(path.with_suffix(".pickle")) as file:
+            with atomic_write(history) as file:
                 pickle.dump(snapshot, file)
+    for source in (error, history):
+        with suppress(VramcastError, OSError):  # a damaged history, or an error of another kind
+            lines += [str(explain(source)), ""]
+    with atomic_write(path.with_suffix(".txt")) as file:
+        file.write("\n".join(lines).encode())
     _say(f"out of memory: see {path.with_suffix('.txt')}")
 
 

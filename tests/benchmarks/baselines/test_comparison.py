@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.accuracy import baselines, gpumemnet_estimators
-from benchmarks.accuracy.gpumemnet_estimators import Row, network_of
+from benchmarks.accuracy import baselines
 from benchmarks.peers.authors.architectures import Layer
+from benchmarks.peers.baselines import gpumemnet_estimators
 from benchmarks.peers.baselines.baseline import Sample, Target
 from benchmarks.peers.baselines.gpumemnet import Bins
+from benchmarks.peers.baselines.gpumemnet_estimators import Row, network_of
 from vramcast.core.units import MIB
 from vramcast.learner.examples import Example
 

@@ -54,6 +54,14 @@ def test_replaces_batch_of_that_size_only(is_keyword: bool) -> None:
     assert (len(next(iter(sampler))), facts["value"], facts["now"]) == (12, 6, 12)
 
 
+def test_library_may_make_changed_loader_again() -> None:
+    facts: dict[str, Any] = {}
+    with batches.installed((6, 12), facts):
+        changed = DataLoader(ROWS, batch_size=6)
+        train(DataLoader(ROWS, batch_size=changed.batch_size), torch.nn.Linear(1, 1))
+    assert (facts["value"], facts["now"], "batch_size=12" in facts["way"]) == (6, 12, True)
+
+
 def test_setting_of_trainer_precedes_loaders(monkeypatch: pytest.MonkeyPatch) -> None:
     class TrainingArguments:
         per_device_train_batch_size = 6
@@ -76,7 +84,9 @@ def test_recognizes_search_of_program(monkeypatch: pytest.MonkeyPatch) -> None:
     facts: dict[str, Any] = {}
     with batches.installed(None, facts):
         sys.modules["accelerate.utils.memory"].find_executable_batch_size(print)
-    assert facts["search"] == "accelerate's find_executable_batch_size"
+        for size in (12, 6):
+            train(DataLoader(ROWS, batch_size=size), torch.nn.Linear(1, 1))
+    assert (facts["search"], facts["value"]) == ("accelerate's find_executable_batch_size", 6)
 
 
 def test_ultralytics_takes_batch_from_overrides(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,15 +27,15 @@ from vramcast.core.units import gib
 if TYPE_CHECKING:
     from vramcast.estimates.result import Estimate
 
-_AXES: Final = (
-    "batch; accumulate (the largest batch at the present global batch); lora-rank; seq and image-size of a model; prompt"
-)
+_AXES: Final = "batch; accumulate (the largest batch at the present global batch); lora-rank; cards (the fewest, by FSDP2)"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this verb's options; `command` holds the words after `--` (main.py)."""
     group(parser, JOB).add_argument(
-        "--axis", default="batch", help=f"what to enlarge: {_AXES} of a command that generates text; or NAME=WHAT SETS IT"
+        "--axis",
+        default="batch",
+        help=f"what to enlarge: {_AXES}; of a model seq and image-size; of a command prompt, or NAME=WHAT SETS IT",
     )
     group(parser, JOB).add_argument(
         "--steps", dest="ladder", choices=("1", "8", "pow2"), default="1",
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @one_output()
 def main(options: argparse.Namespace) -> int:
-    """Run the verb; if no value fits, return the exit code of the smallest one's verdict."""
+    """Run the verb."""
     from vramcast.estimates.largest import largest, require_axis
 
     if options.target is None and not options.command:
@@ -67,8 +67,7 @@ def main(options: argparse.Namespace) -> int:
         answer(f"{options.axis.partition('=')[0]:>10} {'process':>12} {'bound':>12}   {own.job.device.name}")
     found = largest(own, options.axis, steps=options.ladder, traces=options.traces, note=note, trace=job.trace)
     answer(json.dumps({"schema": 1, "device": own.job.device.key, **found.to_dict()}) if options.json else found.words)
-    smallest = found.traced[min(found.traced)]
-    return 0 if found.value else smallest.exit_code if isinstance(smallest, CannotEstimate) else smallest.verdict.exit_code
+    return found.exit_code
 
 
 def _row(value: int, one: Estimate | CannotEstimate) -> str:

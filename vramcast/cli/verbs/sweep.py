@@ -26,8 +26,7 @@ from vramcast.cli.terminal import progress
 from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.core.progress import part
 from vramcast.core.units import gib
-from vramcast.estimates.axes.search import Ladder, edge, search
-from vramcast.estimates.largest import searched
+from vramcast.estimates.axes.search import Ladder, edge, search, searched
 from vramcast.hardware.device import Device
 from vramcast.jobs.job import Job
 from vramcast.jobs.targets import as_typed

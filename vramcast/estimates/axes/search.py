@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
-from vramcast.core.errors import UsageError
+from vramcast.core.errors import CannotEstimate, DoesNotFit, UsageError
 from vramcast.core.text import shown
+
+if TYPE_CHECKING:
+    from vramcast.estimates.result import Estimate
 
 Steps: TypeAlias = Literal["1", "8", "pow2"]
 MOST: Final = 1 << 20  # arbitrary: limit of the search
@@ -82,7 +86,7 @@ def search(first: int, ladder: Ladder, card_bytes: int, traces: int) -> Generato
     value: int | None = ladder.at_most(first) or ladder.after(0)
     while value and len(seen) < traces:
         seen[value] = yield value
-        value = _next(seen, ladder, card_bytes)
+        value = _next(seen, ladder, card_bytes, is_last=len(seen) == traces - 1)
 
 
 def edge(seen: Mapping[int, TracedSize]) -> tuple[int, int | None]:
@@ -98,7 +102,37 @@ def edge(seen: Mapping[int, TracedSize]) -> tuple[int, int | None]:
     return max((value for value in fitting if fails is None or value < fails), default=0), fails
 
 
-def _next(seen: Mapping[int, TracedSize], ladder: Ladder, card_bytes: int) -> int | None:
+def fewest(first: int, most: int, card_bytes: int, traces: int) -> Generator[int, TracedSize, None]:
+    """Yield numbers of cards to trace, powers of two, until the smallest that fits has a neighbor that does not.
+
+    Args:
+        first: The first and smallest number, whose need tells how many cards the parts of the whole would fill.
+        most: The largest number.
+        card_bytes: Size of the card.
+        traces: The most traces.
+    """
+    seen: dict[int, TracedSize] = {}
+    value = first
+    while first <= value <= most and value not in seen and len(seen) < traces:
+        seen[value] = yield value
+        fits, fails = fewest_edge(seen)
+        filled = -(-first * (seen[first].bound_bytes or 0) // card_bytes)
+        value = (
+            fits // 2
+            if fits
+            else 2 * (fails or first)
+            if len(seen) > 1
+            else min(max(1 << (filled - 1).bit_length(), 2 * first), most)
+        )
+
+
+def fewest_edge(seen: Mapping[int, TracedSize]) -> tuple[int, int | None]:
+    """Return the smallest traced value that fits (0: none), and the largest below it that does not (None: none)."""
+    fits = min((value for value, one in seen.items() if one.fits), default=0)
+    return fits, max((value for value, one in seen.items() if not one.fits and (not fits or value < fits)), default=None)
+
+
+def _next(seen: Mapping[int, TracedSize], ladder: Ladder, card_bytes: int, *, is_last: bool) -> int | None:
     if len(seen) == 1 and ladder.after(0) in seen and next(iter(seen.values())).fits is None:
         return ladder.after(next(iter(seen)))  # a batch of one may be refused, and one of two accepted
     fits, fails = edge(seen)
@@ -108,6 +142,8 @@ def _next(seen: Mapping[int, TracedSize], ladder: Ladder, card_bytes: int) -> in
     guess = _predicted(seen, (fits, fails), card_bytes)
     if fails is not None and fits < fails - 2 * (fails // _NEAR):  # a value that fits comes before the exact edge
         guess = min(guess, fails - fails // _NEAR)
+    if fails is None and is_last and guess > lower:  # all so far were too small, and one that does not fit is due
+        guess += max(guess // _NEAR, guess - fits)
     guess = max(ladder.at_most(guess), lower)
     return guess if last is None else min(guess, last)
 
@@ -122,9 +158,30 @@ def _predicted(seen: Mapping[int, TracedSize], sides: tuple[int, int | None], ca
     if fails is None and len(seen) > 1 and last[-1].bound_bytes == last[-2].bound_bytes:  # it grows in steps
         return fits + fits // _FLAT
     nearest, *others = sorted(known, key=lambda value: abs(known[value] - card_bytes)) or [0]
+    others.sort(key=lambda value: abs(value - nearest) * _FLAT < nearest)  # stable: close ones last, since needs grow in steps
     for a, b in ((nearest, other) for other in others):
         if (known[b] - known[a]) * (b - a) > 0:
             return a + (card_bytes - known[a]) * (b - a) // (known[b] - known[a])
     if fails is None:
         return fits * max(2, card_bytes // known[fits] // 2)  # one trace alone: half of what its own size suggests
     return (fits + fails) // 2 if fits or fails not in known else fails * card_bytes // known[fails]
+
+
+def searched(
+    values: Generator[int, TracedSize, None], tried: Callable[[int], Estimate | CannotEstimate]
+) -> dict[int, TracedSize]:
+    """Return what the estimates of all values of a search say about them."""
+    seen: dict[int, TracedSize] = {}
+    value = next(values)
+    with contextlib.suppress(StopIteration):
+        while True:
+            seen[value] = _traced_size(tried(value))
+            value = values.send(seen[value])
+    return seen
+
+
+def _traced_size(one: Estimate | CannotEstimate) -> TracedSize:
+    """Return what an estimate, or the error in its place, says for a search."""
+    if isinstance(one, CannotEstimate):
+        return TracedSize(False if isinstance(one, DoesNotFit) else None)
+    return TracedSize(one.fits(), one.upper_bound)

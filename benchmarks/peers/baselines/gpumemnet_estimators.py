@@ -1,6 +1,6 @@
 """GPUMemNet's two estimators, reimplemented, on its own data, and our estimate on the same rows: accuracy of the memory class.
 
-    python -m benchmarks.accuracy.gpumemnet_estimators [--set mlp|cnn|transformer] [--kind mlp] [--seed 0] [--carried]
+    python -m benchmarks.peers.baselines.gpumemnet_estimators [--set mlp|cnn|transformer] [--kind mlp] [--seed 0] [--carried]
 
 As published: KFold(3, shuffled, seed 42); in each held-out fold, the first 70 % test and the rest stops the training. Classes
 are 1000 MiB wide for MLPs (step 2, with norms and dropout), 8000 for the others; a run out of memory is in the last class.
