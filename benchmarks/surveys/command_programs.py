@@ -224,7 +224,7 @@ text = " ".join(f"w{number % 200}" for number in range(256))
 """
 _SFT: Final = """
 from trl import SFTConfig, SFTTrainer
-rows = Dataset.from_dict({{"text": [text] * 20_000}})
+rows = Dataset.from_dict({{"text": [text] * 2_000}})
 arguments = SFTConfig(
     "out", per_device_train_batch_size={batch}, max_steps=6, report_to="none", save_strategy="no", max_length=256, {arguments}
 )

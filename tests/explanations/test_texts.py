@@ -39,6 +39,17 @@ def explained(text: str) -> Explanation:
 
 
 @pytest.mark.parametrize(
+    "text",
+    ["max seq len (131072), (16.00 GiB KV cache is needed, which is larger than the available KV cache memory (5.53 GiB). "
+     "Based on the available memory, the estimated maximum model length is 45296. Try increasing",
+     "max seq len (131072) is larger than the maximum number of tokens that can be stored in KV cache (45296). Try increasing"],
+)  # fmt: skip
+def test_engine_names_the_length_that_fits(text: str) -> None:
+    found = explained(f"ValueError: To serve at least one request with the model's {text} `gpu_memory_utilization`")
+    assert (found.cause, [one.change for one in found.changes]) == (causes.TOO_LARGE, ["--max-model-len 45296"])
+
+
+@pytest.mark.parametrize(
     ("text", "cause"),
     [
         (new(), causes.TOO_LARGE),
@@ -57,6 +68,12 @@ def explained(text: str) -> Explanation:
          causes.OTHERS),
         (OLD.format(asked="1.20 GiB", total="15.78 GiB", live="7.00 GiB", free="8.00 GiB", more="7.89 GiB allowed; ",
                     reserved="7.10 GiB"), causes.LIMIT),
+        (new().replace("capacity", "capacty"), causes.TOO_LARGE),  # torch 2.1
+        ("Last State: Terminated\n  Reason: OOMKilled\n  Exit Code: 137", causes.HOST),
+        ("This might be caused by insufficient shared memory (shm).", causes.HOST),
+        ("ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`", causes.TOO_LARGE),
+        ("ValueError: Free memory on device cuda:0 (20.1/23.64 GiB) on startup is less than desired GPU memory utilization "
+         "(0.9, 21.28 GiB). Decrease", causes.OTHERS),
         ("RuntimeError: CUDA out of memory. Tried to allocate more than 1EB memory.", causes.LARGER),
         ("CUDA out of memory. Allocation was preemptively rejected because it would exceed per_process_memory_fraction limit. "
          "Requested size: 20.00 MiB", causes.LIMIT),

@@ -21,17 +21,25 @@ _ALLOCATOR: Final = re.compile(
 )
 _LIBRARY: Final = re.compile(
     r"CU(?:BLAS|SOLVER|SPARSE|FFT|DNN)_\w*ALLOC(?:ATION)?_FAILED|Cuda failure (?:\d+ )?'out of memory'"
-    r"|CUDA error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY"
+    r"|CUDA error: out of memory|cudaErrorMemoryAllocation|CUDA_ERROR_OUT_OF_MEMORY|CUBLAS_STATUS_NOT_INITIALIZED"
 )
 _HOST: Final = re.compile(
-    r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|oom[-_]kill|Out of memory: Killed process|\bOUT_OF_MEMORY\b"
-    r"|Cannot allocate memory|^(?!OutOf)\w*MemoryError\b|std::bad_alloc", re.M,
+    r"DefaultCPUAllocator: (?:can't allocate|not enough) memory|oom[-_]kill|OOMKilled|Out of memory: Killed process"
+    r"|\bOUT_OF_MEMORY\b|insufficient shared memory"
+    r"|Cannot allocate memory|^\w*(?<!OutOf)MemoryError\b|std::bad_alloc", re.M,
 )  # fmt: skip
 _KILLED: Final = re.compile(r"^.{0,80}\bKilled\b|exitcode *: *-9\b|SIGKILL", re.M)  # also of a user or a time limit
-_VAGUE: Final = ("CUDA error", "cudaError", "CUDA_ERROR")  # says neither what was requested nor by whom
+# spec: vllm/v1/core/kv_cache_planning.py and vllm/v1/worker/utils.py, vLLM 0.6 to 0.33
+_CACHE: Final = re.compile(
+    r"No available memory for the cache blocks|[\d.]+ GiB KV cache is needed, which is larger than the available KV cache "
+    r"memory \([\d.]+ GiB\)|is larger than the maximum number of tokens that can be stored in KV cache \(\d+\)"
+)
+_SHARE: Final = re.compile(r"Free memory on device [^)]*\) on startup is less than desired GPU memory utilization")
+_FITTING: Final = re.compile(r"estimated maximum model length is (\d+)|stored in KV cache \((\d+)\)")
+_VAGUE: Final = ("CUDA error", "cudaError", "CUDA_ERROR", "CUBLAS_STATUS_NOT")  # says neither what was requested nor by whom
 _FIELDS: Final = {
     "request": rf"(?:Tried to allocate|Requested size:) {_SIZE}",
-    "total": rf"total capacity of {_SIZE}|{_SIZE} total capacity",
+    "total": rf"total capaci?ty of {_SIZE}|{_SIZE} total capacity",
     "free": rf"of which {_SIZE} is free|{_SIZE} free;",
     "process": rf"this process has {_SIZE} memory in use",
     "allowed": rf"{_SIZE} allowed;",
@@ -48,12 +56,19 @@ _FRAME: Final = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _PROGRESS: Final = re.compile(r"\b(?:step|iter|iteration|batch)s?[ :=#\[]{1,3}(\d{1,9})\b|\b(\d{1,9})/\d+ \[[\d:]+<", re.I)
 _SUMMARY: Final = re.compile(r"\| (Allocated|GPU reserved|Non-releasable) memory +\| +(\d{1,18}) +([KMGT]?i?B) ")
 _OOMS: Final = re.compile(r"CUDA OOMs: (\d{1,9})")
+_WHY: Final = {
+    _LIBRARY: (OUTSIDE, "a library or the driver had no memory"),
+    _HOST: (HOST, "the machine, not the card, had no memory"),
+    _KILLED: (HOST, "the machine, not the card, had no memory"),
+    _CACHE: (TOO_LARGE, "no room for the KV cache"),
+    _SHARE: (OTHERS, "less is free than the engine may take"),
+}
 _UNKNOWN: Final = "growth, tensors, whether a change is enough: explain a snapshot or the command"
 
 
 def explain_text(text: str) -> Explanation:
     """Return the explanation of the first error in a text, or else of a memory summary; raise UsageError without any."""
-    found = [(match, one) for one in (_ALLOCATOR, _LIBRARY, _HOST) if (match := one.search(text))]
+    found = [(match, one) for one in (_ALLOCATOR, *_WHY) if one is not _KILLED and (match := one.search(text))]
     if not found and _OOMS.search(text):
         return _of_summary(text)
     found = found or [(match, _KILLED) for match in [_KILLED.search(text)] if match]
@@ -65,9 +80,12 @@ def explain_text(text: str) -> Explanation:
     own = [f"{file.rpartition('/')[2]}:{line}" for file, line, _ in frames if not re.search(r"-packages|lib/python", file)]
     where, ranks = own[-1] if own else "", _ranks(text, kind)
     if kind is not _ALLOCATOR:
-        cause, why = (OUTSIDE, "a library or the driver") if kind is _LIBRARY else (HOST, "the machine, not the card,")
+        cause, why = _WHY[kind]
         certain = kind is not _KILLED and not first[0].startswith(_VAGUE)
-        return Explanation(cause, certain, f"{why} had no memory: {first[0]}", FullCard(), where, (), (), ranks, _UNKNOWN)
+        tokens = _FITTING.search(text, first.start()) if kind is _CACHE else None
+        names = [f"--max-model-len {tokens[1] or tokens[2]}"] if tokens else [ALONE] * (kind is _SHARE)
+        changes = tuple(ProvedChange(name, "numbers of the text", {}) for name in names)
+        return Explanation(cause, certain, f"{why}: {first[0]}", FullCard(), where, (), changes, ranks, _UNKNOWN)
     message = " ".join(text[first.start() : first.start() + _LONGEST].split())
     message = message[:12] + _ALLOCATOR.split(message[12:])[0]  # without the next rank's
     card, holders = _card(message)

@@ -49,12 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     job.add_argument(
         "--batch-sizes", metavar="RANGE", type=values.valid(parse_sizes), help="batch sizes to estimate: 8..512 or 8,24,48"
     )
-    job.add_argument(
-        "--world-sizes",
-        metavar="RANGE",
-        type=values.valid(parse_sizes),
-        help="numbers of ranks for --parallel ddp or fsdp: 1..1024 or 8,64",
-    )
+    ranks = "numbers of ranks for --parallel ddp or fsdp: 1..1024 or 8,64"
+    job.add_argument("--world-sizes", metavar="RANGE", type=values.valid(parse_sizes), help=ranks)
     job.add_argument("--max-batch", action="store_true", help="find the largest batch whose upper bound fits")
 
 
@@ -129,18 +125,8 @@ def main(options: argparse.Namespace) -> int:
     more, text = shared.write_files(options, chosen, questions)
     if options.json:
         table = [{**_as_json(one), column: size} for size, one in sorted(found.items(), key=lambda row: row[0])]
-        answer(
-            json.dumps(
-                {
-                    "schema": 1,
-                    "target": as_typed(job.target),
-                    "device": job.device.key,
-                    "max_batch": largest,
-                    "rows": table,
-                    **more,
-                }
-            )
-        )
+        head = {"schema": 1, "target": as_typed(job.target), "device": job.device.key}
+        answer(json.dumps({**head, "max_batch": largest, "rows": table, **more}))
     elif options.max_batch:
         answer(f"largest batch whose upper bound fits on {job.device.name}: {largest or 'none, not even 1'}")
     if not options.json:
