@@ -116,14 +116,13 @@ def fewest(first: int, most: int, card_bytes: int, traces: int) -> Generator[int
     while first <= value <= most and value not in seen and len(seen) < traces:
         seen[value] = yield value
         fits, fails = fewest_edge(seen)
-        filled = -(-first * (seen[first].bound_bytes or 0) // card_bytes)
-        value = (
-            fits // 2
-            if fits
-            else 2 * (fails or first)
-            if len(seen) > 1
-            else min(max(1 << (filled - 1).bit_length(), 2 * first), most)
-        )
+        if fits:
+            value = fits // 2
+        elif len(seen) > 1:
+            value = 2 * (fails or first)
+        else:
+            filled = -(-first * (seen[first].bound_bytes or 0) // card_bytes)
+            value = min(max(1 << (filled - 1).bit_length(), 2 * first), most)
 
 
 def fewest_edge(seen: Mapping[int, TracedSize]) -> tuple[int, int | None]:
