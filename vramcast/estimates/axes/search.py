@@ -157,7 +157,8 @@ def _predicted(seen: Mapping[int, TracedSize], sides: tuple[int, int | None], ca
     if fails is None and len(seen) > 1 and last[-1].bound_bytes == last[-2].bound_bytes:  # it grows in steps
         return fits + fits // _FLAT
     nearest, *others = sorted(known, key=lambda value: abs(known[value] - card_bytes)) or [0]
-    others.sort(key=lambda value: abs(value - nearest) * _FLAT < nearest)  # stable: close ones last, since needs grow in steps
+    if fails is None:  # needs grow in steps: values close to each other show none or only one
+        others.sort(key=lambda value: abs(value - nearest) * _FLAT < nearest)
     for a, b in ((nearest, other) for other in others):
         if (known[b] - known[a]) * (b - a) > 0:
             return a + (card_bytes - known[a]) * (b - a) // (known[b] - known[a])
