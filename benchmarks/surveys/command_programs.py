@@ -265,6 +265,7 @@ class Program:
         options: The options of `vramcast largest` that it needs, such as --axis.
         environment: Variables of its shell.
         needs: The modules that it needs besides torch.
+        card: The card. TRL's loss needs one with bfloat16.
         edits: By change of `run --advise`, the (old, new) texts with which a user makes it.
     """
 
@@ -275,6 +276,7 @@ class Program:
     options: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
+    card: str = "t4"
     edits: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
 
 
@@ -378,7 +380,13 @@ def _trainer(model: str, arguments: str = "", *, batch: int = 16, options: tuple
 def _trl(name: str, form: str, *, batch: int = 8, options: tuple[str, ...] = (), **parts: str) -> Program:
     program = _STUB + form.format(batch=batch, **{"arguments": "", "more": "", **parts})
     return Program(
-        name, "TRL", {"train.py": program}, options=options, needs=("trl", "datasets"), edits=_edits_of_trainer(batch)
+        name,
+        "TRL",
+        {"train.py": program},
+        options=options,
+        needs=("trl", "datasets"),
+        card="rtx3090",
+        edits=_edits_of_trainer(batch),
     )
 
 

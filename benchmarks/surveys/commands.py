@@ -27,7 +27,6 @@ from benchmarks.surveys.command_programs import PROGRAMS, Program
 from benchmarks.tables import table
 
 RESULTS: Final = ROOT / "build" / "commands"
-_CARD: Final = "t4"
 _NEAR: Final = 0.01  # spec: the aim
 _MOST_TRACES: Final = 5  # spec: the aim
 _SHARE: Final = 0.9  # arbitrary: of what a command takes; so it does not fit, and some changes do
@@ -51,7 +50,7 @@ def answered(program: Program, verb: str, *options: str, edits: tuple[tuple[str,
                 assert old in text, f"{program.name}: no {old}"
                 text = text.replace(old, new)
             Path(folder, name).write_text(text, encoding="utf-8")
-        words = [sys.executable, "-m", "vramcast", verb, "--json", "-q", "--on", _CARD, *options]
+        words = [sys.executable, "-m", "vramcast", verb, "--json", "-q", "--on", program.card, *options]
         command = [*words, "--", *launcher.split(), "train.py", *program.words.split()]
         done = subprocess.run(
             command, cwd=folder, env={**os.environ, **program.environment, **environment}, capture_output=True, text=True,

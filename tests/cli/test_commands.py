@@ -216,6 +216,22 @@ def test_largest_value_of_option_is_changed_in_the_command(call: Call, tmp_path:
     assert (code, said["axis"], said["way"], len(said["traced"])) == (0, "rows", f"--bs {said['value']}", 2), err
 
 
+@pytest.mark.integration
+def test_largest_value_of_job_without_a_bound_is_uncertain(call: Call, tmp_path: Path, tracer: Any) -> None:
+    script = tmp_path / "train.py"
+    words = ("largest", "--traces", "3", "--on", "t4", "--memory", "700MiB", "--json", "--", str(script))
+    counted = "z = torch.randn(4096, 4096, device='cuda'); (z @ z).argmax(1).bincount(); del z"  # too much work to follow
+    script.write_text(TRAINED.replace("    optimizer.step()", f"    {counted}\n    optimizer.step()"))
+    code, out, err = call(*words)
+    said = json.loads(out)
+    assert (code, said["value"] >= 8) == (4, True), err
+    assert {row["verdict"] for row in said["traced"]} <= {"uncertain", "does not fit"}
+    assert "no largest size" in said["doubts"][0]
+    script.write_text(TRAINED.replace("    optimizer.step()", "    raise RuntimeError('no such kernel')"))
+    code, out, _ = call(*words)
+    assert (code, "Each batch is uncertain: the command ended early" in out) == (3, True)
+
+
 EDITS = {
     "fused optimizer": ("model.parameters())", "model.parameters(), fused=True)"),
     "autocast bf16": ("    y = model(x)", "    with torch.autocast('cuda', torch.bfloat16): y = model(x)"),

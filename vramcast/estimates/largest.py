@@ -68,24 +68,31 @@ class Largest:
         """The answer as a sentence."""
         if self.search:
             return f"{self.axis} {self.value:,}: the choice of {self.search}, which the program calls itself"
+        unsure = f"; uncertain: {'; '.join(self.doubts)}" if self.doubts else ""
+        setting = f"; set it with {self.way}" if self.way else ""
         if self.axis == CARDS:
-            found = f"fewest cards that fit: {self.value:,}" if self.value else "no number of cards fits"
-            return found + (f" ({self.next:,} are not enough)" if self.next else "") + (f"; {self.way}" if self.way else "")
+            too_few = f" ({self.next:,} are not enough)" if self.next else ""
+            return f"fewest cards that fit: {self.value or 'none'}{too_few}{setting}{unsure}"
         if not self.value:
             return f"no {self.axis} fits: {min(self.traced):,} does not"
         end = f"limited by {self.limit}" if self.limit else "none larger was traced"
         if self.next is not None:
             end = f"{self.next:,} {_word(self.traced[self.next])}" + "; more --traces narrow it" * (not self.is_edge)
         safe = "" if self.is_monotone else "; a larger one fits again (cuDNN changes its engine), but do not rely on it"
-        return f"largest {self.axis} that fits: {self.value:,} ({end}){safe}" + (
-            f"; set it with {self.way}" if self.way else ""
-        )
+        part = "whose observed part fits" if unsure else "that fits"
+        return f"largest {self.axis} {part}: {self.value:,} ({end}){safe}{setting}{unsure}"
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """The unknowns that make even the value that fits uncertain: no bound covers the whole job."""
+        found = self.traced.get(self.value)
+        return found.doubts if isinstance(found, Estimate) else ()
 
     @property
     def exit_code(self) -> int:
-        """Exit code of `vramcast largest`: 0 if a value fits, otherwise that of the smallest need's verdict."""
-        least = self.traced[max(self.traced) if self.axis == CARDS else min(self.traced)]
-        return 0 if self.value else least.exit_code if isinstance(least, CannotEstimate) else least.verdict.exit_code
+        """Exit code of `vramcast largest`: 0 if a value fits, otherwise that of its verdict, or of the smallest need's."""
+        least = self.traced[self.value or (max(self.traced) if self.axis == CARDS else min(self.traced))]
+        return least.exit_code if isinstance(least, CannotEstimate) else least.verdict.exit_code
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as JSON values, with sizes in bytes.
@@ -97,7 +104,7 @@ class Largest:
             >>> found.to_dict()["axis"]
             'batch'
         """
-        names = ("axis", "value", "next", "limit", "way", "search", "is_edge", "is_monotone")
+        names = ("axis", "value", "next", "doubts", "limit", "way", "search", "is_edge", "is_monotone")
         said = {
             name: getattr(self, name) or None if name in ("limit", "way", "search") else getattr(self, name) for name in names
         }
@@ -159,6 +166,8 @@ def largest(
         return Largest(
             name, found.value, None, "", {}, found.search, is_edge=True, is_monotone=True, traced={found.value: estimate}
         )
+    if estimate.course.ended and estimate.verdict.value == "uncertain":
+        raise CannotEstimate(f"Each {name} is uncertain: the command ended early ({estimate.course.ended}).")
     run = trace or estimate.estimator.changed(level=estimate.level).estimate_job
     ways: dict[int, str] = {}
 
@@ -185,10 +194,10 @@ def largest(
     spent = whole("traces (--traces)", traces, least=2)
     card_bytes = estimate.card.total_bytes
     if name == CARDS:
-        fits, fails = fewest_edge(searched(fewest(found.value, most, card_bytes, spent), tried))
+        fits, fails = fewest_edge(searched(fewest(found.value, most, card_bytes, spent), tried, is_observed=True))
         is_edge = fits == 2 * (fails or 0) or fits == 1
         return Largest(name, fits, fails, "", ways, "", is_edge=is_edge, is_monotone=True, traced=traced)
-    seen = searched(search(found.value, ladder, card_bytes, spent), tried)
+    seen = searched(search(found.value, ladder, card_bytes, spent), tried, is_observed=True)
     fits, fails = edge(seen)
     after = ladder.after(fits)
     limit = found.limit if fits and after is None else ""

@@ -168,20 +168,24 @@ def _predicted(seen: Mapping[int, TracedSize], sides: tuple[int, int | None], ca
 
 
 def searched(
-    values: Generator[int, TracedSize, None], tried: Callable[[int], Estimate | CannotEstimate]
+    values: Generator[int, TracedSize, None], tried: Callable[[int], Estimate | CannotEstimate], *, is_observed: bool = False
 ) -> dict[int, TracedSize]:
-    """Return what the estimates of all values of a search say about them."""
+    """Return what the estimates of all values of a search say about them.
+
+    With `is_observed`, the observed part of a job that no bound covers must fit.
+    """
     seen: dict[int, TracedSize] = {}
     value = next(values)
     with contextlib.suppress(StopIteration):
         while True:
-            seen[value] = _traced_size(tried(value))
+            seen[value] = _traced_size(tried(value), is_observed=is_observed)
             value = values.send(seen[value])
     return seen
 
 
-def _traced_size(one: Estimate | CannotEstimate) -> TracedSize:
+def _traced_size(one: Estimate | CannotEstimate, *, is_observed: bool) -> TracedSize:
     """Return what an estimate, or the error in its place, says for a search."""
     if isinstance(one, CannotEstimate):
         return TracedSize(False if isinstance(one, DoesNotFit) else None)
-    return TracedSize(one.fits(), one.upper_bound)
+    is_room = is_observed and bool(one.doubts) and one.out_of_memory is None and one.upper_bound <= one.card.total_bytes
+    return TracedSize(is_room or one.fits(), one.upper_bound)
