@@ -5,9 +5,10 @@ Each takes its batch from where its kind of program has it: a constant, an optio
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 # What a model gets, and how it is built: `Data` has `rows` samples, and a batch of it is (input, target).
 _IMAGES: Final = """
@@ -280,53 +281,78 @@ class Program:
     edits: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
 
 
-_FORWARD: Final = "    output = model(x)"
-_OPTIMIZER: Final = "torch.optim.AdamW(model.parameters(), lr=1e-3)"
+# By model, an expression for the blocks that `run --advise` checkpoints.
+BLOCKS: Final[Mapping[str, str]] = {
+    "MLP": "()",
+    "ResNet-50": "[block for n in (1, 2, 3, 4) for block in getattr(model, f'layer{n}')]",
+    "ViT (timm)": "model.blocks",
+    "encoder": "model.encoder.layers",
+    "BERT": "model.inner.bert.encoder.layer",
+}
+_OPTIMIZER: Final = re.compile(r"torch\.optim\.AdamW\((.*), lr=1e-3\)")
 _SETTING: Final = 'report_to="none"'
+_CHECKPOINTED: Final = """
+import functools
+from torch.utils.checkpoint import checkpoint
+for block in {}:
+    block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+"""
+_OFFLOADED: Final = """
+import functools
+run = model.forward
+@functools.wraps(run)
+def forward(*args, **kwargs):
+    with torch.autograd.graph.save_on_cpu(pin_memory=True): return run(*args, **kwargs)
+model.forward = forward
+"""
+Edits: TypeAlias = Mapping[str, tuple[tuple[str, str], ...]]
 
 
-def _edits_of_plain(blocks: str) -> dict[str, tuple[tuple[str, str], ...]]:
-    """Return the edits of a plain loop; `blocks` is an expression for the modules that are checkpointed."""
+def _edits_of_loop(program: str, place: str, blocks: str) -> Edits:
+    """Return the edits of a program that constructs its optimizer, with a place after its model and before its loop."""
+    found = _OPTIMIZER.search(program)
+    assert found is not None
+    own, parameters = found[0], found[1]
     return {
-        "fused optimizer": ((_OPTIMIZER, "torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)"),),
-        "autocast bf16": ((_FORWARD, f'    with torch.autocast("cuda", torch.bfloat16):\n    {_FORWARD}'),),
-        "activation offload": (
-            (_FORWARD, f"    with torch.autograd.graph.save_on_cpu(pin_memory=True):\n    {_FORWARD}"),
-        ),
-        "8-bit optimizer": ((_OPTIMIZER, "__import__('bitsandbytes').optim.AdamW8bit(model.parameters(), lr=1e-3)"),),
+        "fused optimizer": ((own, f"{own[:-1]}, fused=True)"),),
+        "8-bit optimizer": ((own, f"__import__('bitsandbytes').optim.AdamW8bit({parameters}, lr=1e-3)"),),
+        "activation offload": ((place, _OFFLOADED + place),),
+        "checkpointing": ((place, _CHECKPOINTED.format(blocks) + place),),
+    }
+
+
+def _plain(
+    model: str, source: str = "constant", loader: str = "loader", *, batch: int = 64, axis: str = "", is_edited: bool = False
+) -> Program:
+    lines, words, files = SOURCES[source]
+    program = "import torch\n" + lines.format(batch=batch) + MODELS[model] + LOADERS[loader] + _PLAIN
+    forward = "    output = model(x)"
+    edits = {
+        **_edits_of_loop(program, "\nmodel = model.cuda()", BLOCKS.get(model, "()")),
+        "autocast bf16": ((forward, f'    with torch.autocast("cuda", torch.bfloat16):\n    {forward}'),),
         "half the batch, accumulated twice": (
             ("batch_size=BATCH", "batch_size=BATCH // 2"),
             ("    optimizer.step()\n    optimizer.zero_grad(set_to_none=True)",
              "    if step % 2:\n        optimizer.step()\n        optimizer.zero_grad(set_to_none=True)"),
         ),
-        "checkpointing": (
-            ("model = model.cuda()",
-             "import functools\nfrom torch.utils.checkpoint import checkpoint\n"
-             f"for block in {blocks}:\n"
-             "    block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)\nmodel = model.cuda()"),
-        ),
     }  # fmt: skip
-
-
-def _plain(
-    model: str, source: str = "constant", loader: str = "loader", *, batch: int = 64, axis: str = "", blocks: str = ""
-) -> Program:
-    lines, words, files = SOURCES[source]
-    program = "import torch\n" + lines.format(batch=batch) + MODELS[model] + LOADERS[loader] + _PLAIN
     return Program(
         f"{model}, {source}, {loader}{', ' * bool(axis)}{axis}", "plain",
         {"train.py": program, **{name: text.format(batch=batch) for name, text in files.items()}}, words.format(batch=batch),
         ("--axis", axis) if axis else (), {"BS": str(batch)} if source == "variable" else {},
         ("timm",) * ("timm" in program) + ("transformers",) * ("transformers" in program),
-        _edits_of_plain(blocks) if blocks else {},
+        edits=edits if is_edited else {},
     )  # fmt: skip
 
 
 def _accelerate(model: str, arguments: str = "", *, batch: int = 64, options: tuple[str, ...] = ()) -> Program:
     program = f"import torch\nBATCH = {batch}\n" + MODELS[model] + LOADERS["loader"] + _ACCELERATE.format(arguments=arguments)
+    steps = "gradient_accumulation_steps="
+    more = (f"{steps}2", f"{steps}4") if steps in arguments else ("Accelerator(", f"Accelerator({steps}2, ")
     edits = {
-        "fused optimizer": (("lr=1e-3", "lr=1e-3, fused=True"),),
+        **_edits_of_loop(program, "\nfrom accelerate", BLOCKS[model]),
         "autocast bf16": (("Accelerator(", 'Accelerator(mixed_precision="bf16", '),),
+        "half the batch, accumulated twice": ((f"BATCH = {batch}", f"BATCH = {batch // 2}"), more),
     }
     name = f"{model}{', ' * bool(arguments)}{arguments}"
     return Program(name, "accelerate", {"train.py": program}, options=options, needs=("accelerate",), edits=edits)
@@ -343,11 +369,13 @@ def _lightning(
         program += "Tuner(trainer).scale_batch_size(module, mode='power')\ntrainer.fit(module)\n"
     else:
         program += f"trainer.fit(Module(model){', Rows()' * (not in_module)})\n"
+    steps = "accumulate_grad_batches="
+    more = (f"{steps}2", f"{steps}4") if steps in arguments else ("max_steps=6", f"max_steps=6, {steps}2")
     edits = {
-        "fused optimizer": (("lr=1e-3", "lr=1e-3, fused=True"),),
+        **_edits_of_loop(program, "\nimport pytorch_lightning", BLOCKS[model]),
         "autocast bf16": (("max_steps=6", 'max_steps=6, precision="bf16-mixed"'),),
         "half the batch, accumulated twice": (
-            (f"BATCH = {batch}", f"BATCH = {batch // 2}"), ("max_steps=6", "max_steps=6, accumulate_grad_batches=2"),
+            (f"BATCH = {batch}", f"BATCH = {batch // 2}"), more,
         ),
     }  # fmt: skip
     place = "scale_batch_size" if is_searched else "loader of the module" if in_module else "data module"
@@ -355,15 +383,18 @@ def _lightning(
     return Program(name, "Lightning", {"train.py": program}, needs=("pytorch_lightning",), edits=edits)
 
 
-def _edits_of_trainer(batch: int) -> dict[str, tuple[tuple[str, str], ...]]:
+def _edits_of_trainer(batch: int, arguments: str) -> Edits:
+    steps = "gradient_accumulation_steps="
+    more = (f"{steps}2", f"{steps}4") if steps in arguments else (_SETTING, f"{_SETTING}, {steps}2")
     return {
+        "activation offload": (("\narguments = ", _OFFLOADED + "arguments = "),),
         "fused optimizer": ((_SETTING, f'{_SETTING}, optim="adamw_torch_fused"'),),
         "8-bit optimizer": ((_SETTING, f'{_SETTING}, optim="adamw_bnb_8bit"'),),
         "autocast bf16": ((_SETTING, f"{_SETTING}, bf16=True"),),
         "checkpointing": ((_SETTING, f"{_SETTING}, gradient_checkpointing=True"),),
         "half the length": (("max_length=256", "max_length=128"),),
         "half the batch, accumulated twice": (
-            (f"train_batch_size={batch}", f"train_batch_size={batch // 2}, gradient_accumulation_steps=2"),
+            (f"train_batch_size={batch}", f"train_batch_size={batch // 2}"), more,
         ),
         "FSDP2": ((_SETTING, f'{_SETTING}, fsdp="full_shard auto_wrap"'),),
     }  # fmt: skip
@@ -373,7 +404,12 @@ def _trainer(model: str, arguments: str = "", *, batch: int = 16, options: tuple
     program = TRAINED[model] + _TRAINER.format(batch=batch, arguments=arguments)
     name = f"{model}{', ' * bool(arguments)}{arguments}{', ' * bool(options)}{' '.join(options)}"
     return Program(
-        name, "Trainer", {"train.py": program}, options=options, needs=("transformers",), edits=_edits_of_trainer(batch)
+        name,
+        "Trainer",
+        {"train.py": program},
+        options=options,
+        needs=("transformers",),
+        edits=_edits_of_trainer(batch, arguments),
     )
 
 
@@ -386,7 +422,7 @@ def _trl(name: str, form: str, *, batch: int = 8, options: tuple[str, ...] = (),
         options=options,
         needs=("trl", "datasets"),
         card="rtx3090",
-        edits=_edits_of_trainer(batch),
+        edits=_edits_of_trainer(batch, ""),
     )
 
 
@@ -397,14 +433,14 @@ def _ultralytics(batch: int) -> Program:
 _LORA: Final = ', peft_config=__import__("peft").LoraConfig(r=8, target_modules=["c_attn"], task_type="CAUSAL_LM")'
 _BY_OPTION, _BY_VARIABLE = ("batch=--bs", "batch=env:BS")
 PROGRAMS: Final = (
-    _plain("MLP", batch=4096, blocks="[model[at] for at in range(1, 7)]"),
-    _plain("ResNet-50", "option", blocks="[b for n in (1, 2, 3, 4) for b in getattr(model, f'layer{n}')]"),
+    _plain("MLP", batch=4096, is_edited=True),
+    _plain("ResNet-50", "option", is_edited=True),
     _plain("EfficientNet", "YAML"),
-    _plain("ViT (timm)", blocks="model.blocks"),
+    _plain("ViT (timm)", is_edited=True),
     _plain("ConvNeXt (timm)", "JSON", "workers"),
-    _plain("encoder", blocks="model.encoder.layers"),
+    _plain("encoder", is_edited=True),
     _plain("LSTM", "variable"),
-    _plain("BERT", blocks="model.inner.bert.encoder.layer"),
+    _plain("BERT", is_edited=True),
     _plain("segmenting CNN", "option="),
     _plain("MLP", "option", "positional", batch=4096),
     _plain("encoder", "YAML", "sampler"),
@@ -416,7 +452,7 @@ PROGRAMS: Final = (
     _plain("BERT", "YAML", "by hand", axis="batch=config.yaml:train.batch_size"),
     _plain("LSTM", "JSON", "by hand", axis="batch=config.json:batch_size"),
     _plain("encoder", "option", axis=_BY_OPTION),
-    _plain("encoder", batch=512, axis="accumulate", blocks="model.encoder.layers"),
+    _plain("encoder", batch=512, axis="accumulate", is_edited=True),
     _accelerate("ResNet-50"),
     _accelerate("BERT", 'mixed_precision="bf16"'),
     _accelerate("encoder", "gradient_accumulation_steps=2"),
