@@ -150,7 +150,7 @@ def largest(
 
     Raises:
         UsageError: The job has no such axis, or an argument is wrong.
-        CannotEstimate: The command has no such value.
+        CannotEstimate: No value is possible, or the command ends early.
 
     Example:
         >>> vramcast.largest(vramcast.estimate(model, batch, device="t4"), steps="pow2").axis
@@ -184,7 +184,7 @@ def largest(
             return error
         ways[value] = found.way(value, one)
         if not ways[value]:
-            raise CannotEstimate(
+            raise UsageError(
                 f"The {name} of {value} had no effect on the command, which sets it elsewhere: " + FROM_OUTSIDE.format(name)
             )
         return one

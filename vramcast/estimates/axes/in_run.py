@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from vramcast.core.errors import CannotEstimate
+from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.estimates.axes.axis import JobAxis
 from vramcast.estimates.axes.of_model import divisors
 from vramcast.tracer.format.applied_change import applied_change
@@ -30,12 +30,13 @@ def axis_in_run(estimate: Estimate, name: str) -> JobAxis:
     """Return an axis of an estimated command.
 
     Raises:
-        CannotEstimate: The command has no such value, or none is possible.
+        UsageError: The command has no such value.
+        CannotEstimate: None is possible.
     """
     changed = "batch" if name == "accumulate" else name
     found = applied_change(estimate.trace, changed)
     if found.value is None or found.value < 1:
-        raise CannotEstimate(f"{_NONE[changed]}: " + _NEXT.get(changed, FROM_OUTSIDE.format(changed)))
+        raise UsageError(f"{_NONE[changed]}: " + _NEXT.get(changed, FROM_OUTSIDE.format(changed)))
     if found.most is not None and found.most < 1:
         raise CannotEstimate(f"No {name} is possible: {found.limit}. Ask for fewer new tokens.")
     own = found.value
