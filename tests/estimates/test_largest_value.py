@@ -57,6 +57,7 @@ def test_more_traces_find_edge_of_any_growing_need(largest: int, first: int, rou
 def test_finds_fewest_cards(shared: int, own: int, first: int) -> None:
     seen = traced(fewest(1 << first, 1024, CARD_BYTES, 12), lambda cards: own + shared // cards)
     enough = next((cards for cards in (1 << at for at in range(first, 11)) if own + shared // cards <= CARD_BYTES), 0)
+    assert len(seen) <= 7
     assert fewest_edge(seen) == (enough, None if enough == 1 << first else enough // 2 or 1024)
 
 

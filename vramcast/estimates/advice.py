@@ -44,7 +44,7 @@ _POOL: Final = "follow a plan"
 _POOL_WORK: Final = 400_000_000  # arbitrary: a tenth of what `vramcast plan` spends, half a second
 _SWAP: Final = "swapping without overhead"
 _SHARDED: Final = "sharded over {} cards (FSDP2)"
-_MOST_WORLDS: Final = 10  # arbitrary: enough for 2 to 1,024 cards
+_MOST_WORLDS: Final = 8  # arbitrary: enough for the fewest of 2 to 1,024 cards
 
 
 def advise(estimate: Estimate, *, timeout_s: float | None = None) -> Advice:

@@ -116,10 +116,10 @@ def fewest(first: int, most: int, card_bytes: int, traces: int) -> Generator[int
     while first <= value <= most and value not in seen and len(seen) < traces:
         seen[value] = yield value
         fits, fails = fewest_edge(seen)
-        if fits:
-            value = fits // 2
+        if fits:  # halfway down to the largest that does not fit
+            value = 1 << math.isqrt((fails or first // 2) * fits).bit_length() >> 1
         elif len(seen) > 1:
-            value = 2 * (fails or first)
+            value = min(value * value, most)
         else:
             filled = -(-first * (seen[first].bound_bytes or 0) // card_bytes)
             value = min(max(1 << (filled - 1).bit_length(), 2 * first), most)
