@@ -20,6 +20,7 @@ from vramcast.core.errors import UsageError  # noqa: E402
 from vramcast.estimates import advice  # noqa: E402
 from vramcast.estimates.advice import advise  # noqa: E402
 from vramcast.estimates.advice_rows import Advice, Row  # noqa: E402
+from vramcast.estimates.bounds.public import PublicBound  # noqa: E402
 from vramcast.estimates.estimator import Estimator  # noqa: E402
 from vramcast.estimates.planning.blocks import blocks_by_worth, forward_us  # noqa: E402
 from vramcast.estimates.result import Estimate  # noqa: E402
@@ -208,6 +209,24 @@ def test_doubles_cards_until_the_job_fits(found: tuple[Estimate, Advice]) -> Non
         assert (one.name, one.reserved, one.fits_card) == (f"sharded over {size} cards (FSDP2)", size, enough <= 1024)
         assert ("not enough" in one.price) is (enough > 1024)
         assert len(estimator.asked) <= 7
+
+
+@pytest.mark.parametrize("enough", [2, 16, 5000])
+def test_finds_fewest_cards(found: tuple[Estimate, Advice], enough: int) -> None:
+    one, size_bytes = found[0], 1 << 50
+    large = replace(one, reserved=size_bytes, process=size_bytes, bound=PublicBound(size_bytes, one.libraries, one.unknown))
+    said = vramcast.largest(
+        large, "cards", traces=9, trace=lambda job, _: one if job.parallel.world.size >= enough else large
+    )  # fmt: skip
+    value = enough if enough < 1024 else 0
+    assert (said.value, said.next, said.exit_code) == (value, enough // 2 if value else 1024, 0 if value else 1)
+    assert said.words.startswith(f"fewest cards that fit: {value or 'none'} (")
+    assert said.way == (f"--parallel fsdp --world-size {value}" if value else "")
+
+
+def test_only_training_on_one_card_is_sharded() -> None:
+    with pytest.raises(UsageError, match="Only a training job on one card"):
+        vramcast.largest(estimated(mode="infer"), "cards")
 
 
 def test_fake_tracer_has_no_swap_plan() -> None:
