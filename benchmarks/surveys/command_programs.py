@@ -245,7 +245,7 @@ from pathlib import Path
 for part in ("train", "val"):
     for kind in ("images", "labels"):
         Path("data", kind, part).mkdir(parents=True, exist_ok=True)
-    for n in range(600 if part == "train" else 4):
+    for n in range(200 if part == "train" else 4):
         cv2.imwrite(f"data/images/{{part}}/{{n}}.jpg", numpy.full((64, 64, 3), n % 255, numpy.uint8))
         Path(f"data/labels/{{part}}/{{n}}.txt").write_text("0 0.5 0.5 0.4 0.4\\n")
 Path("data.yaml").write_text(f"path: {{os.getcwd()}}/data\\ntrain: images/train\\nval: images/val\\nnames: [a]\\n")

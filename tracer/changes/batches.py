@@ -88,31 +88,32 @@ def _sized(sizes: tuple[int, int] | None, made: dict[int, Facts]) -> Callable[..
     """Return a wrapper of `DataLoader.__init__` and `BatchSampler.__init__`: after the source comes the batch size."""
 
     def wrap(run: Callable[..., Any]) -> Callable[..., Any]:
-        def initialize(owner: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
+        def initialize(owner: Any, *args: Any, **kwargs: Any) -> Any:
             caller = sys._getframe(1)
-            own = kwargs.get("batch_size", args[0] if args else None)
+            own = kwargs.get("batch_size", args[1] if len(args) > 1 else None)
             is_library = str(caller.f_globals.get("__name__", "")).startswith(_OWNERS)
             if not isinstance(own, int) or is_library or kwargs.get("batch_sampler") is not None:
-                return run(owner, source, *args, **kwargs)
+                return run(owner, *args, **kwargs)
             now = sizes[1] if sizes is not None and own == sizes[0] else own
             by_loader = caller.f_globals.get("__name__", "").startswith("torch.utils.data")  # it makes its own sampler
             if not by_loader and (now != own or now not in made):  # a library may make a changed loader again
                 place = users_place(stack_of(caller))
                 said = {"way": f"batch_size={now} of the data loader" + f" in {place}" * (place is not None)}
-                made[now] = {"value": own, **({"now": now} if now != own else {}), **said, **_limit(source, kwargs)}
+                source = kwargs.get("sampler") or (args[0] if args else kwargs.get("dataset"))
+                made[now] = {"value": own, **({"now": now} if now != own else {}), **said, **_limit(source)}
             if now != own:
-                args, kwargs = ((now, *args[1:]), kwargs) if args else (args, {**kwargs, "batch_size": now})
-            return run(owner, source, *args, **kwargs)
+                args, kwargs = ((args[0], now, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "batch_size": now})
+            return run(owner, *args, **kwargs)
 
         return initialize
 
     return wrap
 
 
-def _limit(source: Any, kwargs: dict[str, Any]) -> Facts:
-    """Return the largest batch that a data set allows."""
+def _limit(source: Any) -> Facts:
+    """Return the largest batch that a data set, or a sampler, allows."""
     try:
-        samples = len(kwargs.get("sampler") or source)
+        samples = len(source)
     except TypeError:  # a stream
         return {}
     return {"most": samples, "limit": f"the data set's {samples:,} samples"}

@@ -43,11 +43,14 @@ def test_notes_batch_of_loader_that_trains() -> None:
     assert "test_changes.py:" in facts["way"]
 
 
-@pytest.mark.parametrize("is_keyword", [True, False])
-def test_replaces_batch_of_that_size_only(is_keyword: bool) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [lambda: DataLoader(ROWS, batch_size=6), lambda: DataLoader(ROWS, 6, True), lambda: DataLoader(dataset=ROWS, batch_size=6)],
+)
+def test_replaces_batch_of_that_size_only(make: Any) -> None:
     facts: dict[str, Any] = {}
     with batches.installed((6, 12), facts):
-        loader: Any = DataLoader(ROWS, batch_size=6) if is_keyword else DataLoader(ROWS, 6, True)
+        loader = make()
         other, sampler = DataLoader(ROWS, batch_size=4), BatchSampler(SequentialSampler(range(24)), 6, drop_last=False)
         train(loader, torch.nn.Linear(1, 1))
     assert [len(next(iter(one))[0]) for one in (loader, other)] == [12, 4]
