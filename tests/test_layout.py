@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 MOST_FILES = 25  # arbitrary: a folder of this size can be read at a glance
 TOPS = ("vramcast", "tracer", "simulator", "learner", "datasets", "models", "benchmarks", "tests", "notebooks", "contrib")
 LEFT_BY_PYTHON = "__pycache__"
-MOST_WORDS = 45_900  # arbitrary: of all pages; version 0.2.0 had 70,391
+MOST_WORDS = 46_200  # arbitrary: of all pages; version 0.2.0 had 70,391
 MOST_WORDS_OF_A_PAGE = 4_000  # arbitrary: some twenty minutes of reading
 MOST_LINES = {"ARCHITECTURE.md": 120, "CHANGELOG.md": 200}  # arbitrary
 
