@@ -88,7 +88,7 @@ def _sized(sizes: tuple[int, int] | None, made: dict[int, Facts]) -> Callable[..
     """Return a wrapper of `DataLoader.__init__` and `BatchSampler.__init__`: after the source comes the batch size."""
 
     def wrap(run: Callable[..., Any]) -> Callable[..., Any]:
-        def initialize(owner: Any, *args: Any, **kwargs: Any) -> Any:
+        def initialize(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
             caller = sys._getframe(1)
             own = kwargs.get("batch_size", args[1] if len(args) > 1 else None)
             is_library = str(caller.f_globals.get("__name__", "")).startswith(_OWNERS)

@@ -66,7 +66,7 @@ def set_argument(stack: ExitStack, library: str, name: str, new: Callable[[Any],
         facts["way"] = f"{name}={value}" if library == "ultralytics" else f"{owner}({name}={value!r})"
 
     def of_fields(run: Callable[..., Any]) -> Callable[..., Any]:
-        def initialize(settings: Any, *args: Any, **kwargs: Any) -> Any:
+        def initialize(settings: Any, /, *args: Any, **kwargs: Any) -> Any:
             value = new(getattr(settings, name, None))
             if value is not None and hasattr(settings, name):
                 setattr(settings, name, value)
@@ -76,7 +76,7 @@ def set_argument(stack: ExitStack, library: str, name: str, new: Callable[[Any],
         return initialize
 
     def of_arguments(run: Callable[..., Any]) -> Callable[..., Any]:
-        def initialize(owner: Any, *args: Any, **kwargs: Any) -> Any:
+        def initialize(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
             given = kwargs.get("overrides") if library == "ultralytics" else kwargs
             value = new((given or {}).get(name))
             if value is not None:

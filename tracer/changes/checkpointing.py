@@ -33,7 +33,7 @@ def installed(_: Any, facts: Facts) -> Iterator[None]:
             facts["obstacle"] = f"{type(model).__name__} has neither a switch for checkpointing nor repeated blocks"
 
     def moves(run: Any) -> Any:
-        def move(model: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        def move(model: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             moved = run(model, *args, **kwargs)
             if model.training and any(parameter.is_cuda for parameter in model.parameters()):
                 switch_on(model)

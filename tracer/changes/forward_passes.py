@@ -58,7 +58,7 @@ def _enter_around_models(stack: ExitStack, context: Callable[[torch.nn.Module], 
     depth = 0
 
     def wrap(run: Callable[..., Any]) -> Callable[..., Any]:
-        def call(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        def call(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
             nonlocal depth
             is_outermost = not depth and module.training and torch.is_grad_enabled()
             around = context(module) if is_outermost and any(one.requires_grad for one in module.parameters()) else None

@@ -22,7 +22,7 @@ def accumulated(batches: int, facts: Facts) -> Iterator[None]:
     way = f"optimizer.step() and zero_grad() after each {batches} batches, each loss divided by {batches}"
 
     def made(run: Callable[..., Any]) -> Callable[..., Any]:
-        def initialize(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+        def initialize(optimizer: torch.optim.Optimizer, /, *args: Any, **kwargs: Any) -> None:
             run(optimizer, *args, **kwargs)
             if facts.get("way", way) == way:  # no library does it
                 facts["way"] = way

@@ -22,7 +22,7 @@ def fused(_: Any, facts: Facts) -> Iterator[None]:
     """Construct optimizers with `fused=True` inside."""
 
     def wrap(run: Callable[..., Any]) -> Callable[..., Any]:
-        def initialize(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        def initialize(optimizer: Any, /, *args: Any, **kwargs: Any) -> None:
             name = type(optimizer).__name__
             if kwargs.get("fused"):
                 facts.setdefault("obstacle", "the optimizer is fused already")
@@ -65,7 +65,7 @@ def _replace_class(stack: ExitStack, own: type, other: type, facts: Facts) -> No
 
     is_replaced = True
 
-    def new(cls: type, *args: Any, **kwargs: Any) -> Any:
+    def new(cls: type, /, *args: Any, **kwargs: Any) -> Any:
         if cls is not own or not is_replaced:
             return object.__new__(cls)
         facts["way"] = f"bitsandbytes.optim.{other.__name__} in place of torch.optim.{own.__name__}"

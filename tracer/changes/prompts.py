@@ -29,7 +29,7 @@ def installed(tokens: int | None, facts: Facts) -> Iterator[None]:
     depth = 0
 
     def wrapped(run: Callable[..., Any]) -> Callable[..., Any]:
-        def generate(model: Any, *args: Any, **kwargs: Any) -> Any:
+        def generate(model: Any, /, *args: Any, **kwargs: Any) -> Any:
             nonlocal depth
             given = {**dict(zip(("inputs", "generation_config"), args, strict=False)), **kwargs}
             prompt = next((given[name] for name in _BY_TOKEN[:3] if isinstance(given.get(name), torch.Tensor)), None)

@@ -101,7 +101,7 @@ def read_snapshot(path: str | os.PathLike[str], *, limit_bytes: int = READ_LIMIT
         raise TraceFileError(f"Snapshot '{path}' does not exist: check the path.") from error
     # The file is untrusted: every error that a damaged one causes in the unpickler means the same.
     except Exception as error:
-        reason = (str(error) if isinstance(error, TraceFileError) else f"{type(error).__name__}: {error}").rstrip(".")
+        reason = (str(error) if isinstance(error, TraceFileError) else f"{type(error).__name__}: {error}").rstrip(" .:")
         raise TraceFileError(
             f"Snapshot '{path}' cannot be read: {reason}. Write it again with torch.cuda.memory._dump_snapshot()."
         ) from error

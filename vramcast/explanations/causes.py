@@ -53,9 +53,10 @@ class FullCard:
         asked, free, holes, kept = self.request_bytes, self.free_bytes, self.holes_bytes, self.kept_bytes
         outside, others, total = self.outside_bytes or 0, self.others_bytes or 0, self.total_bytes
         room = self.live_bytes + holes + free if total is None else total - outside
+        most = f"the {gib(room)} that the process can ever have" if room else "any card has"
         what, short = f"a request of {gib(asked)}", f"{gib(max(asked - free, 0))} too large" if room else "too large"
         rules = (
-            (LARGER, asked > (room or HUGE_BYTES - 1), f"{what} is more than the {gib(room)} that the process can ever have"),
+            (LARGER, asked > (room or HUGE_BYTES - 1), f"{what} is more than {most}"),
             (LIMIT, self.allowed_bytes is not None and asked <= free,
              f"it may take {gib(self.allowed_bytes or 0)}, and {gib(free)} of the card were free"),
             (OTHERS, others >= max(holes, (total or 0) // _OTHERS_SHARE, 1) and asked <= free + others,
