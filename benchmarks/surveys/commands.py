@@ -116,7 +116,7 @@ def summary_of_largest(lines: list[dict[str, Any]]) -> str:
         right += not line["problem"]
         exact += bool(line.get("is_edge"))
         numbers = line.get("value", ""), line.get("next") or line.get("limit") or "", len(line.get("traced", ()))
-        way = line["problem"] or line["search"] or line["way"].partition(" in ")[0]
+        way = line["problem"] or line["search"] or (line["way"] or "as it is").partition(" in ")[0]
         named = line["kind"], line["name"], line.get("axis", "")
         rows.append([*named, *numbers, line["seconds"], way.replace("\n", " ")])
     said = (

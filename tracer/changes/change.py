@@ -77,6 +77,8 @@ def set_argument(stack: ExitStack, library: str, name: str, new: Callable[[Any],
 
     def of_arguments(run: Callable[..., Any]) -> Callable[..., Any]:
         def initialize(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
+            if library == "ultralytics" and len(args) > 1:  # spec: BaseTrainer.__init__(self, cfg, overrides, _callbacks)
+                args, kwargs = args[:1], {**dict(zip(("overrides", "_callbacks"), args[1:], strict=False)), **kwargs}
             given = kwargs.get("overrides") if library == "ultralytics" else kwargs
             value = new((given or {}).get(name))
             if value is not None:

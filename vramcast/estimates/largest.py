@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from vramcast.core.brief import brief
 from vramcast.core.checks import whole
-from vramcast.core.errors import CannotEstimate, UsageError
+from vramcast.core.errors import CannotEstimate, DoesNotFit, UsageError
 from vramcast.core.progress import part
 from vramcast.estimates.axes.axis import JobAxis
 from vramcast.estimates.axes.from_outside import axis_from_outside
@@ -219,6 +219,8 @@ def _axis(estimate: Estimate, name: str, place: str) -> JobAxis:
 
 
 def _word(one: Estimate | CannotEstimate) -> str:
+    if isinstance(one, CannotEstimate) and not isinstance(one, DoesNotFit):
+        return f"has no estimate: {str(one).splitlines()[0]}"
     return "is uncertain" if isinstance(one, Estimate) and one.verdict.value == "uncertain" else "does not fit"
 
 

@@ -94,13 +94,14 @@ def test_recognizes_search_of_program(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_ultralytics_takes_batch_from_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
     class BaseTrainer:
-        def __init__(self, overrides: Any = None) -> None:
+        def __init__(self, cfg: Any = None, overrides: Any = None, _callbacks: Any = None) -> None:
             self.overrides = overrides
 
     library(monkeypatch, "ultralytics.engine.trainer", BaseTrainer=BaseTrainer)
     facts: dict[str, Any] = {}
     with batches.installed((16, 32), facts):
         assert BaseTrainer(overrides={"imgsz": 64}).overrides == {"imgsz": 64, "batch": 32}
+        assert BaseTrainer("default.yaml", {"imgsz": 64}, ()).overrides == {"imgsz": 64, "batch": 32}
     assert (facts["value"], facts["now"], facts["way"]) == (16, 32, "batch=32")
 
 
