@@ -194,7 +194,7 @@ def _sharded(estimate: Estimate, estimator: Maker) -> Row:
         return _untraced(_SHARDED.format("more"), "", error)
     fitting = [cards for cards, (one, _) in found.items() if not isinstance(one, CannotEstimate) and one.fits()]
     cards = min(fitting, default=max(found))
-    one, name = found[cards][0], _SHARDED.format(cards)
+    one, name = found[cards][0], _SHARDED.format(cards) if fitting else f"sharded, up to {cards} cards (FSDP2)"
     if isinstance(one, CannotEstimate):
         return _untraced(name, "", one)
     return _row(name, PRICE.format(cards) if fitting else "not enough: each card keeps its own batch", one)
