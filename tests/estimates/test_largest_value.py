@@ -45,6 +45,7 @@ def test_finds_edge_of_line_in_five_traces(fixed: int, slope: int, first: int) -
 
 
 @given(st.integers(1, 3000), st.integers(1, 4000), st.sampled_from([1, 64, 512]))
+@example(2715, 1, 512)
 def test_more_traces_find_edge_of_any_growing_need(largest: int, first: int, rounded: int) -> None:
     seen = searched(lambda value: -(-value * CARD_BYTES // largest // rounded) * rounded, first, traces=60)
     fits, fails = edge(seen)

@@ -76,7 +76,7 @@ def _replace_class(stack: ExitStack, own: type, other: type, facts: Facts) -> No
         nonlocal is_replaced
         is_replaced = False
 
-    own.__new__ = new  # type: ignore[assignment, method-assign]
+    own.__new__ = new  # type: ignore[method-assign]
     stack.callback(end)
 
 

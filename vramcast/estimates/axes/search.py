@@ -19,7 +19,7 @@ Steps: TypeAlias = Literal["1", "8", "pow2"]
 MOST: Final = 1 << 20  # arbitrary: limit of the search
 _SLOW: Final = 3  # arbitrary: traces in a row on one side of the edge
 _NEAR: Final = 64  # arbitrary: a value that is that share smaller than one that does not fit
-_FLAT: Final = 16  # arbitrary: the next value is that share larger where the need did not grow
+_FLAT: Final = 16  # arbitrary: the next value is at least that share larger where the need did not grow
 _SIZE: Final = {"1": 1, "8": 8}
 
 
@@ -155,7 +155,7 @@ def _predicted(seen: Mapping[int, TracedSize], sides: tuple[int, int | None], ca
     if fits and fails and len(seen) > _SLOW and len({one.fits for one in last[-_SLOW:]}) == 1:  # it grows faster than a line
         return math.isqrt(fits * fails)
     if fails is None and len(seen) > 1 and last[-1].bound_bytes == last[-2].bound_bytes:  # it grows in steps
-        return fits + fits // _FLAT
+        return fits + max(fits // _FLAT, 2 * (fits - [*seen][-2]))
     nearest, *others = sorted(known, key=lambda value: abs(known[value] - card_bytes)) or [0]
     if fails is None:  # needs grow in steps: values close to each other show none or only one
         others.sort(key=lambda value: abs(value - nearest) * _FLAT < nearest)
