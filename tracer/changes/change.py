@@ -77,13 +77,15 @@ def set_argument(stack: ExitStack, library: str, name: str, new: Callable[[Any],
 
     def of_arguments(run: Callable[..., Any]) -> Callable[..., Any]:
         def initialize(owner: Any, /, *args: Any, **kwargs: Any) -> Any:
-            if library == "ultralytics" and len(args) > 1:  # spec: BaseTrainer.__init__(self, cfg, overrides, _callbacks)
-                args, kwargs = args[:1], {**dict(zip(("overrides", "_callbacks"), args[1:], strict=False)), **kwargs}
-            given = kwargs.get("overrides") if library == "ultralytics" else kwargs
+            by_place = library == "ultralytics" and len(args) > 1  # spec: BaseTrainer.__init__(self, cfg, overrides, ...)
+            given = args[1] if by_place else kwargs.get("overrides") if library == "ultralytics" else kwargs
             value = new((given or {}).get(name))
             if value is not None:
                 given = {**(given or {}), name: value}
-                kwargs = {**kwargs, "overrides": given} if library == "ultralytics" else given
+                if by_place:
+                    args = (args[0], given, *args[2:])
+                else:
+                    kwargs = {**kwargs, "overrides": given} if library == "ultralytics" else given
                 note(value)
             return run(owner, *args, **kwargs)
 
