@@ -145,7 +145,7 @@ def write_report(path: Path, error: str, predicted: Estimate | None, peaks: dict
 
     Raises:
         OSError: The folder cannot be made.
-        OutputError: A file cannot be written.
+        OutputError: The text cannot be written.
     """
     import torch
 
@@ -154,12 +154,13 @@ def write_report(path: Path, error: str, predicted: Estimate | None, peaks: dict
     before = f"Before the first step: {predicted.verdict}" if predicted is not None else "There was no estimate of it."
     lines = [error, "", before, *(f"{name.removeprefix('vramcast/')}: {gib(size)}" for name, size in peaks.items()), ""]
     path.parent.mkdir(parents=True, exist_ok=True)
-    history = path.with_suffix(".pickle")
-    with suppress(RuntimeError):  # after a CUDA error nothing more can be read
+    sources: list[str | Path] = [error]
+    with suppress(RuntimeError, OutputError):  # after a CUDA error nothing more can be read; the text matters more
         if torch.cuda.is_initialized() and any((snapshot := torch_api.memory_snapshot())["device_traces"]):
-            with atomic_write(history) as file:
+            with atomic_write(path.with_suffix(".pickle")) as file:
                 pickle.dump(snapshot, file)
-    for source in (error, history):
+            sources.append(path.with_suffix(".pickle"))
+    for source in sources:
         with suppress(VramcastError, OSError):  # a damaged history, or an error of another kind
             lines += [str(explain(source)), ""]
     with atomic_write(path.with_suffix(".txt")) as file:
