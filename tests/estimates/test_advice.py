@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 import vramcast  # noqa: E402
 from vramcast.core.brief import every_field  # noqa: E402
 from vramcast.core.errors import UsageError  # noqa: E402
-from vramcast.estimates import advice  # noqa: E402
+from vramcast.estimates import advice, command_advice  # noqa: E402
 from vramcast.estimates.advice import advise  # noqa: E402
 from vramcast.estimates.advice_rows import Advice, Row  # noqa: E402
 from vramcast.estimates.bounds.public import PublicBound  # noqa: E402
@@ -26,7 +26,7 @@ from vramcast.estimates.planning.blocks import blocks_by_worth, forward_us  # no
 from vramcast.estimates.result import Estimate  # noqa: E402
 from vramcast.hardware.cards import DEVICES  # noqa: E402
 from vramcast.jobs.job import Command  # noqa: E402
-from vramcast.tracer.format.trace import Action, Category, Phase, Trace  # noqa: E402
+from vramcast.tracer.format.trace import CHANGES, Action, Category, Phase, Trace  # noqa: E402
 from vramcast.tracer.protocol.alloc_conf import AllocConf  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("auto_tracer")
@@ -295,6 +295,21 @@ def test_explains_odd_batch(batch: int) -> None:
         v for v in advice._variants(estimated(torch.nn.Linear(64, 64), batch), None) if isinstance(v, Row) and "half" in v.name
     ]
     assert one.reason == f"first dimensions of the batch's tensors: {batch}; one even number is needed"
+
+
+@pytest.mark.parametrize(
+    ("batch", "reason"),
+    [
+        ({}, "a batch of unknown size has no half"),
+        ({"value": 7}, "a batch of 7 has no half"),
+        ({"value": 8, "search": "Ultralytics' batch=-1"}, "Ultralytics' batch=-1 chooses the batch: give it a smaller limit"),
+    ],
+)
+def test_explains_command_whose_batch_has_no_half(batch: dict[str, Any], reason: str) -> None:
+    estimate = estimated()
+    estimate.trace.header[CHANGES] = {"batch": batch}
+    (one,) = [v for v in command_advice._variants(estimate) if v.name.startswith("half")]
+    assert (one.changes, one.way) == ((), reason)
 
 
 def test_explains_callable_optimizer_and_missing_blocks() -> None:

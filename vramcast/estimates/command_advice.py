@@ -88,7 +88,10 @@ def _variants(estimate: Estimate) -> Iterator[_Variant]:
 
 
 def _half_batch(estimate: Estimate) -> _Variant:
-    own, name = applied_change(estimate.trace, "batch").value or 0, "half the batch, accumulated twice"
+    batch, name = applied_change(estimate.trace, "batch"), "half the batch, accumulated twice"
+    own = batch.value or 0
+    if batch.search:
+        return _Variant(name, "", way=f"{batch.search} chooses the batch: give it a smaller limit")
     if own < 2 or own % 2:
         return _Variant(name, "", way=f"a batch of {own or 'unknown size'} has no half")
     has_norm = any(operator.kind == OperatorKind.BATCH_NORM for operator in estimate.trace.operators)
