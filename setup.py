@@ -68,7 +68,7 @@ def carry(copy: Path) -> None:
 
     shutil.rmtree(prebuilt.FOLDER, ignore_errors=True)  # of an earlier build
     os.environ[cache.VARIABLE] = str(prebuilt.FOLDER)
-    for source in sorted(copy.glob("vramcast/simulator/csrc/*.c")):
+    for source in sorted(copy.glob("vramcast/*/csrc/*.c")):
         attempt(source.name, functools.partial(compiler.shared_library, source))
     for site in (os.environ.get("VRAMCAST_PREBUILD") or sysconfig.get_path("purelib")).split(os.pathsep):
         sys.path.insert(1, site)

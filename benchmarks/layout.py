@@ -20,7 +20,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PRODUCT: Final = ("vramcast", "tracer", "simulator", "learner", "datasets")
 # The most lines of each part. To raise one, say in the commit what the lines buy.
 BUDGETS: Final = {
-    "vramcast": 34_330, "tracer": 29_680, "simulator": 6_800, "learner": 4_350, "datasets": 5_800,
+    "vramcast": 36_470, "tracer": 29_680, "simulator": 4_640, "learner": 4_350, "datasets": 5_800,
     "benchmarks": 35_380, "tests": 62_960,
 }  # fmt: skip
 _SUFFIXES: Final = (".py", ".c", ".h", ".cpp")

@@ -34,8 +34,8 @@ from vramcast.core.releases import FREES_WORKSPACES
 from vramcast.hardware.cards import device as find_device
 from vramcast.hardware.stack import release_of
 from vramcast.jobs.job import Command, Job, TensorSpec, Training
+from vramcast.plans import packing
 from vramcast.simulator import compiled as compiled_simulator
-from vramcast.simulator.planning import packing
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.nullgpu.library.build import build, find_torch
 from vramcast.tracer.protocol.job_result import Result

@@ -10,8 +10,8 @@ import pytest
 
 from vramcast.core.compiler import cpp_standard, find_compiler, run_compiler, shared_library
 from vramcast.core.errors import CompilerError
+from vramcast.plans import packing
 from vramcast.simulator import compiled
-from vramcast.simulator.planning import packing
 from vramcast.tracer.nullgpu.cudnn.stand_ins import oracle_libraries
 from vramcast.tracer.nullgpu.library.build import build, build_watcher, find_torch
 

@@ -173,7 +173,7 @@ def test_editable_install_imports_checkout(tmp_path: Path) -> None:
         archive.extractall(site)
     code = """
         import site, sys; site.addsitedir(sys.argv[1]); sys.path.append(sys.argv[2])
-        import vramcast.tracer.nullgpu.library.entry_points as e, vramcast.simulator.planning.pool, vramcast.datasets.run
+        import vramcast.tracer.nullgpu.library.entry_points as e, vramcast.plans.pool, vramcast.datasets.run
         from vramcast import models
         from pathlib import Path
         print(Path(e.__file__).resolve()); print((Path(next(iter(models.__path__))) / "default" / "artifact.json").is_file())

@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from vramcast.estimates.advice_rows import Advice
     from vramcast.estimates.estimator import Estimator, estimate, estimate_command
     from vramcast.estimates.largest import Largest, largest
-    from vramcast.estimates.planning.plans import plan_pool, plan_swap
     from vramcast.estimates.result import Estimate
     from vramcast.explanations.explain import explain
     from vramcast.hardware import cards as devices
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from vramcast.learner.evaluation.metrics import evaluate
     from vramcast.learner.evaluation.report import write_report
     from vramcast.learner.evaluation.scored_run import Scored
+    from vramcast.plans.planner import plan_pool, plan_swap
     from vramcast.simulator.card import Card
     from vramcast.simulator.fragmentation import fragmentation
     from vramcast.simulator.replay import replay
@@ -158,8 +158,8 @@ _HOMES = {
     "largest": "vramcast.estimates.largest",
     "models_needed": "vramcast.learner.conformal",
     "parse_bytes": "vramcast.core.units",
-    "plan_pool": "vramcast.estimates.planning.plans",
-    "plan_swap": "vramcast.estimates.planning.plans",
+    "plan_pool": "vramcast.plans.planner",
+    "plan_swap": "vramcast.plans.planner",
     "read_trace": "vramcast.tracer.format.snapshot",
     "replay": "vramcast.simulator.replay",
     "simulate": "vramcast.simulator.simulation",
@@ -198,6 +198,7 @@ class _Alias(ModuleType):
 if not TYPE_CHECKING:
     devices = _Alias("devices", "vramcast.hardware.cards")
     errors = _Alias("errors", _ERRORS)
+    runtime = _Alias("runtime", "vramcast.plans.runtime.follower")
 
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # an application adds its own

@@ -21,8 +21,8 @@ from benchmarks.follow import cost, on_null, requests
 from benchmarks.follow.jobs import JOBS, LARGE
 from benchmarks.follow.on_null import CARD, MIB, Asked
 from vramcast.hardware.cards import device
-from vramcast.runtime import library
-from vramcast.runtime.plan_file import PlanFile
+from vramcast.plans.runtime import library
+from vramcast.plans.runtime.plan_file import PlanFile
 from vramcast.tracer.nullgpu.child.main import Program
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from vramcast.core.compiler import shared_library
-from vramcast.runtime import library
-from vramcast.runtime.follower import Follower
-from vramcast.runtime.plan_file import PlannedPeriod, PlannedPool, RankPlan
+from vramcast.plans.runtime import library
+from vramcast.plans.runtime.follower import Follower
+from vramcast.plans.runtime.plan_file import PlannedPeriod, PlannedPool, RankPlan
 
 N_PAIRS = 300_000
 N_LIVE = 300

@@ -89,8 +89,8 @@ def run(asked: Asked, *, total_bytes: int = 0, tracer: NullGpuTracer | None = No
 
 def run_job(asked_for: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Run a job in this process, the null GPU's, and return what `Ran` has."""
-    from vramcast.runtime.follower import Follower
-    from vramcast.runtime.plan_file import PlanFile
+    from vramcast.plans.runtime.follower import Follower
+    from vramcast.plans.runtime.plan_file import PlanFile
     from vramcast.tracer.hooks import host_checks
 
     host_checks.take_as_passed()

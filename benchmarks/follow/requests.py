@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from vramcast.runtime.plan_file import PlanFile
+from vramcast.plans.runtime.plan_file import PlanFile
 
 RATES: Final = (0.0, 0.001, 0.01, 0.05, 0.2, 0.6)
 KINDS: Final = (
@@ -53,7 +53,7 @@ class Deviating:
     def __init__(self, plan: PlanFile, seed: int, *, is_slow: bool) -> None:
         import torch
 
-        from vramcast.runtime.follower import Follower
+        from vramcast.plans.runtime.follower import Follower
 
         self.torch, self.is_slow, self.random = torch, is_slow, random.Random(seed)
         one = plan.of_rank(0)
@@ -169,7 +169,7 @@ def run_job(asked: tuple[str, int, bool, str]) -> Counter[str]:
     import os
     from pathlib import Path
 
-    from vramcast.runtime import library
+    from vramcast.plans.runtime import library
 
     path, seed, is_slow, source = asked
     if is_slow:

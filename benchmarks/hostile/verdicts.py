@@ -179,7 +179,7 @@ class _Pool:
 
     async def ask(self, values: dict[str, Any], asker: str = "") -> dict[str, Any]:
         """Answer like a worker."""
-        from vramcast.service.worker_main import answer
+        from vramcast.cluster.service.worker_main import answer
 
         return await asyncio.to_thread(answer, values)
 
@@ -188,8 +188,8 @@ def _served(folder: Path, job: _Job) -> dict[str, Any]:
     """Return the answer of the service to a client, and of its webhook to the API server."""
     from starlette.testclient import TestClient
 
-    from vramcast.service.access import Rules
-    from vramcast.service.store import Store
+    from vramcast.cluster.service.access import Rules
+    from vramcast.cluster.service.store import Store
 
     body = {"target": job.target, "batch": [job.batch], "device": _CARD, "capacity_bytes": job.memory_bytes, "wait_s": 100}
     found = []
@@ -210,8 +210,8 @@ def _served(folder: Path, job: _Job) -> dict[str, Any]:
 
 
 def _app(store: Any, pool: Any, rules: Any) -> Any:
-    from vramcast.service.app import create_app
-    from vramcast.service.service import Service
+    from vramcast.cluster.service.app import create_app
+    from vramcast.cluster.service.service import Service
 
     return create_app(Service(store, pool, "v1"), [pool], rules)
 

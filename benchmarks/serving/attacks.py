@@ -3,7 +3,7 @@
     python -m benchmarks.serving.attacks [--connections 20000]
 
 Files, bombs, and huge bodies are sent as requests; slow connections are opened and left. After each, a good client requests a
-stored answer. tests/service/test_sandbox.py has the attacks of code in the sandbox.
+stored answer. tests/cluster/service/test_sandbox.py has the attacks of code in the sandbox.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import Any, Final
 from benchmarks.serving.load import job
 from benchmarks.serving.running import Connection, Running, message, running
 from benchmarks.tables import table
-from vramcast.service.store import Store
+from vramcast.cluster.service.store import Store
 
 _SEED: Final = 0  # arbitrary
 _CLIENTS: Final = 4  # arbitrary

@@ -39,9 +39,9 @@ from vramcast.core.files import atomic_write
 from vramcast.core.units import MIB
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec, Training
-from vramcast.simulator.planning import pool, pool_checker, repetition
-from vramcast.simulator.planning.lifetimes import Lifetimes
-from vramcast.simulator.planning.packing import Fit, Items, place
+from vramcast.plans import pool, pool_checker, repetition
+from vramcast.plans.lifetimes import Lifetimes
+from vramcast.plans.packing import Fit, Items, place
 from vramcast.simulator.simulation import simulate
 from vramcast.tracer.format.snapshot import read_snapshot, trace_from_snapshot
 from vramcast.tracer.format.trace import Trace

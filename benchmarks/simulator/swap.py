@@ -20,8 +20,8 @@ from benchmarks import tables
 from benchmarks.simulator import pool
 from vramcast.core.files import atomic_write
 from vramcast.hardware.cards import device
-from vramcast.simulator.planning import swap, swap_checker
-from vramcast.simulator.planning.swap import SwapPlan
+from vramcast.plans import swap, swap_checker
+from vramcast.plans.swap import SwapPlan
 from vramcast.tracer.format.trace import Trace
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.protocol.run_options import RunOptions

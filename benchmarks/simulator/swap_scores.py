@@ -5,7 +5,7 @@
 Each job is traced on the null GPU for three steps with accesses; operator times are the card's roofline. A cell is the share
 of the live peak that swapping removes at no predicted overhead:
 
-    DOA, AOA, WDOA, SWDOA    blocks in the order of one score (simulator/planning/swap.py)
+    DOA, AOA, WDOA, SWDOA    blocks in the order of one score (vramcast/plans/swap.py)
     ours                     the searched weights, the plan checked by the independent simulator
     bound                    no plan of this kind does better: a linear program in which blocks come and go bit by bit
     link x2                  ours over a link twice as fast, or on a card that needs twice the time
@@ -29,9 +29,9 @@ from benchmarks import tables
 from vramcast.core.units import MIB
 from vramcast.hardware.cards import device
 from vramcast.jobs.job import Job, TensorSpec, Training
-from vramcast.simulator.planning import swap, swap_checker
-from vramcast.simulator.planning.swap_schedule import Link, Scheduler, find_link
-from vramcast.simulator.planning.swap_timeline import Candidates, SwapTimeline
+from vramcast.plans import swap, swap_checker
+from vramcast.plans.swap_schedule import Link, Scheduler, find_link
+from vramcast.plans.swap_timeline import Candidates, SwapTimeline
 from vramcast.tracer.format.trace import Trace
 from vramcast.tracer.nullgpu.client import NullGpuTracer
 from vramcast.tracer.protocol.run_options import RunOptions

@@ -19,9 +19,9 @@ import ray
 from torchvision.models import resnet18, resnet50, vgg16
 
 import vramcast
+from vramcast.cluster import ray as sized
+from vramcast.cluster.request import Request
 from vramcast.core.units import GIB, gib
-from vramcast.schedulers import ray as sized
-from vramcast.schedulers.request import Request
 
 CARD = "rtx4060"
 TRAINING_S = 3.0  # arbitrary: visible in the log

@@ -14,7 +14,7 @@ end
 
 -- Return the lines of the hook's output. -I -P: Python imports nothing from the submission's folder or from PYTHONPATH.
 local function said(options)
-    local words = { "/usr/bin/timeout", tostring(LAST_S), quoted(PYTHON), "-I -P -m vramcast.schedulers.slurm --settings", quoted(SETTINGS),
+    local words = { "/usr/bin/timeout", tostring(LAST_S), quoted(PYTHON), "-I -P -m vramcast.cluster.slurm --settings", quoted(SETTINGS),
         "submit", quoted(options["type"] or ""), quoted(slurm.json_cli_options(options)), "2>/dev/null </dev/null" }
     local pipe = io.popen(table.concat(words, " "))
     local lines = {}

@@ -4,5 +4,5 @@
 PYTHON=/opt/vramcast/bin/python
 SETTINGS=/etc/slurm/vramcast.toml
 cd / || exit 0
-/usr/bin/timeout 20 "$PYTHON" -I -P -m vramcast.schedulers.slurm --settings "$SETTINGS" epilog
+/usr/bin/timeout 20 "$PYTHON" -I -P -m vramcast.cluster.slurm --settings "$SETTINGS" epilog
 exit 0

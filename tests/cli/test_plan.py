@@ -16,9 +16,9 @@ import torch
 from vramcast.cli.verbs import plan as verb
 from vramcast.core.errors import CannotEstimate, TraceFileError
 from vramcast.core.plain import to_plain
-from vramcast.estimates.planning import plans
-from vramcast.runtime.plan_file import PlanFile
-from vramcast.runtime.swapping import swapping
+from vramcast.plans import planner
+from vramcast.plans.runtime.plan_file import PlanFile
+from vramcast.plans.runtime.swapping import swapping
 from vramcast.tracer.format.snapshot import write_snapshot
 from vramcast.tracer.format.trace import Action, Trace
 
@@ -159,14 +159,14 @@ def test_chart_shows_before_and_after(call: Call, history: Path, tmp_path: Path)
 
 
 def test_never_prints_refuted_plan(call: Call, history: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    good = plans.pool.plan
+    good = planner.pool.plan
 
     def wrong(*arguments: Any, **options: Any) -> Any:
         found = good(*arguments, **options)
         object.__setattr__(found, "offset_bytes", np.zeros_like(found.offset_bytes))
         return found
 
-    monkeypatch.setattr(plans.pool, "plan", wrong)
+    monkeypatch.setattr(planner.pool, "plan", wrong)
     code, out, err = call("plan", str(history), "--out", str(tmp_path / "plan.json"))
     assert (code, out) == (CannotEstimate.exit_code, "")
     assert "report" in err

@@ -119,7 +119,7 @@ def test_extras_named_in_pages_exist(page: str) -> None:
 def test_documents_import_only_public_modules(path: Path) -> None:
     modules = set(re.findall(r"(?:from|import) (vramcast(?:\.\w+)*)", path.read_text(encoding="utf-8")))
     public = {"vramcast", *(f"vramcast.{name}" for name in vramcast.__all__ if isinstance(getattr(vramcast, name), ModuleType))}
-    apart = ("vramcast.integrations", "vramcast.runtime", "vramcast.schedulers")  # imported only where they are used
+    apart = ("vramcast.integrations", "vramcast.runtime", "vramcast.cluster")  # imported only where they are used
     assert {module for module in modules - public if not module.startswith(apart)} == set()
 
 

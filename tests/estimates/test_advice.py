@@ -22,10 +22,10 @@ from vramcast.estimates.advice import advise  # noqa: E402
 from vramcast.estimates.advice_rows import Advice, Row  # noqa: E402
 from vramcast.estimates.bounds.public import PublicBound  # noqa: E402
 from vramcast.estimates.estimator import Estimator  # noqa: E402
-from vramcast.estimates.planning.blocks import blocks_by_worth, forward_us  # noqa: E402
 from vramcast.estimates.result import Estimate  # noqa: E402
 from vramcast.hardware.cards import DEVICES  # noqa: E402
 from vramcast.jobs.job import Command  # noqa: E402
+from vramcast.plans.blocks import blocks_by_worth, forward_us  # noqa: E402
 from vramcast.tracer.format.trace import CHANGES, Action, Category, Phase, Trace  # noqa: E402
 from vramcast.tracer.protocol.alloc_conf import AllocConf  # noqa: E402
 

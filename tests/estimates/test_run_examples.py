@@ -175,7 +175,7 @@ def test_key_includes_own_code() -> None:
     assert {"tracer/nullgpu/csrc/entry_points.txt", "simulator/csrc/caching.c", "learner/features.py"} <= names
     # A bound that was mended must not go on being answered as before.
     decides = {"_version.py", "estimates/verdict.py", "estimates/bounds/public.py", "learner/conformal.py", "core/units.py"}
-    assert decides | {"service/worker_main.py", "schedulers/request.py", "learner/traits.toml"} <= names
+    assert decides | {"cluster/service/worker_main.py", "cluster/request.py", "learner/traits.toml"} <= names
 
 
 def test_key_includes_model_libraries() -> None:

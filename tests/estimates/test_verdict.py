@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.estimates.test_result import make
+from vramcast.cluster.request import Request
 from vramcast.estimates import verdict
 from vramcast.estimates.growth import Growth
 from vramcast.estimates.result import Estimate
-from vramcast.schedulers.request import Request
 from vramcast.tracer.format.trace import Trace
 
 MIB = 1024**2

@@ -59,7 +59,7 @@ def of_table(values: dict[str, Any]) -> Job:
 
 def of_body(values: dict[str, Any]) -> Job:
     pytest.importorskip("pydantic")
-    from vramcast.service.requests import job_of_question, read_question
+    from vramcast.cluster.service.requests import job_of_question, read_question
 
     named = {{"memory": "capacity_bytes"}.get(name, name): value for name, value in values.items()}
     return job_of_question(read_question(json.dumps({**named, "device": CARD}).encode()).values)
@@ -93,7 +93,7 @@ def test_same_ranks_and_stack_give_same_job(door: Callable[[dict[str, Any]], Job
 
 def test_command_gives_same_job_from_every_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pydantic")
-    from vramcast.service.requests import job_of_question, read_question
+    from vramcast.cluster.service.requests import job_of_question, read_question
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()

@@ -7,10 +7,10 @@ from typing import Any, cast
 import numpy as np
 
 from vramcast.core.units import GIB
-from vramcast.estimates.planning.mixes import Mix, MixChoice
+from vramcast.plans.free_options import FreeOptions
+from vramcast.plans.mixes import Mix, MixChoice
+from vramcast.plans.pool import PoolPlan
 from vramcast.report.plan_answer import PlanAnswer
-from vramcast.simulator.planning.free_options import FreeOptions
-from vramcast.simulator.planning.pool import PoolPlan
 from vramcast.tracer.format.trace import Trace
 
 FREE = FreeOptions(expandable_bytes=5 * GIB, one_block_bytes=6 * GIB, first_bytes=GIB)

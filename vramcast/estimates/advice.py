@@ -23,14 +23,14 @@ from vramcast.estimates.axes.of_cards import PRICE, traced_over_cards
 from vramcast.estimates.bounds.public import PublicBound
 from vramcast.estimates.command_advice import advise_command
 from vramcast.estimates.engine_advice import advise_engine
-from vramcast.estimates.planning.blocks import blocks_by_worth, forward_us
-from vramcast.estimates.planning.plans import has_reads, plan_pool, plan_swap
 from vramcast.estimates.result import Estimate, Maker
 from vramcast.hardware.cards import DEVICES
 from vramcast.jobs import optimizers
 from vramcast.jobs.commands import engines
 from vramcast.jobs.job import Job, specs_in
-from vramcast.simulator.planning.free_options import free_options
+from vramcast.plans.blocks import blocks_by_worth, forward_us
+from vramcast.plans.free_options import free_options
+from vramcast.plans.planner import has_reads, plan_pool, plan_swap
 from vramcast.simulator.settings import Settings
 from vramcast.tracer.format.operators import OperatorKind
 from vramcast.tracer.format.trace import Trace

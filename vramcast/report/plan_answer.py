@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from vramcast.core.plain import to_plain
 from vramcast.core.units import gib
-from vramcast.estimates.planning.mixes import POOL, Mix, MixChoice
-from vramcast.estimates.planning.plans import HookedSwaps
+from vramcast.plans.free_options import FreeOptions
+from vramcast.plans.mixes import POOL, Mix, MixChoice
+from vramcast.plans.planner import HookedSwaps
+from vramcast.plans.pool import PoolPlan
+from vramcast.plans.swap import SwapPlan
 from vramcast.report.answer_json import SCHEMA
-from vramcast.simulator.planning.free_options import FreeOptions
-from vramcast.simulator.planning.pool import PoolPlan
-from vramcast.simulator.planning.swap import SwapPlan
 
 _INDENT: Final = " " * 33  # of what goes on below a line's words
 

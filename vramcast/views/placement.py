@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from vramcast.core.text import printable
 from vramcast.core.units import gib
-from vramcast.simulator.planning.lifetimes import Lifetimes
+from vramcast.plans.lifetimes import Lifetimes
 from vramcast.tracer.format.trace import Action, Trace, place
 from vramcast.views import charts, style
 from vramcast.views.charts import png, svg

@@ -165,9 +165,9 @@ class _Place:
 
     def _read(self, script: str) -> int | str:
         """Return the memory of a script according to the reader, or the reason why it is left alone."""
-        from vramcast.service.shell.grammar import NotUnderstood
-        from vramcast.service.shell.plan import peak_bytes
-        from vramcast.service.shell.script import read_script
+        from vramcast.cluster.shell.grammar import NotUnderstood
+        from vramcast.cluster.shell.plan import peak_bytes
+        from vramcast.cluster.shell.script import read_script
 
         with contextlib.chdir(self.job):
             try:

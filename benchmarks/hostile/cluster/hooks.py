@@ -123,7 +123,7 @@ def _of_folders(folder: Path) -> Iterator[Case]:
     def hook(name: str, words: tuple[str, ...], path: str) -> Verdict:
         place, planted = trap(name)
         environment = {"PATH": "/usr/bin:/bin", "HOME": str(place)} | ({path: str(place)} if path else {})
-        command = [sys.executable, "-I", "-P", "-m", "vramcast.schedulers.slurm", "--settings", str(settings), *words]
+        command = [sys.executable, "-I", "-P", "-m", "vramcast.cluster.slurm", "--settings", str(settings), *words]
         done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=_LIMIT_S)
         if planted.exists():
             return Verdict(Wrong.NUMBER, "the folder's module was run")
@@ -146,10 +146,10 @@ def _of_folders(folder: Path) -> Iterator[Case]:
 
 # ------------------------------------------------------------------------------------------------ texts
 def _of_texts(folder: Path) -> Iterator[Case]:
-    from vramcast.schedulers.slurm import submit
-    from vramcast.schedulers.slurm.decision import Decision
-    from vramcast.schedulers.slurm.exit_status import outcome_of, read_environment
-    from vramcast.schedulers.slurm.question import submission_of
+    from vramcast.cluster.slurm import submit
+    from vramcast.cluster.slurm.decision import Decision
+    from vramcast.cluster.slurm.exit_status import outcome_of, read_environment
+    from vramcast.cluster.slurm.question import submission_of
 
     def told(text: str) -> Verdict:
         with contextlib.redirect_stdout(io.StringIO()) as out:
@@ -199,11 +199,11 @@ def _prompt() -> Iterator[list[Verdict]]:
 def _of_pods() -> Iterator[Case]:
     import jsonpatch
 
+    from vramcast.cluster.answer import Answer
+    from vramcast.cluster.kubernetes.mutation import mutate
+    from vramcast.cluster.kubernetes.review import read
     from vramcast.core.errors import UsageError
     from vramcast.core.units import GIB
-    from vramcast.schedulers.answer import Answer
-    from vramcast.schedulers.kubernetes.mutation import mutate
-    from vramcast.schedulers.kubernetes.review import read
 
     async def fits(_: Any) -> Answer:
         return Answer("a" * 64, True, 4 * GIB, 3 * GIB, 40 * GIB)

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.hostile.case import HANDLED, Case, Verdict, Wrong
+from vramcast.cluster.service.control_group import ControlGroup, control_groups
+from vramcast.cluster.service.sandbox import FOLDERS_IN_MEMORY, missing, sandboxed
+from vramcast.cluster.service.workers import Workers, WorkerSlot
 from vramcast.core.errors import VramcastError
 from vramcast.core.units import MIB
-from vramcast.service.control_group import ControlGroup, control_groups
-from vramcast.service.sandbox import FOLDERS_IN_MEMORY, missing, sandboxed
-from vramcast.service.workers import Workers, WorkerSlot
 
 _LIMIT_S: Final = 60.0  # arbitrary
 _JOB_BYTES: Final = 600 * MIB  # arbitrary: more than an interpreter takes, and less than the capacity of the folders in memory

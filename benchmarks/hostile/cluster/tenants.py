@@ -24,11 +24,11 @@ from typing import Any, Final
 from benchmarks.hostile.case import HANDLED, Case, Verdict, Wrong
 from benchmarks.hostile.cluster import sandboxed
 from benchmarks.hostile.command import ROOT
+from vramcast.cluster.service.sandbox import missing
+from vramcast.cluster.service.worker_answer import read_answer
 from vramcast.core.errors import VramcastError
 from vramcast.core.process_tree import descendants
 from vramcast.core.units import GIB, MIB
-from vramcast.service.sandbox import missing
-from vramcast.service.worker_answer import read_answer
 
 _HOST: Final = "127.0.0.1"
 _START_S: Final = 120.0  # arbitrary: imports on a busy machine, and compilation of the null GPU for the sandbox

@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from typing import Final
 
-from vramcast.simulator.planning.lifetimes import Lifetimes
+from vramcast.plans.lifetimes import Lifetimes
 from vramcast.tracer.format.trace import Trace
 
 GRANULARITY_BYTES: Final = 512  # spec: CNMEM_GRANULARITY in cnmem.cpp

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vramcast.core.errors import UsageError
-from vramcast.simulator.planning.lifetimes import Lifetimes
+from vramcast.plans.lifetimes import Lifetimes
 from vramcast.tracer.format.trace import MIN_BLOCK_BYTES
 
 N_EXACT: Final = 10  # arbitrary: a search of milliseconds, seconds at worst

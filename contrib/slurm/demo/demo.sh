@@ -127,7 +127,7 @@ until sacctmgr --immediate add cluster demo > "$root/log/sacctmgr" 2>&1; do slee
 slurmctld
 slurmd -N small
 slurmd -N large
-PATH=$root/node:$PATH "$root/opt/bin/python" -I -P -m vramcast.schedulers.slurm --settings "$root/etc/vramcast.toml" peaks &
+PATH=$root/node:$PATH "$root/opt/bin/python" -I -P -m vramcast.cluster.slurm --settings "$root/etc/vramcast.toml" peaks &
 daemons+=($!)
 serve() {
     "$vramcast" serve --port "$service" --data "$root/data" --token-file "$root/etc/token" --allow-code --workers 2 \
@@ -147,7 +147,7 @@ title() { printf '\n# %s\n' "$@"; }
 ended() { until [ -z "$(squeue --noheader)" ]; do sleep 0.5; done; }
 # The service needs some seconds for a new job: an answer that is not ready within two seconds is requested again.
 answered() {
-    as_user "$root/opt/bin/python" -I -P -m vramcast.schedulers.slurm --settings "$root/etc/vramcast.toml" submit sbatch \
+    as_user "$root/opt/bin/python" -I -P -m vramcast.cluster.slurm --settings "$root/etc/vramcast.toml" submit sbatch \
         "{\"argv\": [\"$1\"], \"gres\": \"gres:gpu:1\", \"partition\": \"small\"}"
 }
 warm_up() { for script in "$@"; do while answered "$script" | grep -q 'not ready'; do sleep 1; done; done; }

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 
 from benchmarks.peers.planners import cnmem
-from tests.simulator.planning.blocks import Event, trace_of, traces
-from vramcast.simulator.planning.lifetimes import Lifetimes
+from tests.plans.blocks import Event, trace_of, traces
+from vramcast.plans.lifetimes import Lifetimes
 from vramcast.tracer.format.trace import Action, Trace
 
 

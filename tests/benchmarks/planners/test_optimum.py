@@ -11,12 +11,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from benchmarks.peers.planners import optimum
-from tests.simulator.planning.blocks import lifetimes
+from tests.plans.blocks import lifetimes
 from vramcast.core.errors import UsageError
-from vramcast.simulator.planning import pool_checker
-from vramcast.simulator.planning.lifetimes import Lifetimes
-from vramcast.simulator.planning.packing import Items, place
-from vramcast.simulator.planning.pool import PoolPlan, plan
+from vramcast.plans import pool_checker
+from vramcast.plans.lifetimes import Lifetimes
+from vramcast.plans.packing import Items, place
+from vramcast.plans.pool import PoolPlan, plan
 
 
 @st.composite

@@ -89,7 +89,7 @@ def report() -> dict[str, Any]:
 def _sandbox() -> dict[str, Any]:
     """Return whether the service can run its clients' code here, and how well the sandbox limits it."""
     try:
-        from vramcast.service import control_group, sandbox
+        from vramcast.cluster.service import control_group, sandbox
     except ImportError as error:
         return {"works": False, "why": f"{error.name} is not installed: run pip install '.[serve]' in vramcast's checkout"}
     if lacking := sandbox.missing():

@@ -23,8 +23,8 @@ from vramcast.cli.checked_job import COMMAND_HELP
 from vramcast.core.errors import UsageError
 from vramcast.core.files import sha256_of
 from vramcast.core.location import import_root
-from vramcast.runtime import follower
-from vramcast.runtime.plan_file import PlanFile, PlannedJob
+from vramcast.plans.runtime import follower
+from vramcast.plans.runtime.plan_file import PlanFile, PlannedJob
 
 _BY_SIGNAL: Final = 128  # spec: POSIX shells add this to the number of the signal that ended a process
 

@@ -32,17 +32,17 @@ from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.core.files import sha256_of
 from vramcast.core.plain import from_plain, to_plain
 from vramcast.core.units import gib, parse_bytes
-from vramcast.estimates.planning.mixes import MixChoice, mixes
-from vramcast.estimates.planning.plans import HookedSwaps, has_reads, hook_swaps, plan_pool, plan_swap
 from vramcast.hardware.device import Device
 from vramcast.jobs.job import Job, Training
+from vramcast.plans.free_options import FreeOptions, free_options
+from vramcast.plans.lifetimes import Lifetimes
+from vramcast.plans.mixes import MixChoice, mixes
+from vramcast.plans.planner import HookedSwaps, has_reads, hook_swaps, plan_pool, plan_swap
+from vramcast.plans.pool import PoolPlan
+from vramcast.plans.runtime.plan_file import PlanFile, PlannedJob, PlannedPool, RankPlan
+from vramcast.plans.swap import SwapPlan
+from vramcast.plans.swap_schedule import LINKS
 from vramcast.report.plan_answer import PlanAnswer
-from vramcast.runtime.plan_file import PlanFile, PlannedJob, PlannedPool, RankPlan
-from vramcast.simulator.planning.free_options import FreeOptions, free_options
-from vramcast.simulator.planning.lifetimes import Lifetimes
-from vramcast.simulator.planning.pool import PoolPlan
-from vramcast.simulator.planning.swap import SwapPlan
-from vramcast.simulator.planning.swap_schedule import LINKS
 from vramcast.simulator.replay import recorded_settings
 from vramcast.simulator.settings import Settings
 from vramcast.simulator.simulation import simulate

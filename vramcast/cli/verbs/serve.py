@@ -18,11 +18,11 @@ from typing import Any
 
 from vramcast.cli import values
 from vramcast.cli.streams import say
+from vramcast.cluster.service.operator_log import LEVELS, write_log
 from vramcast.core.cache import VARIABLE
 from vramcast.core.errors import CannotEstimate, UsageError
 from vramcast.core.extras import needed
 from vramcast.core.units import parse_bytes
-from vramcast.service.operator_log import LEVELS, write_log
 
 _BACKLOG = 2048  # spec: uvicorn's default; connections that the kernel queues until they are accepted
 
@@ -94,15 +94,15 @@ def main(options: argparse.Namespace) -> int:
     with needed("The service", "serve"):
         import uvicorn
 
-        from vramcast.service.access import Rules
-        from vramcast.service.app import create_app
-        from vramcast.service.clients import read_clients
-        from vramcast.service.connections import TimeLimitedProtocol, limit_connections
-        from vramcast.service.requests import answered_by
-        from vramcast.service.sandbox import places
-        from vramcast.service.service import Service
-        from vramcast.service.store import Store
-        from vramcast.service.workers import Workers, WorkerSlot
+        from vramcast.cluster.service.access import Rules
+        from vramcast.cluster.service.app import create_app
+        from vramcast.cluster.service.clients import read_clients
+        from vramcast.cluster.service.connections import TimeLimitedProtocol, limit_connections
+        from vramcast.cluster.service.requests import answered_by
+        from vramcast.cluster.service.sandbox import places
+        from vramcast.cluster.service.service import Service
+        from vramcast.cluster.service.store import Store
+        from vramcast.cluster.service.workers import Workers, WorkerSlot
 
     clients = read_clients(options.token_file)
     if options.allow_code and not clients.needs_token:
@@ -112,7 +112,11 @@ def main(options: argparse.Namespace) -> int:
     store = Store(Path(options.data))
     try:
         limits = (options.queue, options.job_timeout, parse_bytes(options.job_memory))
-        program = ["-m", "vramcast.service.worker_main", *(["--artifact", options.artifact] if options.artifact else [])]
+        program = [
+            "-m",
+            "vramcast.cluster.service.worker_main",
+            *(["--artifact", options.artifact] if options.artifact else []),
+        ]
         workers = Workers([WorkerSlot([sys.executable, "-P", *program]) for _ in range(options.workers)], *limits)
         sandboxes, held = None, ""
         if options.allow_code:

@@ -1,1 +1,0 @@
-"""Plans that lower a job's memory: pools, swaps, and mixes of all tools."""

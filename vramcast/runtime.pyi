@@ -1,0 +1,3 @@
+"""The public name of `vramcast.plans.runtime.follower`."""
+
+from vramcast.plans.runtime.follower import *
