@@ -11,6 +11,7 @@ import argparse
 import ctypes
 import functools
 import gc
+import os
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from types import CellType, FrameType, FunctionType, GeneratorType, MethodType, 
 from typing import Any, Final
 
 from vramcast.tracer.program.turns import forget
-from vramcast.tracer.protocol.source_places import is_library, is_ours
+from vramcast.tracer.protocol.source_places import is_installed, is_library, is_ours
 
 _MAPPINGS: Final = frozenset((dict, defaultdict, OrderedDict, Counter))
 _SEQUENCES: Final = frozenset((list, deque))
@@ -301,9 +302,10 @@ def _running() -> list[FrameType]:
 
 def job_frames(frame: FrameType | None) -> Iterator[FrameType]:
     """Yield a frame and its callers that are neither ours nor torch's nor Python's own."""
+    torchs_own = os.path.join(os.path.dirname(sys.modules["torch"].__file__ or ""), "")
     while frame is not None:
         file = frame.f_code.co_filename
-        if not is_ours(file) and (not is_library(file) or ("site-packages" in file and "site-packages/torch/" not in file)):
+        if not is_ours(file) and not file.startswith(torchs_own) and (is_installed(file) or not is_library(file)):
             yield frame
         frame = frame.f_back
 

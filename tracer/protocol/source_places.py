@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import re
+import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -57,7 +58,17 @@ def is_library(file: str) -> bool:
     """Return whether a file belongs to Python, to an installed package, or is the script of a console command."""
     if file.startswith("<"):
         return file != "<string>"  # spec: python -c
-    return file.startswith(_library_folders()) or _INSTALLED.search(file) is not None
+    return file.startswith(_library_folders()) or is_installed(file)
+
+
+def is_installed(file: str) -> bool:
+    """Return whether a file belongs to an installed package, also to one of `pip install --target` on the import path."""
+    return _INSTALLED.search(file) is not None or file.startswith(_target_folders(tuple(sys.path[1:])))
+
+
+@functools.cache
+def _target_folders(path: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(os.path.join(folder, "") for folder in path if folder and any(Path(folder).glob("*.dist-info")))
 
 
 @functools.cache  # a job asks for each of its modules

@@ -73,7 +73,9 @@ def test_logs_estimates_and_observations(log: Any, tmp_path: Path) -> None:
         http.post("/v1/estimates", json=JOB)
         http.post("/v1/observations", json={"estimate_id": id_, "outcome": "out_of_memory"})
     made, observed = log()
-    assert re.search(rf"INFO vramcast\.cluster\.service\.service: estimate {id_} of torchvision:resnet18 after \d+\.\d s: fits$", made)
+    assert re.search(
+        rf"INFO vramcast\.cluster\.service\S*: estimate {id_} of torchvision:resnet18 after \d+\.\d s: fits$", made
+    )
     assert observed.endswith(f"of estimate {id_}: out_of_memory")
 
 

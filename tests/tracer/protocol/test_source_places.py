@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from vramcast.tracer.protocol import source_places
-from vramcast.tracer.protocol.source_places import SourceLine, users_place
+from vramcast.tracer.protocol.source_places import SourceLine, is_library, users_place
 
 _OURS = str(Path(source_places.__file__).parents[1] / "program" / "loops.py")
 _TORCH = "/v/lib/python3.11/site-packages/torch/nn/functional.py"
@@ -34,3 +35,12 @@ def test_innermost_frame_outside_libraries(files: list[str], expected: str | Non
 def test_place_is_relative_to_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert str(SourceLine(str(tmp_path / "src" / "train.py"), 41, "main")) == "src/train.py:41"
+
+
+def test_folder_that_pip_filled_holds_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("script", "target"):
+        (tmp_path / folder / "trl-1.16.0.dist-info").mkdir(parents=True)
+    monkeypatch.setattr("sys.path", [str(tmp_path / "script"), str(tmp_path / "target"), "", *sys.path])
+    assert is_library(str(tmp_path / "target" / "trl" / "trainer.py"))
+    assert not is_library(str(tmp_path / "script" / "train.py"))  # the script's own folder
+    assert not is_library(str(tmp_path / "targets" / "train.py"))
