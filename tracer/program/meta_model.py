@@ -24,6 +24,8 @@ BIG_INTEGER_BYTES = 256 << 20  # arbitrary: indices and masks keep their values 
 
 
 _EMPTY = torch.ops.aten.empty.memory_format  # fills nothing
+_DRAWING = tuple(getattr(torch.ops.aten, name) for name in ("uniform_", "normal_", "random_", "bernoulli_", "exponential_"))
+_DRAWN_AT_ONCE = 1 << 18  # arbitrary: elements; a multiple of 16, because `normal_` draws for 16 at a time
 
 
 def _is_big(dtype: torch.dtype, n_elements: int) -> bool:
@@ -43,10 +45,17 @@ class HollowInit(TorchDispatchMode):
       1. a view, or an in-place change of the shape (`t_`): runs, because it moves no data;
       2. a factory (`empty`, `randn`, ...): its shape comes from the meta device; a big result is allocated, not filled;
       3. no big tensor takes part: runs for real (drop-path tables, position indices, small biases);
-      4. writes into its argument (`normal_`, `copy_`, `out=`): skipped;
+      4. writes into its argument (`normal_`, `copy_`, `out=`): skipped, but for its random numbers if they are to be drawn;
       5. anything else: the shape comes from the meta device, the result is allocated, not filled.
     An operator that the meta device does not support runs for real.
+
+    Args:
+        draws: Whether initializers draw as many random numbers as on a card's machine, so that later ones are the same.
     """
+
+    def __init__(self, *, draws: bool = False) -> None:
+        super().__init__()
+        self._draws = draws
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -68,6 +77,8 @@ class HollowInit(TorchDispatchMode):
         if func is torch.ops.aten._pin_memory.default:
             return torch.empty_strided(tensors[0].shape, tensors[0].stride(), dtype=tensors[0].dtype, pin_memory=True)
         if func._schema.is_mutable:
+            if self._draws and func.overloadpacket in _DRAWING:
+                _draw(func, tensors[0], args[1:], kwargs)
             if not func._schema.returns:
                 return None
             return kwargs.get("out", args[0] if args else tensors[0])
@@ -101,6 +112,16 @@ class HollowInit(TorchDispatchMode):
             return tree_map_only(torch.Tensor, _untouched, func(*meta_args, **meta_kwargs))
         except (NotImplementedError, RuntimeError):
             return func(*args, **kwargs)
+
+
+def _draw(func: Any, tensor: torch.Tensor, args: Any, kwargs: Any) -> None:
+    """Draw the random numbers of an initializer of a tensor, and drop them."""
+    left = tensor.numel()
+    scratch = torch.empty(_DRAWN_AT_ONCE + 16, dtype=tensor.dtype)
+    while left:
+        count = left if left < len(scratch) else _DRAWN_AT_ONCE
+        func(scratch[:count], *args, **kwargs)
+        left -= count
 
 
 def _untouched(shape: torch.Tensor) -> torch.Tensor:

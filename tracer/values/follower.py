@@ -47,6 +47,7 @@ from vramcast.tracer.hooks.torch_api import (
     n_dispatch_modes,
     places,
 )
+from vramcast.tracer.program.meta_model import BIG_BYTES
 from vramcast.tracer.protocol.run_options import Answers
 from vramcast.tracer.ranks.simulated_peers import AbsentRanks
 from vramcast.tracer.values import collectives, gate, max_shapes, unknown_values
@@ -64,7 +65,7 @@ from vramcast.tracer.values.function_kinds import (
     usual_tensors,
 )
 from vramcast.tracer.values.host_reads import masks, raw
-from vramcast.tracer.values.host_weights import HostWeights
+from vramcast.tracer.values.host_weights import HostWeights, is_made
 from vramcast.tracer.values.loop_exits import goes_on
 from vramcast.tracer.values.read_numbers import LARGE_FLOAT, MAX_PER_STEP, Decisions, NumberOrigin, has_number, sizes_in, spoken
 from vramcast.tracer.values.recipes import BOUNDED, LARGE_ELEMENTS, Origin, Recipe, RecipeStep, host_only
@@ -118,8 +119,9 @@ class Values(TensorValues, TorchFunctionMode):
         self._compiles = False  # the job compiles code
         self._decisions = Decisions(answers)
         self._is_on_host = False  # whether any host tensor holds a drawn number
-        if on_card is None and host_weights is None:
-            vars(self).update(gate.before(self))
+        self._drawn_float = LARGE_FLOAT if answers == "largest" else 0.5  # of the host's weights
+        if on_card is None:
+            vars(self).update(gate.before(self, 0 if host_weights is None else BIG_BYTES))
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -254,16 +256,25 @@ class Values(TensorValues, TorchFunctionMode):
 
     def _of_host(self, func: Any, name: str, args: Any, kwargs: Any, tensors: list[torch.Tensor], *, has_numbers: bool) -> Any:
         """Make a call without card tensors; it may read a drawn number that was copied to the host."""
+        is_hollow = self._is_hollow(*tensors) and not is_made(name)
         result = self._on_host(func, args, kwargs)
         drawn = [t for t in tensors if hasattr(t, _DRAWN_ON_HOST)] if self._is_on_host else []
-        if not drawn and not has_numbers:
+        if not drawn and not has_numbers and not is_hollow:
             return result
         has_most = bool(drawn) and all(getattr(t, _DRAWN_ON_HOST) for t in drawn)
         if name in SCALARS:
-            return self._read(name, result, has_most=has_most)
-        if isinstance(result, torch.Tensor) and result.numel() == 1:
+            return self._read(name, self._drawn_float if is_hollow and type(result) is float else result, has_most=has_most)
+        if is_hollow and self._is_hollow(*max_shapes.deciding(name, args, kwargs, tensors)):
+            self.drawn[name] += 1
+        is_new = is_hollow and isinstance(result, torch.Tensor) and not self._is_hollow(result)
+        if is_new and result.is_floating_point():
+            result.data.fill_(self._drawn_float)
+        if is_new or (isinstance(result, torch.Tensor) and result.numel() == 1 and not is_hollow):
             self._mark(result, has_most=has_most and name in BOUNDED)
         return result
+
+    def _is_hollow(self, *tensors: torch.Tensor) -> bool:
+        return self._host_weights is not None and self._host_weights.holds(tensors)
 
     def _mark(self, tensor: torch.Tensor, *, has_most: bool) -> None:
         """Note that a host tensor holds a drawn number."""

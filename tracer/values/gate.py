@@ -31,11 +31,16 @@ def load() -> Any:
         gate: Any = ctypes.PyDLL(str(shared_library(SOURCE, options=OPTIONS))).gate
     except (OSError, VramcastError):
         return None
-    gate.restype, gate.argtypes = ctypes.py_object, [ctypes.py_object] * 4
+    gate.restype, gate.argtypes = ctypes.py_object, [ctypes.py_object] * 4 + [ctypes.c_ssize_t]
     return gate
 
 
-def before(mode: Any) -> dict[str, Any]:
-    """Return the attributes of a mode with its `__torch_function__` behind the gate; none without a library."""
+def before(mode: Any, hollow_bytes: int = 0) -> dict[str, Any]:
+    """Return the attributes of a mode with its `__torch_function__` behind the gate; none without a library.
+
+    Args:
+        mode: The mode.
+        hollow_bytes: The size from which a host tensor, or the one that it is a view of, does not pass; 0: each one does.
+    """
     gate = load()
-    return {} if gate is None else {"__torch_function__": gate(mode, PASSING, _TYPES, default_device)}
+    return {} if gate is None else {"__torch_function__": gate(mode, PASSING, _TYPES, default_device, hollow_bytes)}

@@ -1,11 +1,12 @@
-"""Weights on the host, and tensors made from them: gradients and optimizer states of offloaded shards.
+"""Weights on the host, and tensors made from them: casts, copies, gradients and optimizer states of offloaded shards.
 
 Their values have no meaning, like those of a meta model (`meta_model.py`). Large ones are allocated but never written, so their
-pages take no memory on this machine, and optimizer steps over them take no time. Such *hollow* tensors are recognized by
-storage, starting from the parameters:
+pages take no memory on this machine, and initializers and optimizer steps over them take no time. Such *hollow* tensors are
+recognized by storage, starting from the parameters and from the files of checkpoints:
 
     parameter, its .data             hollow
-    result computed from hollow      hollow if it is large; else zero
+    large tensor in a mapped file    hollow: safetensors maps checkpoints, and `torch.load` does so here
+    result computed from hollow      hollow if it is large; else zero, and drawn for a host that reads it
     parameter.grad = tensor          hollow from then on
     tensor.pin_memory()              pinned, and not copied if it is large: it goes to the card, which computes nothing
 """
@@ -13,12 +14,16 @@ storage, starting from the parameters:
 from __future__ import annotations
 
 import functools
+import os
 import weakref
-from collections.abc import Callable, Iterable
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
 
+from vramcast.tracer.hooks.replacement import ReplacedAttribute
 from vramcast.tracer.hooks.tensors import tensors_in
 from vramcast.tracer.hooks.torch_api import DTENSOR_HERE, tree_flatten
 from vramcast.tracer.program.meta_model import HollowInit, is_big
@@ -26,6 +31,7 @@ from vramcast.tracer.program.meta_model import HollowInit, is_big
 _DATA: Final[Any] = torch.Tensor.data
 _GRAD: Final[Any] = torch.Tensor.grad
 _COPIED: Final = ("pin_memory", "__deepcopy__")
+_IN_ONE_THREAD: Final = "HF_DEACTIVATE_ASYNC_LOAD"  # spec: transformers, core_model_loading.py; modes belong to a thread
 
 
 class HostWeights:
@@ -33,47 +39,52 @@ class HostWeights:
 
     def __init__(self) -> None:
         self._hollow: dict[int, weakref.ref[torch.UntypedStorage]] = {}
+        self._mapped: dict[int, int] = {}  # the first and the last address of each file in memory
 
     def passed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """Make a call that reveals no values."""
         if name in _COPIED:
             with HollowInit():
                 result = func(*args, **kwargs)
-            if self._among(args[:1]):
+            if self.holds(args[:1]):
                 self._note(tree_flatten(result)[0])
             return result
         owner = getattr(func, "__self__", None)
-        if (owner is _DATA or (owner is _GRAD and name == "__set__")) and self._among(args[:1]):
+        if (owner is _DATA or (owner is _GRAD and name == "__set__")) and self.holds(args[:1]):
             self._note(tensors_in(args))
         return func(*args, **kwargs)
 
     def run(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Make any other call."""
-        if not self._among(tensors_in(args, kwargs)):
+        if getattr(func, "__name__", "").startswith("new_") or not self.holds(tensors_in(args, kwargs)):
             return func(*args, **kwargs)
-        with HollowInit():
+        with HollowInit(draws=True):
             result = func(*args, **kwargs)
         self._note(tree_flatten(result)[0])
         return result
 
-    def _among(self, tensors: Iterable[Any]) -> bool:
+    def holds(self, tensors: Iterable[Any]) -> bool:
+        """Return whether one of these tensors is hollow, or a part of a hollow one."""
         found = False
         for tensor in tensors:
             held = _held(tensor)
             if held is None:
                 continue
-            storage = held.untyped_storage()
-            if storage._cdata in self._hollow:
+            if held.untyped_storage()._cdata in self._hollow:
                 found = True
-            elif isinstance(tensor, torch.nn.Parameter):
+            elif _is_large(held) and (isinstance(tensor, torch.nn.Parameter) or self._is_mapped(held)):
                 self._note([held])
                 found = True
         return found
 
+    def _is_mapped(self, held: torch.Tensor) -> bool:
+        at = held.data_ptr() if self._mapped else 0
+        return any(first <= at < last for first, last in self._mapped.items())
+
     def _note(self, tensors: Iterable[Any]) -> None:
         for tensor in tensors:
             held = _held(tensor)
-            if held is not None:
+            if held is not None and _is_large(held):
                 storage = held.untyped_storage()
                 key = storage._cdata
                 self._hollow[key] = weakref.ref(storage, functools.partial(self._forget, key))
@@ -81,10 +92,62 @@ class HostWeights:
     def _forget(self, key: int, gone: object) -> None:
         self._hollow.pop(key, None)
 
+    @contextmanager
+    def found(self) -> Iterator[None]:
+        """Note the parameters of modules made inside, and the files that checkpoints are mapped from."""
+        os.environ.setdefault(_IN_ONE_THREAD, "1")
+        replaced = (
+            ReplacedAttribute(torch.nn.Module, "register_parameter", self._registering),
+            ReplacedAttribute(torch.UntypedStorage, "from_file", self._mapping),
+            ReplacedAttribute(torch, "load", _mapped),
+        )
+        try:
+            yield
+        finally:
+            for place in replaced:
+                place.remove()
+
+    def _registering(self, register: Callable[..., None]) -> Callable[..., None]:
+        def register_parameter(module: Any, name: Any, param: Any, *args: Any, **kwargs: Any) -> None:
+            register(module, name, param, *args, **kwargs)
+            self.holds([param])
+
+        return register_parameter
+
+    def _mapping(self, read: Callable[..., Any]) -> Callable[..., Any]:
+        def from_file(*args: Any, **kwargs: Any) -> Any:
+            storage = read(*args, **kwargs)
+            first = storage.data_ptr()
+            self._mapped[first] = first + storage.nbytes()
+            weakref.finalize(storage, self._mapped.pop, first, None)
+            return storage
+
+        return from_file
+
+
+def is_made(name: str) -> bool:
+    """Return whether a call makes a tensor with values of its own, such as `new_full` or `ones_like`."""
+    return name.startswith("new_") or name.endswith("_like")
+
+
+def _mapped(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `torch.load` that maps a file instead of reading it, where torch can."""
+
+    def mapped(f: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("mmap") is None and isinstance(f, str | os.PathLike) and zipfile.is_zipfile(f):
+            kwargs["mmap"] = True
+        return load(f, *args, **kwargs)
+
+    return mapped
+
 
 def _held(tensor: Any) -> torch.Tensor | None:
-    """Return the large host tensor that `tensor` is or wraps; None if it is neither."""
+    """Return the host tensor that `tensor` is or wraps; None if it is neither."""
     held = getattr(tensor, DTENSOR_HERE, tensor)  # for a DTensor
     if not isinstance(held, torch.Tensor) or held.device.type != "cpu" or held.layout != torch.strided:
         return None
-    return held if is_big(held) and held.is_floating_point() and not hasattr(held, "__tensor_flatten__") else None
+    return None if hasattr(held, "__tensor_flatten__") else held
+
+
+def _is_large(held: torch.Tensor) -> bool:
+    return is_big(held) and held.is_floating_point()

@@ -180,7 +180,7 @@ def _number(name: str, kind: type[int] | type[float], text: str) -> object:
 
 def add_course(parser: argparse.ArgumentParser) -> None:
     """Add the options that say how far a training command is followed."""
-    add_fields(parser, "until", "budget_s")
+    add_fields(parser, "until", "budget_s", "precise_values")
     group(parser, ADVANCED).add_argument(
         "--bracket",
         action=argparse.BooleanOptionalAction,

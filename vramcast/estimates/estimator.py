@@ -80,6 +80,7 @@ class CommandOptions(TypedDict, total=False):
     world_size: int | None
     nproc_per_node: int | None
     ranks: str | tuple[int, ...]
+    precise_values: bool
     memory: int | str | None
     alloc_conf: str | None
 
@@ -190,8 +191,8 @@ class Estimator:
         Args:
             command: The words of the command as you type it. A launcher is read and not run.
             steps: Least number of training steps to observe, if the command makes as many.
-            options: The options `until`, `budget_s`, `world_size`, `nproc_per_node`, `ranks`, `memory` and `alloc_conf` of
-                `vramcast run`.
+            options: The options `until`, `budget_s`, `world_size`, `nproc_per_node`, `ranks`, `precise_values`, `memory` and
+                `alloc_conf` of `vramcast run`.
 
         Returns:
             The estimate, with sizes in bytes.
@@ -579,7 +580,7 @@ def estimate_command(
         host_memory: Main memory that the job may take, as for `Estimator`.
         steps: Least number of training steps to observe, if the command makes as many.
         options: Options of `Estimator.command`: `until`, `budget_s`, `memory`, `alloc_conf`, `world_size`,
-            `nproc_per_node` and `ranks`.
+            `nproc_per_node`, `ranks` and `precise_values`.
 
     Returns:
         The estimate, with sizes in bytes.

@@ -438,6 +438,7 @@ class Command:
         notes: Remarks on how the command was parsed, for the answer's warnings.
         world: The ranks of the job.
         ranks: The traced ranks, each in its own process.
+        precise_values: Whether weights in main memory have their values.
     """
 
     words: tuple[str, ...]
@@ -449,6 +450,7 @@ class Command:
     notes: tuple[str, ...] = ()
     world: World = ALONE
     ranks: Ranks = "auto"
+    precise_values: bool = False
 
     def __post_init__(self) -> None:
         if self.until not in get_args(Until):

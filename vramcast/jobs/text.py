@@ -129,6 +129,14 @@ class JobText:
             "advanced",
         ),
     )
+    precise_values: bool = field(
+        default=False,
+        metadata={
+            "group": "advanced",
+            "help": "compute the values of the command's weights in main memory, too, which takes as much of it as on the "
+            "card's machine",
+        },
+    )
     memory: int | str | None = field(
         default=None, metadata=_help("SIZE", "memory of the card, if not its own: 12GiB, or in bytes", "the card")
     )
@@ -174,7 +182,8 @@ class JobText:
             UsageError: An option has no effect on this kind of job, or the target's library has no such name.
         """
         if self.command is None:
-            _refuse([name for name in ("until", "budget_s") if getattr(self, name) is not None], "only a command has a course")
+            given = [name for name in ("until", "budget_s", "precise_values") if getattr(self, name) not in (None, False)]
+            _refuse(given, "only a command has a course, and weights with values")
             idle = _OF_TRAINING if self.training.mode == "infer" else ()
             _refuse([name for name in idle if name in self.training.changed], "a forward pass (--mode infer) has none")
             if self.target is not None:
@@ -194,7 +203,8 @@ class JobText:
             budget_s = BUDGET_S if self.budget_s is None and self.until != "end" else self.budget_s
             until = self.until or "end"
             ranks = parse_ranks(self.ranks) if isinstance(self.ranks, str) else self.ranks
-            return self.around(card, command=replace(program, until=until, budget_s=budget_s, ranks=ranks))
+            program = replace(program, until=until, budget_s=budget_s, ranks=ranks, precise_values=self.precise_values)
+            return self.around(card, command=program)
         if self.ranks != "auto":
             raise UsageError(f"--ranks {self.ranks} is for commands; a model's shards determine its ranks. Omit the option.")
         return self.around(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from vramcast.estimates.estimator import estimate_command
 from vramcast.tracer.program.meta_model import BIG_BYTES
 from vramcast.tracer.values.follower import Values
 from vramcast.tracer.values.host_weights import HostWeights
@@ -58,6 +59,15 @@ def test_step_over_large_weights_takes_no_memory(options: dict[str, Any], values
     assert resident_mib() - before < 48
 
 
+def test_tensors_made_beside_weights_have_values(values: Values) -> None:
+    with values:
+        weight = torch.nn.Parameter(torch.empty(4, BIG_BYTES))
+        assert weight.new_full((3,), 7).tolist() == [7.0] * 3
+        assert weight.new_tensor([1, 2]).tolist() == [1.0, 2.0]
+        assert torch.ones_like(weight[0, :3]).tolist() == [1.0] * 3
+        assert weight[1].abs().mean().item() == 0.5  # drawn
+
+
 def test_computes_small_weights_and_large_data(values: Values) -> None:
     with values:
         weight = torch.nn.Parameter(torch.ones(4))
@@ -80,3 +90,83 @@ def test_reused_memory_of_weights_has_values(values: Values) -> None:
             data += 1
             assert data.sum().item() == 2 * BIG_BYTES
             del data
+
+
+@pytest.mark.parametrize("init", ["normal_", "uniform_", "kaiming_uniform_", "trunc_normal_"])
+@pytest.mark.parametrize(("size", "dtype"), [(1 << 19, "float32"), ((1 << 18) + 5, "float32"), ((1 << 20) + 19, "bfloat16")])
+def test_initializer_draws_as_many_random_numbers(init: str, size: int, dtype: str, values: Values) -> None:
+    def after(weight: Any) -> list[float]:
+        torch.manual_seed(1)
+        options = (
+            {"std": 0.02} if init == "trunc_normal_" else {}
+        )  # with a wide one it draws again for values beyond its bounds
+        getattr(torch.nn.init, init)(weight.data if init == "normal_" else weight, **options)
+        return torch.rand(3).tolist()
+
+    expected = after(torch.empty(1, size, dtype=getattr(torch, dtype)))
+    with values:
+        assert after(torch.nn.Parameter(torch.empty(1, size, dtype=getattr(torch, dtype)))) == expected
+
+
+@pytest.mark.parametrize("is_safetensors", [True, False])
+def test_checkpoint_and_its_casts_take_no_memory(is_safetensors: bool, tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors.torch")
+    path, held = tmp_path / "weights", {"weight": torch.zeros(BIG_ELEMENTS // 1024, 1024, dtype=torch.bfloat16)}
+    (safetensors.save_file if is_safetensors else torch.save)(held, path)
+    weights = HostWeights()
+    with weights.found(), Values(UnreadCard(), on_card=lambda _: False, devices=(), host_weights=weights):
+        net = torch.nn.Linear(1024, BIG_ELEMENTS // 1024, bias=False)
+        before = resident_mib()
+        state = safetensors.load_file(path) if is_safetensors else torch.load(path)
+        net.load_state_dict({name: value.float() for name, value in state.items()})
+        copied = copy.deepcopy(net)
+        assert resident_mib() - before < 16
+    assert copied.weight.shape == (BIG_ELEMENTS // 1024, 1024)
+
+
+READING = """
+import torch
+net = torch.nn.Linear(4096, 4096)
+total = net.weight{part}.sum()
+{read}
+net.cuda()(torch.ones(8, 4096, device="cuda")).sum().backward()
+torch.optim.SGD(net.parameters(), 0.1).step()
+"""
+BRANCH = 'kept = torch.empty(64 << 20, device="cuda") if total > 1e9 else None'
+SIZE = 'kept = torch.empty(int(total.item() * 1e6), device="cuda")'
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("part", ["", "[0]", ".mean(1)"])
+def test_value_read_from_host_weights_is_drawn(part: str, needs_null_gpu: None, tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(READING.format(part=part, read=BRANCH))
+    found = estimate_command(str(path), device="a100-40gb")
+    assert (found.max_shape_reserved_bytes or 0) - found.reserved >= 256 << 20  # the other branch, too
+    path.write_text(READING.format(part=part, read=SIZE))
+    assert estimate_command(str(path), device="a100-40gb").verdict.value == "uncertain"
+
+
+LOADING = """
+import re
+import torch
+def anonymous_mib():
+    return int(re.search(r"RssAnon:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
+before = anonymous_mib()
+net = torch.nn.Linear(8192, 8192).double()
+net.load_state_dict({name: value.float() for name, value in net.state_dict().items()})
+grown = anonymous_mib() - before
+net.cuda()(torch.ones(1, 8192, device="cuda", dtype=torch.double))
+assert (grown > 500) == IS_PRECISE, grown
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("is_precise", [False, True])
+def test_weights_of_a_command_take_memory_only_with_precise_values(
+    is_precise: bool, needs_null_gpu: None, tmp_path: Path
+) -> None:
+    path = tmp_path / "infer.py"
+    path.write_text(LOADING.replace("IS_PRECISE", str(is_precise)))
+    found = estimate_command(str(path), device="a100-40gb", precise_values=is_precise)
+    assert (found.course.ended, found.allocated >= 8192 * 8192 * 8) == ("", True)

@@ -86,9 +86,10 @@ class ProcessObserver:
             step_over=self._step_over, device_index=self.rank.local, watch=options.watch,
         )  # fmt: skip
         self.recorder.course.is_rank = job.world.size > 1
-        host_weights = HostWeights() if job.world.size > 1 else None
+        is_hollow = job.world.size > 1 if job.command is None else not job.command.precise_values
+        self._host_weights = HostWeights() if is_hollow else None
         is_followed = is_command or options.follow_values
-        self.values = Values(gpu, answers=options.answers, host_weights=host_weights) if is_followed else None
+        self.values = Values(gpu, answers=options.answers, host_weights=self._host_weights) if is_followed else None
         self._absent: AbsentRanks | None = None
         self._claim: Claim | None = None
         self._touched_s = 0.0
@@ -124,6 +125,8 @@ class ProcessObserver:
             self._around.enter_context(registry.in_program(self._process()))
             self._around.enter_context(kv_caches.noted(self.recorder.note_kv_cache))
             self._around.enter_context(changes.installed(dict(self._options.changes), self._changes))
+        if self._host_weights is not None:
+            self._around.enter_context(self._host_weights.found())
         if self.values is not None:
             self._around.enter_context(patched(self.values, self._absent))
             self._around.enter_context(self.values)

@@ -11,7 +11,8 @@ enum { ALWAYS, IF_USUAL, IF_ON_HOST, IF_NO_DEFAULT }; /* when a function's call 
 enum { PLAIN, TENSOR, SEVERAL, SLICE };               /* the types of usual arguments */
 
 static PyObject *passing, *types, *defaults;          /* dict of function: when; dict of type: which; torch.utils._device */
-static PyObject *is_cuda, *current_device, *follow, *device, *ends[3];
+static PyObject *is_cuda, *current_device, *follow, *device, *nbytes, *base, *ends[3];
+static Py_ssize_t hollow_bytes;                       /* of a host tensor that does not pass; 0: all do */
 
 static int code_of(PyObject *table, PyObject *key) {
     PyObject *code = PyDict_GetItem(table, key);
@@ -25,11 +26,24 @@ static int has(PyObject *value, PyObject *name, PyObject *wanted) {
     return found == wanted;
 }
 
+/* Returns whether a host tensor, or the one that it is a view of, has so many bytes that its values may have no meaning. */
+static int is_large(PyObject *tensor) {
+    PyObject *size = PyObject_GetAttr(tensor, nbytes), *of = NULL;
+    int large = size && PyLong_AsSsize_t(size) >= hollow_bytes;
+    Py_XDECREF(size);
+    if (!large && (of = PyObject_GetAttr(tensor, base)) && of != Py_None) large = is_large(of);
+    Py_XDECREF(of);
+    PyErr_Clear();
+    return large;
+}
+
 /* Returns whether an argument is a usual one, and a tensor in it is on the host if it must be. */
 static int is_usual(PyObject *value, int on_host, int depth) {
     switch (code_of(types, (PyObject *)Py_TYPE(value))) {
     case PLAIN: return 1;
-    case TENSOR: return !on_host || has(value, is_cuda, Py_False);
+    case TENSOR:
+        if (!on_host && !hollow_bytes) return 1;
+        return has(value, is_cuda, Py_False) ? !hollow_bytes || !is_large(value) : !on_host;
     case SLICE:
         for (int end = 0; end < 3; end++) {
             PyObject *bound = PyObject_GetAttr(value, ends[end]);
@@ -74,13 +88,16 @@ static PyObject *called(PyObject *mode, PyObject *const *given, Py_ssize_t n) {
 static PyMethodDef method = {"__torch_function__", (PyCFunction)(void (*)(void))called, METH_FASTCALL, NULL};
 
 /* Returns a `__torch_function__` of a mode; torch asks for it with the mode as its `__self__`. */
-__attribute__((visibility("default"))) PyObject *gate(PyObject *mode, PyObject *functions, PyObject *arguments, PyObject *module) {
+__attribute__((visibility("default"))) PyObject *gate(PyObject *mode, PyObject *functions, PyObject *arguments, PyObject *module,
+                                                          Py_ssize_t bytes) {
+    hollow_bytes = bytes;
     if (!passing) {
         passing = Py_NewRef(functions), types = Py_NewRef(arguments), defaults = Py_NewRef(module);
         is_cuda = PyUnicode_InternFromString("is_cuda"), current_device = PyUnicode_InternFromString("CURRENT_DEVICE");
         follow = PyUnicode_InternFromString("__torch_function__"), device = PyUnicode_InternFromString("device");
         ends[0] = PyUnicode_InternFromString("start"), ends[1] = PyUnicode_InternFromString("stop");
         ends[2] = PyUnicode_InternFromString("step");
+        nbytes = PyUnicode_InternFromString("nbytes"), base = PyUnicode_InternFromString("_base");
     }
     return PyCFunction_New(&method, mode);
 }

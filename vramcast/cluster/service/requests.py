@@ -28,7 +28,7 @@ from vramcast.jobs.text import JobText
 KINDS: Final = ("target", "trace", "run", "command")
 _OF_ALL: Final = frozenset({*KINDS, "level", "wait_s"})
 # The learning rate does not affect memory, the card has `capacity_bytes`, and a command is followed as usual.
-_NOT_ASKED: Final = ("training", "lr", "memory", "ranks", "until", "budget_s")
+_NOT_ASKED: Final = ("training", "lr", "memory", "ranks", "until", "budget_s", "precise_values")
 _OF_A_COMMAND: Final = ("command", "steps", "world_size", "nproc_per_node", "stack", "device", "capacity_bytes")
 # Fields allowed with a kind of job that sets all others itself; a target sets only its name.
 _BESIDE: Final = {"run": (), "trace": ("device", "capacity_bytes"), "command": (*_OF_A_COMMAND, "files", "environment")}
