@@ -26,7 +26,7 @@ static int has(PyObject *value, PyObject *name, PyObject *wanted) {
     return found == wanted;
 }
 
-/* Returns whether a host tensor, or the one that it is a view of, has so many bytes that its values may have no meaning. */
+/* Returns whether a host tensor, or the one that it is a view of, is large enough to be hollow. */
 static int is_large(PyObject *tensor) {
     PyObject *size = PyObject_GetAttr(tensor, nbytes), *of = NULL;
     int large = size && PyLong_AsSsize_t(size) >= hollow_bytes;
