@@ -63,6 +63,8 @@ def _apart(save: Callable[..., Any], written: dict[str, int]) -> Callable[..., A
             path = os.path.abspath(os.fspath(path))
             if os.path.exists(path) and path not in written:
                 path = os.path.join(tempfile.mkdtemp(prefix=_FOLDER, dir=os.environ.get(LENT)), "checkpoint")
+            with suppress(OSError):
+                os.remove(path)  # it may be mapped: a program that loaded it goes on reading its former contents
             written.setdefault(path, os.getpid())
         is_large = save.__module__ == "torch.serialization" and sum(t.nbytes for t in tensors_in(content)) > WHOLE_BYTES
         with torch.serialization.skip_data() if is_large else nullcontext():

@@ -22,11 +22,12 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from vramcast.tracer.hooks.replacement import ReplacedAttribute
 from vramcast.tracer.hooks.tensors import tensors_in
 from vramcast.tracer.hooks.torch_api import DTENSOR_HERE, tree_flatten
-from vramcast.tracer.program.meta_model import HollowInit, is_big
+from vramcast.tracer.program.meta_model import BIG_BYTES, HollowInit, is_big
 
 _DATA: Final[Any] = torch.Tensor.data
 _GRAD: Final[Any] = torch.Tensor.grad
@@ -134,7 +135,8 @@ def _mapped(load: Callable[..., Any]) -> Callable[..., Any]:
     """Return a `torch.load` that maps a file instead of reading it, where torch can."""
 
     def mapped(f: Any, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("mmap") is None and isinstance(f, str | os.PathLike) and zipfile.is_zipfile(f):
+        is_file = kwargs.get("mmap") is None and isinstance(f, str | os.PathLike) and os.path.isfile(f)
+        if is_file and os.path.getsize(f) >= BIG_BYTES and zipfile.is_zipfile(f):
             kwargs["mmap"] = True
         return load(f, *args, **kwargs)
 
@@ -146,7 +148,7 @@ def _held(tensor: Any) -> torch.Tensor | None:
     held = getattr(tensor, DTENSOR_HERE, tensor)  # for a DTensor
     if not isinstance(held, torch.Tensor) or held.device.type != "cpu" or held.layout != torch.strided:
         return None
-    return None if hasattr(held, "__tensor_flatten__") else held
+    return None if hasattr(held, "__tensor_flatten__") or held.is_nested or is_lazy(held) else held
 
 
 def _is_large(held: torch.Tensor) -> bool:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from vramcast.estimates.estimator import estimate_command
+from vramcast.tracer.libraries.checkpoints import kept_apart
 from vramcast.tracer.program.meta_model import BIG_BYTES
 from vramcast.tracer.values.follower import Values
 from vramcast.tracer.values.host_weights import HostWeights
@@ -170,3 +171,20 @@ def test_weights_of_a_command_take_memory_only_with_precise_values(
     path.write_text(LOADING.replace("IS_PRECISE", str(is_precise)))
     found = estimate_command(str(path), device="a100-40gb", precise_values=is_precise)
     assert (found.course.ended, found.allocated >= 8192 * 8192 * 8) == ("", True)
+
+
+def test_loaded_checkpoint_outlives_the_next_one_at_its_path(tmp_path: Path, values: Values) -> None:
+    path, weights = tmp_path / "last.pt", HostWeights()
+    with kept_apart(), weights.found(), values:
+        torch.save({"weight": torch.zeros(BIG_BYTES), "step": torch.tensor([7.0])}, path)
+        loaded = torch.load(path)
+        torch.save({"step": torch.tensor([8.0])}, path)
+        assert loaded["step"].tolist() == [7.0]
+        assert torch.load(path)["step"].tolist() == [8.0]
+
+
+def test_modules_without_sizes_are_registered() -> None:
+    with HostWeights().found():
+        lazy = torch.nn.LazyLinear(8)
+        lazy.register_parameter("scale", None)
+    assert [*lazy.state_dict()] == ["weight", "bias"]
