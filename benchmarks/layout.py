@@ -21,7 +21,7 @@ PRODUCT: Final = ("vramcast", "tracer", "simulator", "learner", "datasets")
 # The most lines of each part. To raise one, say in the commit what the lines buy.
 BUDGETS: Final = {
     "vramcast": 36_480, "tracer": 29_820, "simulator": 4_640, "learner": 4_350, "datasets": 5_800,
-    "benchmarks": 35_380, "tests": 63_080,
+    "benchmarks": 35_380, "tests": 63_100,
 }  # fmt: skip
 _SUFFIXES: Final = (".py", ".c", ".h", ".cpp")
 _LINK: Final = "120000"  # spec: git's mode of a symbolic link

@@ -2,10 +2,11 @@
 
 Their values have no meaning, like those of a meta model (`meta_model.py`). Large ones are allocated but never written, so their
 pages take no memory on this machine, and initializers and optimizer steps over them take no time. Such *hollow* tensors are
-recognized by storage, starting from the parameters and from the files of checkpoints:
+recognized by storage, starting from the parameters and from what is cast or copied from a checkpoint's file:
 
     parameter, its .data             hollow
-    large tensor in a mapped file    hollow: safetensors maps checkpoints, and `torch.load` does so here
+    tensor in a mapped file          has its values (it may be data), and takes no memory: `torch.load` maps files here
+    cast or copy of one              hollow if it is large
     result computed from hollow      hollow if it is large; else zero, and drawn for a host that reads it
     parameter.grad = tensor          hollow from then on
     tensor.pin_memory()              pinned, and not copied if it is large: it goes to the card, which computes nothing
@@ -32,6 +33,7 @@ from vramcast.tracer.program.meta_model import BIG_BYTES, HollowInit, is_big
 _DATA: Final[Any] = torch.Tensor.data
 _GRAD: Final[Any] = torch.Tensor.grad
 _COPIED: Final = ("pin_memory", "__deepcopy__")
+_CASTS: Final = frozenset({"bfloat16", "clone", "contiguous", "double", "float", "half", "to", "type"})
 _IN_ONE_THREAD: Final = "HF_DEACTIVATE_ASYNC_LOAD"  # spec: transformers, core_model_loading.py; modes belong to a thread
 
 
@@ -57,7 +59,9 @@ class HostWeights:
 
     def run(self, func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Make any other call."""
-        if getattr(func, "__name__", "").startswith("new_") or not self.holds(tensors_in(args, kwargs)):
+        name = getattr(func, "__name__", "")
+        is_hollow = not name.startswith("new_") and self.holds(tensors_in(args, kwargs))
+        if not is_hollow and not (name in _CASTS and self._is_mapped(args[0])):
             return func(*args, **kwargs)
         with HollowInit(draws=True):
             result = func(*args, **kwargs)
@@ -73,14 +77,14 @@ class HostWeights:
                 continue
             if held.untyped_storage()._cdata in self._hollow:
                 found = True
-            elif _is_large(held) and (isinstance(tensor, torch.nn.Parameter) or self._is_mapped(held)):
+            elif isinstance(tensor, torch.nn.Parameter) and _is_large(held):
                 self._note([held])
                 found = True
         return found
 
-    def _is_mapped(self, held: torch.Tensor) -> bool:
-        at = held.data_ptr() if self._mapped else 0
-        return any(first <= at < last for first, last in self._mapped.items())
+    def _is_mapped(self, tensor: Any) -> bool:
+        held = _held(tensor) if self._mapped else None
+        return held is not None and any(first <= held.data_ptr() < last for first, last in self._mapped.items())
 
     def _note(self, tensors: Iterable[Any]) -> None:
         for tensor in tensors:

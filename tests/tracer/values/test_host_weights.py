@@ -183,6 +183,15 @@ def test_loaded_checkpoint_outlives_the_next_one_at_its_path(tmp_path: Path, val
         assert torch.load(path)["step"].tolist() == [8.0]
 
 
+def test_data_in_a_mapped_file_have_values(tmp_path: Path) -> None:
+    torch.save(torch.arange(BIG_BYTES, dtype=torch.float32), tmp_path / "data.pt")
+    weights = HostWeights()
+    with weights.found(), Values(UnreadCard(), on_card=lambda _: False, devices=(), host_weights=weights):
+        data = torch.load(tmp_path / "data.pt")
+        assert data[torch.tensor([3, 5])].tolist() == [3.0, 5.0]
+        assert int((data * 2 > 10).sum()) == BIG_BYTES - 6
+
+
 def test_modules_without_sizes_are_registered() -> None:
     with HostWeights().found():
         lazy = torch.nn.LazyLinear(8)
