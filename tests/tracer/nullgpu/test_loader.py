@@ -43,12 +43,12 @@ def test_refused_call_fails_and_is_named(folder: Path) -> None:
         folder,
         """
         blas = library("null-cublas.so")
-        print([blas.cublasDotEx() for _ in range(2)], ledger()["cublasDotEx"])
+        print([blas.cublasDnrm2_v2() for _ in range(2)], ledger()["cublasDnrm2_v2"])
         """,
     )
     assert said.stdout == "[15, 15] ('refused', 2)\n", said.stderr
-    assert "cublasDotEx is not implemented and must return a result: refused" in said.stderr
-    assert said.stderr.count("cublasDotEx") == 1  # reported once, counted always
+    assert "cublasDnrm2_v2 is not implemented and must return a result: refused" in said.stderr
+    assert said.stderr.count("cublasDnrm2_v2") == 1  # reported once, counted always
 
 
 def test_reviewed_call_succeeds_and_is_counted(folder: Path) -> None:
