@@ -2,7 +2,7 @@
 
 Their values have no meaning, like those of a meta model (`meta_model.py`). Large ones are allocated but never written, so their
 pages take no memory on this machine, and initializers and optimizer steps over them take no time. Such *hollow* tensors are
-recognized by storage, starting from the parameters and from what is cast or copied from a checkpoint's file:
+recognized by storage, starting from the parameters and from casts and copies of a checkpoint's file:
 
     parameter, its .data             hollow
     tensor in a mapped file          has its values (it may be data), and takes no memory: `torch.load` maps files here
