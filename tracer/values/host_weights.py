@@ -1,13 +1,13 @@
 """Weights on the host, and tensors made from them: casts, copies, gradients and optimizer states of offloaded shards.
 
 Their values have no meaning, like those of a meta model (`meta_model.py`). Large ones are allocated but never written, so their
-pages take no memory on this machine, and initializers and optimizer steps over them take no time. Such *hollow* tensors are
-recognized by storage, starting from the parameters and from casts and copies of a checkpoint's file:
+pages take no memory on this machine, and optimizer steps over them take no time. Such *hollow* tensors are recognized by
+storage, starting from the parameters and from casts and copies of a checkpoint's file:
 
     parameter, its .data             hollow
     tensor in a mapped file          has its values (it may be data), and takes no memory: `torch.load` maps files here
     cast or copy of one              hollow if it is large
-    result computed from hollow      hollow if it is large; else zero, and drawn for a host that reads it
+    result computed from hollow      hollow if it is large; else drawn, because the host may read it
     parameter.grad = tensor          hollow from then on
     tensor.pin_memory()              pinned, and not copied if it is large: it goes to the card, which computes nothing
 """
