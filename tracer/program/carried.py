@@ -305,7 +305,7 @@ def job_frames(frame: FrameType | None) -> Iterator[FrameType]:
     torchs_own = os.path.join(os.path.dirname(sys.modules["torch"].__file__ or ""), "")
     while frame is not None:
         file = frame.f_code.co_filename
-        if not is_ours(file) and not file.startswith(torchs_own) and (is_installed(file) or not is_library(file)):
+        if not is_ours(file) and not file.startswith(torchs_own) and (not is_library(file) or is_installed(file)):
             yield frame
         frame = frame.f_back
 

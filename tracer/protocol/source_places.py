@@ -61,6 +61,7 @@ def is_library(file: str) -> bool:
     return file.startswith(_library_folders()) or is_installed(file)
 
 
+@functools.cache
 def is_installed(file: str) -> bool:
     """Return whether a file belongs to an installed package, also to one of `pip install --target` on the import path."""
     return _INSTALLED.search(file) is not None or file.startswith(_target_folders(tuple(sys.path[1:])))

@@ -32,7 +32,6 @@ from vramcast.tracer.program.meta_model import BIG_BYTES, HollowInit, is_big
 
 _DATA: Final[Any] = torch.Tensor.data
 _GRAD: Final[Any] = torch.Tensor.grad
-_COPIED: Final = ("pin_memory", "__deepcopy__")
 _CASTS: Final = frozenset({"bfloat16", "clone", "contiguous", "double", "float", "half", "to", "type"})
 _IN_ONE_THREAD: Final = "HF_DEACTIVATE_ASYNC_LOAD"  # spec: transformers, core_model_loading.py; modes belong to a thread
 
@@ -46,11 +45,10 @@ class HostWeights:
 
     def passed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """Make a call that reveals no values."""
-        if name in _COPIED:
+        if name == "pin_memory" or (name == "__deepcopy__" and self.holds(args[:1])):
             with HollowInit():
                 result = func(*args, **kwargs)
-            if self.holds(args[:1]):
-                self._note(tree_flatten(result)[0])
+            self._note(tree_flatten(result)[0])
             return result
         owner = getattr(func, "__self__", None)
         if (owner is _DATA or (owner is _GRAD and name == "__set__")) and self.holds(args[:1]):

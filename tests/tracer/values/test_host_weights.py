@@ -77,6 +77,8 @@ def test_computes_small_weights_and_large_data(values: Values) -> None:
         optimizer.step()
         data = torch.ones(BIG_BYTES)
         data *= 2
+        copied = copy.deepcopy(data), copy.deepcopy(torch.arange(BIG_BYTES))
+    assert [int(one[-1]) for one in copied] == [2, BIG_BYTES - 1]
     assert weight.tolist() == [0.0] * 4
     assert data.sum().item() == 2 * BIG_BYTES
 
